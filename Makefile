@@ -1,0 +1,33 @@
+# The index of commands. Each target sets up what it needs (the virtual environment included).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo test check bench clean
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(BIN)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+setup: $(BIN)/.installed  ## virtual environment with everything in it
+
+demo: setup  ## crawl a synthetic web on loopback with three replicas
+	$(BIN)/crawler demo
+
+test: check  ## lint, types and all tests
+	$(BIN)/python -m pytest
+
+check: setup  ## lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup  ## the benchmarks, short forms
+	$(BIN)/python -m tests.bench
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

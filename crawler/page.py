@@ -1,0 +1,92 @@
+"""What one visit to one URL leaves behind: the value that travels from the fetch to the sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How a leased URL ended this time. `RETRY` comes back later; the others are final."""
+
+    DONE = "done"
+    RETRY = "retry"
+    DEAD = "dead"
+    DENIED = "denied"
+
+
+class LinkKind(StrEnum):
+    """Where a link stood. The order of the members is the order of their worth to a crawl."""
+
+    REDIRECT = "redirect"
+    ANCHOR = "a"
+    FRAME = "frame"
+    LINK = "link"
+    SITEMAP = "sitemap"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An outlink: the canonical absolute URL and where it stood."""
+
+    url: str
+    kind: LinkKind = LinkKind.ANCHOR
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One HTTP exchange as it went over the wire, transfer coding removed and content coding kept.
+
+    `request_head` and `response_head` are the start line and header lines with CRLF line ends and the closing empty
+    line. `body` is the entity as received (still compressed when the server compressed it), cut at the limit named in
+    `truncated` ("length", "time" or "disconnect", the words of WARC 1.1 section 5.13; None when whole).
+    """
+
+    url: str
+    status: int
+    reason: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    request_head: bytes
+    response_head: bytes
+    body: bytes
+    address: str
+    started_at: float  # seconds since 1970
+    elapsed: float  # seconds from the start of the request to the last byte
+    first_byte: float  # seconds from the start of the request to the response head
+    truncated: str | None = None
+    protocol: str = "http/1.1"
+    tls: str | None = None  # cipher suite and version, None over plain http
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of the header `name` (given in lower case), or None."""
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A URL that was settled, with everything that the sinks may want of it.
+
+    `exchange` is None when nothing was received (denied by robots.txt, or dead for want of an answer). `text_error`
+    says why a body was not parsed. `links` are those found, before scope and deduplication.
+    """
+
+    url: str
+    domain: str
+    depth: int
+    outcome: Outcome
+    reason: str  # one word of a closed list: "ok", "redirect", "robots", "timeout", "http_500" ...
+    settled_at: float  # seconds since 1970
+    tries: int = 0
+    exchange: Exchange | None = None
+    content_type: str = ""  # media type without parameters, lower case
+    charset: str = ""  # the encoding that the text was decoded with
+    title: str = ""
+    lang: str = ""
+    canonical: str = ""
+    links: tuple[Link, ...] = field(default=())
+    decoded_size: int = 0  # octets after content decoding
+    digest: str = ""  # "sha1:" and base32 of the entity as received
+    noarchive: bool = False
