@@ -1,0 +1,77 @@
+"""A crawl as a named thing in Redis: created once, opened by every replica, its settings shared."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from frontier.errors import BadInput, SchemaMismatch
+from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
+from frontier.scripts import OPEN_CRAWL
+from frontier.store import Reply, Store, command, run
+
+
+@dataclass(frozen=True, slots=True)
+class Crawl:
+    """What stands in a crawl's `meta` key. `settings` is a text of the caller's own format."""
+
+    name: str
+    shards: int
+    fingerprint_key: bytes
+    settings: bytes
+    created: bool  # by this very call
+
+    @property
+    def keys(self) -> CrawlKeys:
+        return CrawlKeys(self.name, self.shards)
+
+
+async def create_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
+    """Create the crawl `name`, or open it as it is: an existing crawl keeps its shards and settings.
+
+    Raises BadInput for an unusable name or shard count, SchemaMismatch for another version's keys, RedisAway.
+    """
+    check_crawl_name(name)
+    if not 1 <= shards <= 16_384:
+        raise BadInput(f"{shards} shards: use 1 to 16384")
+    fields = {
+        "schema": str(SCHEMA),
+        "shards": str(shards),
+        "fingerprint_key": secrets.token_hex(16),
+        "settings": settings,
+    }
+    call = run(OPEN_CRAWL, [meta_key(name)], *(item for pair in fields.items() for item in pair))
+    (reply,) = await store.send([call])
+    return _crawl(name, reply[1:], created=reply[0] == b"created")
+
+
+async def open_crawl(store: Store, name: str) -> Crawl:
+    """Open an existing crawl. Raises BadInput if there is none, SchemaMismatch, RedisAway."""
+    check_crawl_name(name)
+    (reply,) = await store.send([command("HGETALL", meta_key(name))])
+    fields = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
+    if not fields:
+        raise BadInput(f"no crawl named {name!r} here; create it by seeding it: crawler seed --crawl {name} -f FILE")
+    return _crawl(name, fields, created=False)
+
+
+async def save_settings(store: Store, name: str, settings: bytes) -> None:
+    """Replace a crawl's settings. Replicas see them at their next look."""
+    await store.send([command("HSET", meta_key(name), "settings", settings)])
+
+
+def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
+    meta = {key.decode(): value for key, value in zip(fields[::2], fields[1::2], strict=True)}
+    schema = meta.get("schema", b"?").decode()
+    if schema != str(SCHEMA):
+        raise SchemaMismatch(
+            f"crawl {name!r} was written with key schema {schema}, this version knows {SCHEMA}; "
+            "run the version that created it, or start a crawl of another name"
+        )
+    return Crawl(
+        name=name,
+        shards=int(meta["shards"]),
+        fingerprint_key=bytes.fromhex(meta["fingerprint_key"].decode()),
+        settings=meta["settings"],
+        created=created,
+    )

@@ -1,0 +1,61 @@
+"""A queued URL as Redis keeps it: one short text, and the values around it.
+
+An entry is six characters of head and the URL. The head says how the URL was shortened (the domain is known from the
+key, so most URLs lose their scheme and host), its depth, its tries, its redirect hops, and how often it was lost with
+its holder. `lua/lease.lua` counts that last one up, so its place is part of the key schema.
+
+    s 02 0 0 0 /docs/index.html
+    | |  | | |
+    | |  | | +-- times taken back from a lost holder, one hexadecimal digit
+    | |  | +---- redirect hops from the last link, one hexadecimal digit
+    | |  +------ tries so far, one hexadecimal digit
+    | +--------- links from the seed, two hexadecimal digits
+    +----------- how the URL begins, see _PREFIXES
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+MAX_DEPTH = 255
+MAX_TRIES = 15
+MAX_HOPS = 15
+
+_PREFIXES = {"s": "https://{}", "w": "https://www.{}", "h": "http://{}", "i": "http://www.{}"}
+_WHOLE = "u"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A URL in the frontier. `priority`: higher is fetched earlier. Depth, tries and hops saturate at their maximum."""
+
+    url: str
+    domain: str
+    priority: float = 0.0
+    depth: int = 0
+    tries: int = 0
+    hops: int = 0
+    lost: int = 0
+
+    @property
+    def raw(self) -> str:
+        """The text that stands in Redis."""
+        code, rest = _WHOLE, self.url
+        for candidate, prefix in _PREFIXES.items():
+            start = prefix.format(self.domain)
+            if self.url.startswith(start) and self.url[len(start) : len(start) + 1] == "/":
+                code, rest = candidate, self.url[len(start) :]
+                break
+        depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
+        return f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
+
+    def again(self, priority: float) -> Entry:
+        """The entry for one more try."""
+        return replace(self, tries=self.tries + 1, priority=priority)
+
+
+def parse_entry(raw: str, domain: str, priority: float) -> Entry:
+    """The inverse of `Entry.raw`. Raises ValueError for a text that is no entry."""
+    code, rest = raw[0], raw[6:]
+    url = rest if code == _WHOLE else _PREFIXES[code].format(domain) + rest
+    return Entry(url, domain, priority, int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16))

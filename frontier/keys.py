@@ -1,0 +1,94 @@
+"""Every Redis key of a crawl, built here and nowhere else.
+
+Keys of a shard carry the hash tag ``{crawl:shard}``, keys of the crawl as a whole ``{crawl}``, so that on a Redis
+Cluster each script finds all its keys in one slot (Redis Cluster specification, "Hash tags"). Keys named after a
+domain, a bucket or an epoch are completed inside the scripts, under the same tag.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from frontier.errors import BadInput
+
+SCHEMA = 1
+"""Version of the key schema. A change of a key's name, type or encoding raises it."""
+
+_CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """The keys of one shard; `domain` and `inflight` name those of one domain in it."""
+
+    base: str
+
+    @property
+    def owner(self) -> str:
+        return self.base + "owner"
+
+    @property
+    def due(self) -> str:
+        return self.base + "due"
+
+    @property
+    def leases(self) -> str:
+        return self.base + "leases"
+
+    @property
+    def waiting(self) -> str:
+        return self.base + "waiting"
+
+    @property
+    def stats(self) -> str:
+        return self.base + "stats"
+
+    @property
+    def dead(self) -> str:
+        return self.base + "dead"
+
+    @property
+    def robots(self) -> str:
+        return self.base + "robots"
+
+    def queue(self, domain: str) -> str:
+        return f"{self.base}q:{domain}"
+
+    def inflight(self, domain: str) -> str:
+        return f"{self.base}inflight:{domain}"
+
+    def domain(self, domain: str) -> str:
+        return f"{self.base}d:{domain}"
+
+    def seen(self, bucket: int) -> str:
+        return f"{self.base}seen:{bucket}"
+
+
+class CrawlKeys:
+    """The keys of the crawl `crawl`, which has `shards` shards. Raises BadInput for a name that is not usable."""
+
+    def __init__(self, crawl: str, shards: int) -> None:
+        check_crawl_name(crawl)
+        self.crawl = crawl
+        self.shards = tuple(ShardKeys(f"{{{crawl}:{number}}}:") for number in range(shards))
+        self.peers = f"{{{crawl}}}:peers"
+        self.meta = meta_key(crawl)
+        self.budget = f"{{{crawl}}}:budget"
+        self.control = f"{{{crawl}}}:control"
+
+    def __repr__(self) -> str:
+        return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"
+
+
+def meta_key(crawl: str) -> str:
+    """Where a crawl's schema version, shard count and settings stand: the one key known before the shard count is."""
+    return f"{{{crawl}}}:meta"
+
+
+def check_crawl_name(crawl: str) -> None:
+    """Raises BadInput unless `crawl` can stand in keys and file names."""
+    if not _CRAWL_NAME.fullmatch(crawl):
+        raise BadInput(
+            f"crawl name {crawl!r}: use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        )

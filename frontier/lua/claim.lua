@@ -1,0 +1,35 @@
+-- claim: take an index in the open epoch, and read the roster of the epoch before it.
+--
+-- An epoch is closed for good when a later one has been opened: a claim for a closed epoch counts for the open one.
+-- So a roster that anybody has read can never change. A second claim by the same replica returns its first index.
+--
+-- KEYS[1] peers  string  the open epoch
+-- also   peers:claims:<epoch>  string  indices given out
+--        peers:roster:<epoch>  hash    replica -> "index capacity address"
+-- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] ttl_ms
+--
+-- Returns {"claimed", epoch, index, replica, "index capacity address", replica, ... of the epoch before}
+
+local function claims_key(epoch) return KEYS[1] .. ':claims:' .. string.format('%.0f', epoch) end
+local function roster_key(epoch) return KEYS[1] .. ':roster:' .. string.format('%.0f', epoch) end
+
+local replica, ttl_ms = ARGV[2], ARGV[5]
+local open = tonumber(redis.call('GET', KEYS[1]) or '0')
+local epoch = math.max(open, tonumber(ARGV[1]))
+if epoch > open then
+  redis.call('SET', KEYS[1], string.format('%.0f', epoch))
+end
+
+local held = redis.call('HGET', roster_key(epoch), replica)
+local index = held and tonumber(string.match(held, '^%d+')) or redis.call('INCR', claims_key(epoch))
+redis.call('HSET', roster_key(epoch), replica, index .. ' ' .. ARGV[3] .. ' ' .. ARGV[4])
+redis.call('PEXPIRE', claims_key(epoch), ttl_ms)
+redis.call('PEXPIRE', roster_key(epoch), ttl_ms)
+-- The server's clock may stand still or go back (a failover): the roster in effect must outlive that.
+redis.call('PEXPIRE', roster_key(epoch - 1), ttl_ms)
+
+local reply = {'claimed', string.format('%.0f', epoch), index}
+for _, field in ipairs(redis.call('HGETALL', roster_key(epoch - 1))) do
+  reply[#reply + 1] = field
+end
+return reply

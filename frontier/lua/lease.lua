@@ -1,0 +1,100 @@
+-- lease: give the owner of a shard exclusive domains, each with a batch of URLs and a fencing token.
+--
+-- First takes back expired leases and wakes waiting entries; then leases the domains that are due, longest due first.
+-- A taken-back entry carries how often that happened (its sixth character); one that has been lost with its holder
+-- fifteen times is set aside as a dead letter, since it may be what kills them.
+--
+-- KEYS[1] owner    hash  epoch, replica, since, token (the fence)
+-- KEYS[2] due      zset  domain -> due ms
+-- KEYS[3] leases   zset  domain -> expiry ms
+-- KEYS[4] waiting  zset  "domain LF priority LF entry" -> ready ms
+-- KEYS[5] stats    hash  expired, dead
+-- KEYS[6] dead     hash  "domain LF entry" -> reason
+-- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- ARGV[1] epoch   ARGV[2] replica   ARGV[3] now_ms   ARGV[4] lease_ms
+-- ARGV[5] max_domains   ARGV[6] max_urls (each)   ARGV[7] default_delay_ms
+--
+-- Returns {"leased", when to come again ms or -1, {domain, token, delay_ms, state, entry, priority, ...}, ...}
+--       | {"fenced", epoch, replica}
+
+local TAKE_BACK, WAKE = 64, 256
+local base = string.sub(KEYS[1], 1, -6)
+local epoch, replica = tonumber(ARGV[1]), ARGV[2]
+local now_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
+local max_urls, default_delay_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+
+local fence = redis.call('HMGET', KEYS[1], 'epoch', 'replica')
+local fence_epoch = tonumber(fence[1] or '0')
+if fence_epoch > epoch or (fence_epoch == epoch and fence[2] ~= replica) then
+  return {'fenced', fence[1], fence[2]}
+end
+if fence[2] ~= replica then redis.call('HSET', KEYS[1], 'since', ARGV[3]) end
+if fence_epoch ~= epoch or fence[2] ~= replica then redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'replica', replica) end
+
+local function take_back(domain, expiry_ms)
+  local inflight, queue, domain_key = base .. 'inflight:' .. domain, base .. 'q:' .. domain, base .. 'd:' .. domain
+  local entries = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES')
+  for i = 1, #entries, 2 do
+    local entry, lost = entries[i], tonumber(string.sub(entries[i], 6, 6), 16)
+    if lost >= 14 then
+      redis.call('HSET', KEYS[6], domain .. '\n' .. entry, 'lost_with_holder')
+      redis.call('HINCRBY', KEYS[5], 'dead', 1)
+    else
+      local marked = string.sub(entry, 1, 5) .. string.format('%x', lost + 1) .. string.sub(entry, 7)
+      redis.call('ZADD', queue, entries[i + 1], marked)
+    end
+  end
+  redis.call('DEL', inflight)
+  redis.call('ZREM', KEYS[3], domain)
+  redis.call('HINCRBY', KEYS[5], 'expired', 1)
+  -- The lost holder may have sent a request up to the last moment of its lease.
+  local state = redis.call('HMGET', domain_key, 'next', 'delay')
+  local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
+  redis.call('HDEL', domain_key, 'token')
+  redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
+  if redis.call('EXISTS', queue) == 1 then redis.call('ZADD', KEYS[2], next_ms, domain) end
+end
+
+local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, TAKE_BACK)
+for i = 1, #expired, 2 do
+  take_back(expired[i], tonumber(expired[i + 1]))
+end
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now_ms, 'LIMIT', 0, WAKE)) do
+  local domain, priority, entry = string.match(member, '^([^\n]*)\n([^\n]*)\n(.*)$')
+  redis.call('ZADD', base .. 'q:' .. domain, priority, entry)
+  redis.call('ZREM', KEYS[4], member)
+  if not redis.call('ZSCORE', KEYS[3], domain) then
+    local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
+    redis.call('ZADD', KEYS[2], 'NX', math.max(now_ms, next_ms), domain)
+  end
+end
+
+local reply = {'leased', -1}
+for _, domain in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[5])) do
+  local domain_key = base .. 'd:' .. domain
+  local state = redis.call('HMGET', domain_key, 'delay', 'state')
+  local delay_ms = tonumber(state[1] or default_delay_ms)
+  -- No more URLs than half of the lease has turns for, so that an unhurried holder never outlives its lease.
+  local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
+  local popped = redis.call('ZPOPMAX', base .. 'q:' .. domain, urls)
+  redis.call('ZREM', KEYS[2], domain)
+  if #popped > 0 then
+    local token = redis.call('HINCRBY', KEYS[1], 'token', 1)
+    local lease, inflight = {domain, token, delay_ms, state[2] or ''}, {}
+    for i = 1, #popped, 2 do
+      lease[#lease + 1], lease[#lease + 2] = popped[i], popped[i + 1]
+      inflight[i], inflight[i + 1] = popped[i + 1], popped[i]
+    end
+    redis.call('ZADD', base .. 'inflight:' .. domain, unpack(inflight))
+    redis.call('HSET', domain_key, 'token', token)
+    redis.call('ZADD', KEYS[3], now_ms + lease_ms, domain)
+    reply[#reply + 1] = lease
+  end
+end
+
+for _, key in ipairs({KEYS[2], KEYS[3], KEYS[4]}) do
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first[2] and (reply[2] == -1 or tonumber(first[2]) < reply[2]) then reply[2] = tonumber(first[2]) end
+end
+return reply

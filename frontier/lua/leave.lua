@@ -1,0 +1,15 @@
+-- leave: take a replica out of the epoch still open, so that the next view is already without it.
+--
+-- KEYS[1] peers  string  the open epoch
+-- also   peers:roster:<epoch>  hash  replica -> "index capacity address"
+-- ARGV[1] replica
+--
+-- Returns {"left"} | {"absent"}
+
+local function roster_key(epoch) return KEYS[1] .. ':roster:' .. epoch end
+
+local open = redis.call('GET', KEYS[1])
+if open and redis.call('HDEL', roster_key(open), ARGV[1]) == 1 then
+  return {'left'}
+end
+return {'absent'}

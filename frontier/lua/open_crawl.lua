@@ -1,0 +1,16 @@
+-- open_crawl: create a crawl, or read what an earlier creation wrote. The first caller wins; nothing is overwritten.
+--
+-- KEYS[1] meta  hash  schema, shards, fingerprint_key, settings, created_ms
+-- ARGV[1] field   ARGV[2] value   ... and so on in pairs
+--
+-- Returns {"created" | "existed", field, value, ...}
+
+local created = redis.call('EXISTS', KEYS[1]) == 0
+if created then
+  redis.call('HSET', KEYS[1], unpack(ARGV))
+end
+local reply = {created and 'created' or 'existed'}
+for _, field in ipairs(redis.call('HGETALL', KEYS[1])) do
+  reply[#reply + 1] = field
+end
+return reply

@@ -1,0 +1,85 @@
+-- push: queue URLs that have not been seen before. Idempotent: a second call with the same URLs adds nothing.
+--
+-- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
+-- 1980): whenever the mean fill passes FILL one bucket is split in two, so that even unsplit buckets (up to twice
+-- the mean) stay below 512 members, the default limit up to which Redis keeps an integer set at 8 octets a member.
+--
+-- KEYS[1] due     zset  domain -> due ms
+-- KEYS[2] leases  zset  domain -> expiry ms
+-- KEYS[3] stats   hash  accepted, seen, buckets, drop:<reason>
+-- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
+-- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
+-- ARGV[3...] for each domain: domain, number of URLs n, then n times: fingerprint, priority, entry
+--
+-- Returns {"pushed", accepted, already seen, dropped for domain_cap}
+
+local FILL = 208
+local base = string.sub(KEYS[1], 1, -4)
+local now_ms, domain_cap = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local stats = redis.call('HMGET', KEYS[3], 'seen', 'buckets')
+local seen, buckets = tonumber(stats[1] or '0'), tonumber(stats[2] or '1')
+local half = 1
+while half * 2 <= buckets do half = half * 2 end
+
+-- The last nine decimal digits: exact in a double, where the whole fingerprint is not.
+local function bucket_of(fingerprint)
+  local hash = tonumber(string.sub(fingerprint, -9))
+  local bucket = hash % (half * 2)
+  return bucket < buckets and bucket or bucket - half
+end
+
+local function split_one()
+  local source, target = base .. 'seen:' .. (buckets - half), base .. 'seen:' .. buckets
+  buckets = buckets + 1
+  for _, fingerprint in ipairs(redis.call('SMEMBERS', source)) do
+    if tonumber(string.sub(fingerprint, -9)) % (half * 2) == buckets - 1 then
+      redis.call('SMOVE', source, target, fingerprint)
+    end
+  end
+  if buckets == half * 2 then half = half * 2 end
+end
+
+local accepted, known, capped = 0, 0, 0
+local at = 3
+while at <= #ARGV do
+  local domain, count = ARGV[at], tonumber(ARGV[at + 1])
+  local domain_key = base .. 'd:' .. domain
+  local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or count
+  local new = {}
+  for i = at + 2, at + 1 + count * 3, 3 do
+    local bucket = base .. 'seen:' .. bucket_of(ARGV[i])
+    if #new / 2 < room then
+      if redis.call('SADD', bucket, ARGV[i]) == 1 then
+        new[#new + 1], new[#new + 2] = ARGV[i + 1], ARGV[i + 2]
+        seen = seen + 1
+        if seen > buckets * FILL then split_one() end
+      else
+        known = known + 1
+      end
+    elseif redis.call('SISMEMBER', bucket, ARGV[i]) == 1 then
+      known = known + 1
+    else
+      capped = capped + 1
+    end
+  end
+  if #new > 0 then
+    accepted = accepted + #new / 2
+    redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
+    redis.call('HINCRBY', domain_key, 'accepted', #new / 2)
+    if not redis.call('ZSCORE', KEYS[2], domain) then
+      local next_ms = tonumber(redis.call('HGET', domain_key, 'next') or '0')
+      redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
+    end
+  end
+  at = at + 2 + count * 3
+end
+
+if accepted > 0 then
+  redis.call('HINCRBY', KEYS[3], 'accepted', accepted)
+  redis.call('HSET', KEYS[3], 'seen', seen, 'buckets', buckets)
+end
+if capped > 0 then
+  redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped)
+end
+return {'pushed', accepted, known, capped}

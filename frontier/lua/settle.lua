@@ -1,0 +1,59 @@
+-- settle: tell how leased URLs ended, keep the domain's politeness state, and renew the lease. The last settled
+-- URL of a lease ends it. A stale token changes nothing; an entry that is no longer in flight is passed over, so a
+-- doubled call counts once.
+--
+-- KEYS[1] due      zset  domain -> due ms
+-- KEYS[2] leases   zset  domain -> expiry ms
+-- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
+-- KEYS[4] stats    hash  done, dead, denied, retry
+-- KEYS[5] dead     hash  "domain LF entry" -> reason
+-- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms   ARGV[4] lease_ms
+-- ARGV[5] next_ms (when the domain may next be fetched from)   ARGV[6] delay_ms ("": as it was)
+-- ARGV[7] state ("": as it was)
+-- ARGV[8...] for each URL: outcome, entry, detail, with detail
+--   for done and denied "", for dead the reason, for retry "ready_ms LF priority LF new entry"
+--
+-- Returns {"held", expiry_ms} | {"ended", due_ms or -1} | {"stale"}
+
+local base = string.sub(KEYS[1], 1, -4)
+local domain, token, now_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
+
+if redis.call('HGET', domain_key, 'token') ~= token then
+  return {'stale'}
+end
+
+local counts = {}
+for i = 8, #ARGV, 3 do
+  local outcome, entry, detail = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if redis.call('ZREM', inflight, entry) == 1 then
+    counts[outcome] = (counts[outcome] or 0) + 1
+    if outcome == 'dead' then
+      redis.call('HSET', KEYS[5], domain .. '\n' .. entry, detail)
+    elseif outcome == 'retry' then
+      local ready_ms, priority, again = string.match(detail, '^([^\n]*)\n([^\n]*)\n(.*)$')
+      redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. again)
+    end
+  end
+end
+for outcome, count in pairs(counts) do
+  redis.call('HINCRBY', KEYS[4], outcome, count)
+end
+
+redis.call('HSET', domain_key, 'next', ARGV[5])
+if ARGV[6] ~= '' then redis.call('HSET', domain_key, 'delay', ARGV[6]) end
+if ARGV[7] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[7]) end
+
+if redis.call('EXISTS', inflight) == 1 then
+  local expiry_ms = now_ms + tonumber(ARGV[4])
+  redis.call('ZADD', KEYS[2], expiry_ms, domain)
+  return {'held', expiry_ms}
+end
+redis.call('ZREM', KEYS[2], domain)
+redis.call('HDEL', domain_key, 'token')
+if redis.call('EXISTS', queue) == 1 then
+  redis.call('ZADD', KEYS[1], ARGV[5], domain)
+  return {'ended', tonumber(ARGV[5])}
+end
+return {'ended', -1}

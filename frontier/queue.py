@@ -1,0 +1,267 @@
+"""The frontier of one crawl: push, lease, settle, release.
+
+This is the Python side of the four scripts that change a crawl's state. Each method takes many items, groups them by
+shard and sends them in one round trip. What the scripts guarantee (one holder a domain, nothing lost, doubled calls
+count once) is said in their headers; this module only packs arguments and unpacks replies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from frontier.clock import ServerClock
+from frontier.entries import Entry, parse_entry
+from frontier.errors import Fenced
+from frontier.keys import CrawlKeys
+from frontier.scripts import LEASE, PUSH, RELEASE, SETTLE
+from frontier.store import Call, Reply, Store, run
+from frontier.urls import shard_of
+
+PUSH_CHUNK = 500
+"""URLs a push call: Lua's unpack() takes up to about 8,000 values, and a call of this size runs for about 1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierSettings:
+    """`lease_ms`: how long a domain stays with a silent holder; raise it for slow sites, lower it for a quicker
+    take-over. `batch`: URLs a lease at most. `domain_cap`: URLs accepted a domain, 0 for any number.
+    `delay_ms`: what a domain without a delay of its own waits between requests."""
+
+    lease_ms: int = 30_000
+    batch: int = 32
+    domain_cap: int = 0
+    delay_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of pushed URLs: queued, known before, dropped because their domain is full."""
+
+    accepted: int = 0
+    known: int = 0
+    capped: int = 0
+
+    def __add__(self, other: Pushed) -> Pushed:
+        return Pushed(self.accepted + other.accepted, self.known + other.known, self.capped + other.capped)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The exclusive right to fetch from `domain` until `expires_ms` (server time), and the URLs to fetch."""
+
+    domain: str
+    shard: int
+    token: int
+    expires_ms: int
+    delay_ms: int
+    state: str  # the politeness layer's own text, kept with the domain
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A lease call's answer for one shard. `next_ms`: when something may be due there again, None if nothing waits."""
+
+    shard: int
+    leases: tuple[Lease, ...]
+    next_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How one leased URL ended. `outcome`: done, denied, dead (`detail`: the reason) or retry (`detail`: see `retry`)."""
+
+    entry: Entry
+    outcome: str
+    detail: str = ""
+
+
+def retry(entry: Entry, ready_ms: int, priority: float) -> Settled:
+    """`entry` shall be tried again, from `ready_ms` on."""
+    again = entry.again(priority)
+    return Settled(entry, "retry", f"{ready_ms}\n{priority!r}\n{again.raw}")
+
+
+@dataclass(slots=True)
+class Settlement:
+    """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease."""
+
+    lease: Lease
+    next_ms: int
+    delay_ms: int | None = None
+    state: str | None = None
+    urls: list[Settled] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleReply:
+    """`stale`: the lease had gone to somebody else, nothing was changed. `expires_ms`: held until then, None if ended.
+    `due_ms`: when the domain, given back with URLs queued, is due."""
+
+    stale: bool = False
+    expires_ms: int | None = None
+    due_ms: int | None = None
+
+
+class Frontier:
+    """The frontier of the crawl that `keys` name. All replicas of a crawl share `fingerprint_key`."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: CrawlKeys,
+        clock: ServerClock,
+        settings: FrontierSettings,
+        fingerprint_key: bytes,
+    ) -> None:
+        self._store = store
+        self.keys = keys
+        self._clock = clock
+        self.settings = settings
+        self._fingerprint_key = fingerprint_key
+
+    def __repr__(self) -> str:
+        return f"<Frontier crawl={self.keys.crawl} shards={len(self.keys.shards)}>"
+
+    def shard_of(self, domain: str) -> int:
+        return shard_of(domain, len(self.keys.shards))
+
+    def fingerprint(self, url: str) -> int:
+        """63 bits that stand for `url` in the seen-set. Keyed, so that nobody outside can make two URLs collide.
+
+        Among the 1 M URLs of a shard of a crawl of a billion, the odds of any collision are 1 in 18 million a shard.
+        """
+        digest = hashlib.blake2b(url.encode(), digest_size=8, key=self._fingerprint_key).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    async def push(self, entries: Iterable[Entry]) -> Pushed:
+        """Queue the entries whose URL is new. Idempotent. Raises RedisAway."""
+        by_shard: dict[int, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        for entry in entries:
+            by_shard[self.shard_of(entry.domain)][entry.domain].append(entry)
+        calls = [
+            self._push_call(shard, chunk)
+            for shard, domains in by_shard.items()
+            for chunk in _chunks(domains, PUSH_CHUNK)
+        ]
+        if not calls:
+            return Pushed()
+        replies = await self._store.send(calls)
+        return sum((Pushed(*map(int, reply[1:])) for reply in replies), Pushed())
+
+    def _push_call(self, shard: int, domains: dict[str, list[Entry]]) -> Call:
+        keys = self.keys.shards[shard]
+        arguments: list[str | int | float] = [self._clock.now_ms(), self.settings.domain_cap]
+        for domain, entries in domains.items():
+            arguments += (domain, len(entries))
+            for entry in entries:
+                arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
+        return run(PUSH, (keys.due, keys.leases, keys.stats), *arguments)
+
+    async def lease(
+        self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
+    ) -> tuple[list[Leased], list[Fenced]]:
+        """Lease up to `max_domains` due domains of each of `shards`, as their owner in the view of `epoch`.
+
+        Returns the answers, and for each shard where a newer view has another owner a `Fenced`. Raises RedisAway.
+        """
+        now_ms, settings = self._clock.now_ms(), self.settings
+        calls = []
+        for shard in shards:
+            keys = self.keys.shards[shard]
+            calls.append(
+                run(
+                    LEASE,
+                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead),
+                    epoch,
+                    replica,
+                    now_ms,
+                    settings.lease_ms,
+                    max_domains,
+                    settings.batch,
+                    settings.delay_ms,
+                )
+            )
+        replies = await self._store.send(calls) if calls else []
+        leased, fenced = [], []
+        for shard, reply in zip(shards, replies, strict=True):
+            if reply[0] == b"fenced":
+                fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
+            else:
+                leased.append(_leased(shard, reply, now_ms + settings.lease_ms))
+        return leased, fenced
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
+        """Carry out `settlements`, in order. Sending one twice is harmless. Raises RedisAway."""
+        replies = await self._store.send([self._settle_call(settlement) for settlement in settlements])
+        return [_settle_reply(reply) for reply in replies]
+
+    def _settle_call(self, settlement: Settlement) -> Call:
+        lease = settlement.lease
+        keys = self.keys.shards[lease.shard]
+        arguments: list[str | int] = [
+            lease.domain,
+            lease.token,
+            self._clock.now_ms(),
+            self.settings.lease_ms,
+            settlement.next_ms,
+            "" if settlement.delay_ms is None else settlement.delay_ms,
+            "" if settlement.state is None else settlement.state,
+        ]
+        for settled in settlement.urls:
+            arguments += (settled.outcome, settled.entry.raw, settled.detail)
+        return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead), *arguments)
+
+    async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
+        """Give the leases of `settlements` back with what is left in them. Their `urls` are not looked at."""
+        calls = []
+        for settlement in settlements:
+            lease = settlement.lease
+            keys = self.keys.shards[lease.shard]
+            state = "" if settlement.state is None else settlement.state
+            calls.append(run(RELEASE, (keys.due, keys.leases), lease.domain, lease.token, settlement.next_ms, state))
+        replies = await self._store.send(calls) if calls else []
+        return [_settle_reply(reply) for reply in replies]
+
+
+def _chunks(domains: dict[str, list[Entry]], size: int) -> Iterable[dict[str, list[Entry]]]:
+    """`domains` cut into parts of at most `size` entries."""
+    chunk: dict[str, list[Entry]] = {}
+    room = size
+    for domain, entries in domains.items():
+        at = 0
+        while at < len(entries):
+            chunk[domain] = entries[at : at + room]
+            at += len(chunk[domain])
+            room -= len(chunk[domain])
+            if room == 0:
+                yield chunk
+                chunk, room = {}, size
+    if chunk:
+        yield chunk
+
+
+def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:
+    leases = []
+    for domain_raw, token, delay_ms, state, *entries in reply[2:]:
+        domain = domain_raw.decode()
+        parsed = tuple(
+            parse_entry(raw.decode(), domain, float(priority))
+            for raw, priority in zip(entries[::2], entries[1::2], strict=True)
+        )
+        leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
+    next_ms = int(reply[1])
+    return Leased(shard, tuple(leases), None if next_ms < 0 else next_ms)
+
+
+def _settle_reply(reply: Reply) -> SettleReply:
+    match reply:
+        case [b"held", expires_ms]:
+            return SettleReply(expires_ms=int(expires_ms))
+        case [b"ended" | b"released", due_ms]:
+            return SettleReply(due_ms=None if int(due_ms) < 0 else int(due_ms))
+        case _:
+            return SettleReply(stale=True)

@@ -1,0 +1,37 @@
+"""The Lua scripts: one transition of the frontier's state a file, in `frontier/lua/`.
+
+State changes nowhere else, so what a script does is atomic and what it refuses has not happened. The header comment of
+each file is its contract; `KEYS` below is the caller's side of it, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua script: its source and the SHA-1 by which EVALSHA names it."""
+
+    name: str
+    source: str
+    sha: bytes
+    keys: int  # how many KEYS it takes
+
+
+def _load(name: str, keys: int) -> Script:
+    source = files("frontier").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
+
+
+CLAIM = _load("claim", keys=1)
+LEAVE = _load("leave", keys=1)
+OPEN_CRAWL = _load("open_crawl", keys=1)
+PUSH = _load("push", keys=3)
+LEASE = _load("lease", keys=6)
+SETTLE = _load("settle", keys=5)
+RELEASE = _load("release", keys=2)
+
+ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE)

@@ -1,0 +1,201 @@
+"""The seam to Redis: connect, send calls in one round trip, translate errors. Nothing above it imports redis.
+
+A *call* is a command as a tuple. `Store.send` writes a batch of calls and reads their replies in order; scripts go out
+as EVALSHA and are loaded when the server does not know them (a restarted or failed-over server forgets its scripts).
+All transitions are safe to send twice, so a batch that ends in `RedisAway` may be sent again as a whole: some of it may
+have been carried out, none of it will be carried out twice.
+
+Which errors mean "later" and which mean "never" is one table, `_LATER` below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import redis.asyncio as aioredis
+from redis import exceptions as rx
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused
+from frontier.scripts import Script
+
+Argument = bytes | str | int | float
+Reply = Any
+"""What Redis answered: bytes, int, None, or lists of these."""
+
+OLDEST_SERVER = (7, 0)
+"""The oldest Redis that is tested against. Valkey reports 7.2.4 or later here for compatibility."""
+
+# The first word of an error reply that time can cure: https://redis.io/docs/latest/develop/reference/protocol-spec/
+_LATER = frozenset(
+    "LOADING BUSY READONLY OOM MISCONF CLUSTERDOWN MASTERDOWN TRYAGAIN NOREPLICAS MOVED ASK UNKILLABLE".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command of a batch. `script` set means EVALSHA with `keys` and `arguments`; else `command` as it stands."""
+
+    arguments: Sequence[Argument]
+    keys: Sequence[str] = ()
+    script: Script | None = None
+
+
+def command(*words: Argument) -> Call:
+    """A plain command, such as ``command("ZCARD", keys.due)``. Its second word must be its key."""
+    return Call(words)
+
+
+def run(script: Script, keys: Sequence[str], *arguments: Argument) -> Call:
+    """A script call."""
+    return Call(arguments, keys, script)
+
+
+class Store(Protocol):
+    """What the frontier needs of Redis."""
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        """The replies to `calls`, in order. Raises RedisAway or RedisMisused; see the module's docstring."""
+
+    async def time_ms(self) -> float:
+        """The server's clock, in milliseconds since 1970."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class RedisStore:
+    """A `Store` on a single Redis or Valkey server, or on a Redis Cluster."""
+
+    def __init__(self, client: aioredis.Redis | RedisCluster, where: str) -> None:
+        self._client = client
+        self._where = where
+        self.round_trips = 0
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._where} round_trips={self.round_trips}>"
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        # Shielded: redis-py drops a connection whose reply was not read (redis-py#2665), and a script
+        # that was sent has happened whether or not its caller still waits.
+        return await asyncio.shield(self._send(calls))
+
+    async def _send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await self._round_trip([_words(call) for call in calls])
+        unknown = [at for at, reply in enumerate(replies) if isinstance(reply, rx.NoScriptError)]
+        if unknown:
+            again = await self._round_trip([_words(calls[at], by_source=True) for at in unknown])
+            for at, reply in zip(unknown, again, strict=True):
+                replies[at] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise translate(reply, self._where) from reply
+        return replies
+
+    async def _round_trip(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        self.round_trips += 1
+        try:
+            pipeline = self._client.pipeline(transaction=False)
+            for words in commands:
+                pipeline.execute_command(*words)
+            return list(await pipeline.execute(raise_on_error=False))
+        except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+            raise translate(error, self._where) from error
+
+    async def time_ms(self) -> float:
+        (reply,) = await self.send([Call(("TIME",))])
+        seconds, microseconds = reply
+        return int(seconds) * 1000 + int(microseconds) / 1000
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _words(call: Call, by_source: bool = False) -> tuple[Argument, ...]:
+    if call.script is None:
+        return tuple(call.arguments)
+    if by_source:
+        return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.arguments)
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
+
+
+def translate(error: BaseException, where: str) -> FrontierError:
+    """Redis-py's errors and error replies in the frontier's words."""
+    words = str(error).split()
+    first = words[0] if words else ""
+    if isinstance(error, (rx.AuthenticationError, rx.AuthorizationError, rx.NoPermissionError)) or first in (
+        "WRONGPASS",
+        "NOAUTH",
+        "NOPERM",
+    ):
+        return RedisMisused(f"Redis at {where} refuses the credentials; check user and password ({error})")
+    away = (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, rx.ReadOnlyError, rx.OutOfMemoryError)
+    cluster = (rx.ClusterError, rx.ClusterDownError, rx.TryAgainError, rx.MasterDownError)
+    if isinstance(error, (*away, *cluster, OSError, asyncio.TimeoutError)) or first.rstrip(":") in _LATER:
+        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}")
+    return RedisMisused(f"Redis at {where} refused a call: {error}")
+
+
+async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
+    """Connect to `url` and check that a new enough server answers.
+
+    `url` is ``redis://``, ``rediss://`` or ``unix://`` as redis-py takes them, or ``redis+cluster://`` and
+    ``rediss+cluster://`` for a Redis Cluster. `timeout_s` bounds connecting and each reply.
+    Raises BadInput for an unusable URL, RedisAway if nobody answers, RedisMisused if the server is refused or refuses.
+    """
+    store = RedisStore(_client(url, timeout_s), without_password(url))
+    try:
+        (info,) = await store.send([Call(("INFO", "server"))])
+        _check_version(info, store)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
+    # Retries are ours: one that redis-py hides would make a pause invisible to readiness and metrics.
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    try:
+        scheme = url.partition("://")[0]
+        if scheme.endswith("+cluster"):
+            return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
+        return aioredis.Redis.from_url(url, **options)
+    except ValueError as error:
+        raise BadInput(f"Redis URL {without_password(url)!r}: {error}") from error
+
+
+def _check_version(info: Any, store: RedisStore) -> None:
+    version = info.get("redis_version", "0") if isinstance(info, dict) else _info_field(info, "redis_version")
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise RedisMisused(f"{store!r} is version {version}; use Redis {oldest} or later, or Valkey")
+
+
+def _info_field(info: bytes | str, field: str) -> str:
+    text = info.decode() if isinstance(info, bytes) else info
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(field + ":")), "0")
+
+
+def without_password(url: str) -> str:
+    """`url` as it may be shown: the credentials of its authority replaced by ``***``."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    if "@" in authority:
+        authority = "***@" + authority.rpartition("@")[2]
+    return f"{scheme}{separator}{authority}{slash}{path.partition('?')[0]}"
+
+
+def pairs(flat: Iterable[Any]) -> dict[str, str]:
+    """A flat reply of field, value, field, value ... as a dict of texts."""
+    items = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
+    return dict(zip(items[::2], items[1::2], strict=True))

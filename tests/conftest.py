@@ -1,0 +1,33 @@
+"""Fixtures: a real Valkey server for the whole run, and an empty crawl on it for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from frontier.store import RedisStore, connect
+from tests.valkey import ValkeyProcess
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
+    """A Valkey server on a Unix socket, without persistence."""
+    with ValkeyProcess(tmp_path_factory.mktemp("valkey"), persistent=False) as server:
+        yield server
+
+
+@pytest.fixture
+async def store(valkey: ValkeyProcess) -> AsyncIterator[RedisStore]:
+    store = await connect(valkey.url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def crawl_name() -> str:
+    """A name that no other test of this run has used."""
+    return f"test{next(_numbers)}"

@@ -1,0 +1,37 @@
+"""Values that the frontier's tests share."""
+
+from __future__ import annotations
+
+from frontier.clock import ServerClock
+from frontier.entries import Entry
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import Store
+
+
+class ManualTime:
+    """A clock that stands still until it is told to go on. Serves as `Clock` and as the server's clock."""
+
+    def __init__(self, ms: int = 1_000_000_000) -> None:
+        self.ms = ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        self.ms += int(seconds * 1000)
+
+    async def read_ms(self) -> float:
+        return self.ms
+
+
+async def make_frontier(
+    store: Store, crawl: str, time: ManualTime, settings: FrontierSettings | None = None, shards: int = 1
+) -> Frontier:
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    return Frontier(store, CrawlKeys(crawl, shards), clock, settings or FrontierSettings(), b"key")
+
+
+def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: float) -> Entry:
+    return Entry(url, domain, **more)  # type: ignore[arg-type]

@@ -1,0 +1,274 @@
+"""The transitions of the frontier, against a real server: each reply, the books after it, doubled calls, lost holders."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.books import Books
+from frontier.entries import Entry, parse_entry
+from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, retry
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime()
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
+    return await make_frontier(store, crawl_name, time)
+
+
+@pytest.fixture
+def books(store: RedisStore, frontier: Frontier) -> Books:
+    return Books(store, frontier.keys)
+
+
+async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", shard: int = 0) -> Lease:
+    leased, fenced = await frontier.lease([shard], epoch, replica, 1)
+    assert not fenced
+    return leased[0].leases[0]
+
+
+def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
+    return Settlement(lease, next_ms, urls=[Settled(entry, outcome) for entry in lease.entries])
+
+
+class TestPush:
+    async def test_a_url_is_accepted_once(self, frontier: Frontier) -> None:
+        first = await frontier.push([entry()])
+        second = await frontier.push([entry()])
+        assert (first.accepted, first.known) == (1, 0)
+        assert (second.accepted, second.known) == (0, 1)
+
+    async def test_the_domain_cap_drops_and_counts(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=2))
+        pushed = await frontier.push([entry(f"https://a.test/{n}") for n in range(5)])
+        assert (pushed.accepted, pushed.capped) == (2, 3)
+        counts = await Books(store, frontier.keys).counts()
+        assert counts.accepted == 2
+        assert counts.dropped == {"domain_cap": 3}
+
+    async def test_a_capped_url_is_not_marked_as_seen(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        tight = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=1))
+        await tight.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        wide = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=9))
+        assert (await wide.push([entry("https://a.test/2")])).accepted == 1
+
+    async def test_the_seen_set_stays_exact_and_compact_while_its_buckets_split(
+        self, store: RedisStore, frontier: Frontier
+    ) -> None:
+        """Linear hashing: every bucket stays an intset, and every URL is found again after any number of splits."""
+        urls = [entry(f"https://a.test/{n}") for n in range(20_000)]
+        assert (await frontier.push(urls)).accepted == 20_000
+        assert (await frontier.push(urls)).known == 20_000
+        keys = frontier.keys.shards[0]
+        buckets = int(await store._client.hget(keys.stats, "buckets"))
+        assert buckets > 90
+        sizes = [await store._client.scard(keys.seen(bucket)) for bucket in range(buckets)]
+        assert sum(sizes) == 20_000
+        encodings = {await store._client.object("ENCODING", keys.seen(bucket)) for bucket in range(buckets)}
+        assert encodings == {b"intset"}
+        octets = [await store._client.memory_usage(keys.seen(bucket)) for bucket in range(buckets)]
+        assert sum(octets) / 20_000 < 10
+
+
+class TestLease:
+    async def test_takes_the_best_urls_of_the_domain_first_due(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/low", priority=-3), entry("https://a.test/high", priority=-1)])
+        time.ms += 1
+        await frontier.push([entry("https://b.test/", "b.test")])
+        time.ms += 1
+        leased, _ = await frontier.lease([0], 1, "r1", 10)
+        assert [lease.domain for lease in leased[0].leases] == ["a.test", "b.test"]
+        assert [e.url for e in leased[0].leases[0].entries] == ["https://a.test/high", "https://a.test/low"]
+
+    async def test_a_leased_domain_is_not_leased_again(self, frontier: Frontier) -> None:
+        await frontier.push([entry()])
+        await lease_one(frontier)
+        await frontier.push([entry("https://a.test/2")])
+        leased, _ = await frontier.lease([0], 1, "r1", 10)
+        assert leased[0].leases == ()
+
+    async def test_an_older_epoch_is_fenced_off(self, frontier: Frontier) -> None:
+        await frontier.push([entry()])
+        await frontier.lease([0], 5, "new", 1)
+        leased, fenced = await frontier.lease([0], 4, "old", 1)
+        assert leased == []
+        assert len(fenced) == 1
+
+    async def test_another_replica_in_the_same_epoch_is_fenced_off(self, frontier: Frontier) -> None:
+        await frontier.lease([0], 5, "one", 1)
+        _, fenced = await frontier.lease([0], 5, "two", 1)
+        assert len(fenced) == 1
+
+    async def test_the_batch_fits_into_half_of_the_lease(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        settings = FrontierSettings(lease_ms=10_000, batch=32, delay_ms=1_000)
+        frontier = await make_frontier(store, crawl_name, time, settings)
+        await frontier.push([entry(f"https://a.test/{n}") for n in range(40)])
+        assert len((await lease_one(frontier)).entries) == 5
+
+    async def test_an_expired_lease_is_taken_back_and_waits_the_delay(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        """Given a holder that was lost, when its lease has expired, then its URLs can be leased, but not at once: it may
+        have sent a request up to the last moment."""
+        await frontier.push([entry()])
+        lost = await lease_one(frontier)
+        time.ms = lost.expires_ms
+        leased, _ = await frontier.lease([0], 2, "r2", 10)
+        assert leased[0].leases == ()
+        assert leased[0].next_ms == lost.expires_ms + 1000
+        time.ms += 1000
+        again = await lease_one(frontier, 2, "r2")
+        assert again.token != lost.token
+        assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
+        assert (await books.counts()).leases_expired == 1
+
+    async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        await frontier.push([entry()])
+        for epoch in range(1, 16):
+            lease = await lease_one(frontier, epoch, f"r{epoch}")
+            time.ms = lease.expires_ms
+            await frontier.lease([0], epoch, f"r{epoch}", 0)
+            time.ms += 1000
+        counts = await books.counts()
+        assert (counts.dead, counts.open) == (1, 0)
+        assert [reason for _, _, reason in await books.dead_letters(10)] == ["lost_with_holder"]
+        assert await books.has_ended()
+
+
+class TestSettle:
+    async def test_the_last_url_ends_the_lease(self, frontier: Frontier, books: Books) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        one, two = lease.entries
+        (held,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done")])])
+        assert held.expires_ms is not None
+        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied")])])
+        assert (ended.expires_ms, ended.due_ms, ended.stale) == (None, None, False)
+        counts = await books.counts()
+        assert (counts.done, counts.denied, counts.open, counts.domains_leased) == (1, 1, 0, 0)
+
+    async def test_a_doubled_call_counts_once(self, frontier: Frontier, books: Books) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done")])
+        await frontier.settle([settlement])
+        await frontier.settle([settlement])
+        assert (await books.counts()).done == 1
+
+    async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime, books: Books) -> None:
+        await frontier.push([entry()])
+        lost = await lease_one(frontier)
+        time.ms = lost.expires_ms
+        await frontier.lease([0], 2, "r2", 10)
+        time.ms += 1000
+        await lease_one(frontier, 2, "r2")
+        before = await books.counts()
+        (reply,) = await frontier.settle([settle_all(lost, next_ms=99)])
+        assert reply.stale
+        assert await books.counts() == before
+
+    async def test_a_domain_with_urls_left_is_due_when_politeness_says(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=1))
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        (reply,) = await frontier.settle([settle_all(lease, next_ms=time.ms + 500)])
+        assert reply.due_ms == time.ms + 500
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert leased[0].leases == ()
+        time.ms += 500
+        await lease_one(frontier)
+
+    async def test_an_idle_domain_remembers_when_it_may_be_fetched_from(
+        self, frontier: Frontier, time: ManualTime
+    ) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        await frontier.settle([settle_all(await lease_one(frontier), next_ms=time.ms + 5000)])
+        await frontier.push([entry("https://a.test/2")])
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert (leased[0].leases, leased[0].next_ms) == ((), time.ms + 5000)
+
+    async def test_a_retry_waits_and_comes_back_with_its_tries(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        later = retry(lease.entries[0], time.ms + 60_000, -1.0)
+        await frontier.settle([Settlement(lease, time.ms, urls=[later])])
+        counts = await books.counts()
+        assert (counts.waiting, counts.open, counts.retried) == (1, 1, 1)
+        assert not await books.has_ended()
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert leased[0].next_ms == time.ms + 60_000
+        time.ms += 60_000
+        (again,) = (await lease_one(frontier)).entries
+        assert (again.tries, again.priority) == (1, -1.0)
+
+    async def test_delay_and_state_stay_with_the_domain(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        lease = await lease_one(frontier)
+        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [Settled(lease.entries[0], "done")])])
+        await frontier.push([entry("https://a.test/2")])
+        again = await lease_one(frontier)
+        assert (again.delay_ms, again.state) == (7000, "3:12:9")
+
+    async def test_without_urls_it_renews(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        time.ms += 20_000
+        (reply,) = await frontier.settle([Settlement(lease, 0)])
+        assert reply.expires_ms == time.ms + 30_000
+
+
+class TestRelease:
+    async def test_gives_everything_back_as_it_came(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/1", priority=-2.0)])
+        lease = await lease_one(frontier)
+        (reply,) = await frontier.release([Settlement(lease, time.ms + 10)])
+        assert reply.due_ms == time.ms + 10
+        time.ms += 10
+        assert (await lease_one(frontier, 2, "r2")).entries == lease.entries
+
+    async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        await frontier.release([Settlement(lease, time.ms)])
+        held = await lease_one(frontier)
+        (reply,) = await frontier.release([Settlement(lease, time.ms)])
+        assert reply.stale
+        assert not (await frontier.settle([settle_all(held)]))[0].stale
+
+
+class TestEntries:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://a.test/x",
+            "https://www.a.test/x?y",
+            "http://a.test/",
+            "http://www.a.test/é",
+            "https://sub.a.test/x",
+            "https://a.test:8443/x",
+            "https://a.test.evil/x",
+        ],
+    )
+    def test_any_url_survives_the_round_trip(self, url: str) -> None:
+        original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, lost=4)
+        assert parse_entry(original.raw, "a.test", 1.5) == original
+
+    def test_the_head_costs_six_octets_and_the_domain_none(self) -> None:
+        assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
