@@ -1,32 +1,36 @@
 """One function decides what a URL is called and which domain it belongs to.
 
-A URL that has two names is fetched twice, and a domain that has two names is hit twice as hard as it allows: so there is
-one canonical form, and every other part compares URLs, domains and origins as plain strings.
+A URL that has two names is fetched twice, and a domain that has two names is hit twice as hard as it allows:
+so there is one canonical form, and every other part compares URLs, domains and origins as plain strings.
 
-The canonical form is the serialisation of the WHATWG URL standard (https://url.spec.whatwg.org/), which lower-cases the
-scheme and the host, applies IDNA, rewrites IPv4 and IPv6 addresses, drops the default port and resolves dot segments,
-and on top of that:
+The canonical form is the serialisation of the WHATWG URL standard (https://url.spec.whatwg.org/), which
+lower-cases the scheme and the host, applies IDNA, rewrites IPv4 and IPv6 addresses, drops the default port
+and resolves dot segments, and on top of that:
 
 1. only http and https;
 2. no user information and no fragment: neither names another page to a crawler without credentials;
-3. no trailing dot on the host, and only a host that DNS can carry (labels of 1 to 63 octets, 253 in all: RFC 1035 2.3.4);
-4. percent-encoded unreserved characters decoded and hex digits in upper case (RFC 3986 6.2.2.1 and 6.2.2.2), unless the
-   path and query hold a `%` that starts no escape: decoding beside it could make a new one, so they stay as they are;
-5. tracking and session parameters dropped as `UrlRules` says, from the query and from path segments (`;jsessionid=1`);
+3. no trailing dot on the host, and only a host that DNS can carry (labels of 1 to 63 octets, 253 in all: RFC
+   1035 2.3.4);
+4. percent-encoded unreserved characters decoded and hex digits in upper case (RFC 3986 6.2.2.1 and 6.2.2.2),
+   unless the path and query hold a `%` that starts no escape: decoding beside it could make a new one, so
+   they stay as they are;
+5. tracking and session parameters dropped as `UrlRules` says, from the query and from path segments
+   (`;jsessionid=1`);
 6. no empty query: `/a?` is `/a`.
 
-Kept, because servers tell them apart: the order of parameters (unless `sort_query`), empty values, repeated slashes, a
-trailing slash, letter case of path and query, `%2F`, http against https, `www.`.
+Kept, because servers tell them apart: the order of parameters (unless `sort_query`), empty values, repeated
+slashes, a trailing slash, letter case of path and query, `%2F`, http against https, `www.`.
 
-For editors: `canonicalize(canonicalize(x).href)` must give the same value again, and nothing but `BadUrl` may escape for
-any text; hypothesis holds both. Stored crawls know URLs by this form: a change of it is a change of the key schema.
+For editors: `canonicalize(canonicalize(x).href)` must give the same value again, and nothing but `BadUrl` may
+escape for any text; hypothesis holds both. Stored crawls know URLs by this form: a change of it is a change
+of the key schema.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Literal
@@ -39,13 +43,35 @@ from frontier.errors import BadUrl
 
 Reason = Literal["scheme", "host", "length", "syntax"]
 
-TRACKING_PARAMS = ("utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid")
+TRACKING_PARAMS = (
+    "utm_*",
+    "gclid",
+    "gbraid",
+    "wbraid",
+    "dclid",
+    "fbclid",
+    "msclkid",
+    "yclid",
+    "mc_cid",
+    "mc_eid",
+)
 """Added by mailing tools and advertisers for scripts to read: no server answers differently for them."""
 
-SESSION_PARAMS = ("jsessionid", "phpsessid", "aspsessionid*", "sessionid", "session_id", "sid", "cftoken", "zenid")
+SESSION_PARAMS = (
+    "jsessionid",
+    "phpsessid",
+    "aspsessionid*",
+    "sessionid",
+    "session_id",
+    "sid",
+    "cftoken",
+    "zenid",
+)
 """Dropped only where the value looks like a token, because `sid` is also the number of a story or a shop."""
 
-_TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
+_TOKEN = (
+    r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +86,8 @@ class UrlRules:
     sort_query: bool = False
     """Makes `?a=1&b=2` and `?b=2&a=1` one URL; wrong for the few sites where order counts."""
     max_length: int = 2048
-    """Characters of the canonical form. Pages that people link to stay below; traps and blobs of data do not."""
+    """Characters of the canonical form. Pages that people link to stay below; traps and blobs of data do
+    not."""
 
     @cached_property
     def stripped(self) -> re.Pattern[str]:
@@ -97,8 +124,8 @@ class Url:
 def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_RULES) -> Url:
     """The canonical form of `text`, joined to the absolute URL `base` if that is given.
 
-    Raises BadUrl with the reason `scheme` (not http or https), `host` (none, or one that cannot be), `length` (above
-    `rules.max_length`) or `syntax` (relative without a base).
+    Raises BadUrl with the reason `scheme` (not http or https), `host` (none, or one that cannot be), `length`
+    (above `rules.max_length`) or `syntax` (relative without a base, or a base that is no URL).
     """
     result = _join(text, None if base is None else _parse_base(base), rules)
     if isinstance(result, Url):
@@ -109,19 +136,65 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
 def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES
 ) -> tuple[list[Url], Counter[str]]:
-    """The distinct canonical URLs of a page's links in order of appearance, and how many were rejected, by reason.
+    """The distinct canonical URLs of a page's links in order of appearance, and how many were rejected, by
+    reason.
 
-    References to the page itself (empty, or a fragment alone) are passed over. Raises BadUrl if `base` is not absolute.
+    References to the page itself (empty, or a fragment alone) are passed over. Raises BadUrl if `base` is not
+    an absolute http(s) URL.
     """
     parsed = _parse_base(base)
-    directory = parsed.href[: parsed.href.partition("?")[0].rfind("/")]
-    found: dict[Url, None] = {}
+    if not parsed.href.startswith(_HTTP):
+        raise BadUrl(base, "scheme")
+    join, directory = _joiner(rules), _directory(parsed.href)
+    found: dict[str, Url] = {}
     rejected: Counter[str] = Counter()
-    for href in dict.fromkeys([href.partition("#")[0].strip(_C0_OR_SPACE) for href in hrefs]):
-        if not href:
+    seen: set[str] = set()
+    for href in hrefs:
+        if "#" in href:
+            href = href.partition("#")[0]
+        if href[:1] <= " ":
+            href = href.strip(_C0_AND_SPACE)
+        if not href or href in seen:
             continue
-        result = _JOINED.get((directory, href, rules))
-    return list(found), rejected
+        seen.add(href)
+        if len(href) > _REMEMBERED_LENGTH or (href[0] in "?hH" and not href.startswith(_HTTP)):
+            # Joined to the page, not to its directory: `?page=2` and `http:?page=2` keep the last segment of
+            # the base.
+            result = _join(href, parsed, rules)
+        else:
+            result = join(directory, href)
+        if isinstance(result, Url):
+            found.setdefault(result.href, result)
+        else:
+            rejected[result] += 1
+    return list(found.values()), rejected
+
+
+def domain_of(host: str) -> str:
+    """The domain that `host` (of a canonical URL, without a port) belongs to.
+
+    That is the registrable domain by the Public Suffix List, private suffixes included; an IP address, a
+    single label and a host that is itself a public suffix are their own domain.
+    """
+    return registrable_domain(host) or host.lower()
+
+
+@lru_cache(maxsize=8192)
+def registrable_domain(host: str) -> str | None:
+    """One label more than the public suffix of `host`, or None where there is none (an IP address, `com`,
+    `localhost`).
+
+    The algorithm and the list are those of https://publicsuffix.org/list/; a suffix that is not listed counts
+    as one label (the rule `*` prevails), so `www.d1.test` belongs to `d1.test`.
+    """
+    if host.startswith("[") or "" in host.split("."):
+        return None
+    parts = _suffix_list()(host.lower())
+    if parts.ipv4 or not parts.domain:
+        return None
+    if parts.suffix:
+        return f"{parts.domain}.{parts.suffix}"
+    return f"{parts.subdomain.rpartition('.')[2]}.{parts.domain}" if parts.subdomain else None
 
 
 SHARD_SEED = 0
@@ -131,3 +204,145 @@ SHARD_SEED = 0
 def shard_of(domain: str, shards: int) -> int:
     """The shard, 0 to `shards` - 1, that keeps `domain`: the same on every machine and in every release."""
     return xxhash.xxh3_64_intdigest(domain.encode(), SHARD_SEED) % shards
+
+
+# The fast path: a link costs one native parse, one look-up of its site, and the tidying of what has `%`, `?`
+# or `;`.
+
+_HTTP = ("http://", "https://")
+_C0_AND_SPACE = "".join(map(chr, range(0x21)))
+_LONGEST_INPUT = 65_536  # characters; a data: URL may have millions, and parsing is linear in them
+_LONGEST_SITE = len("https://") + 253 + len(".:65535")
+
+_REMEMBERED_LINKS = 16_384  # about 10 MB of typical links, 40 MB of the longest
+_REMEMBERED_LENGTH = 256
+
+
+def _parse_base(base: str) -> can_ada.URL:
+    try:
+        return can_ada.parse(base)
+    except (ValueError, TypeError):
+        raise BadUrl(base, "syntax") from None
+
+
+def _directory(href: str) -> str:
+    path = href.partition("?")[0].partition("#")[0]
+    return path[: path.rfind("/") + 1]
+
+
+@lru_cache(maxsize=8)
+def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason]:
+    """A join that remembers its results: pages of a site repeat the links of their menus, relative to one
+    directory."""
+    parse = lru_cache(maxsize=64)(_parse_base)
+
+    @lru_cache(maxsize=_REMEMBERED_LINKS)
+    def join(directory: str, href: str) -> Url | Reason:
+        return _join(href, parse(directory), rules)
+
+    return join
+
+
+def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
+    if len(text) > _LONGEST_INPUT:
+        return _why_not(text[:64], "length")
+    try:
+        href: str = (can_ada.parse(text) if base is None else base + text).href
+    except ValueError:
+        return _why_not(text[:64], "syntax" if base is None else "host")
+    except TypeError:  # lone surrogates: the standard works on scalar values, so they become U+FFFD
+        return _join(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), base, rules)
+    if not href.startswith(_HTTP):
+        return "scheme"
+    slash = href.find("/", 8)
+    end = href.find("#", slash)
+    tail = href[slash:] if end < 0 else href[slash:end]
+    site = _site(href[:slash])
+    if site is None:
+        return "host"
+    if "%" in tail or "?" in tail or ";" in tail:
+        tail = _tidy(tail, rules)
+    domain, origin = site
+    if len(origin) + len(tail) > rules.max_length:
+        return "length"
+    return Url(origin + tail, domain, origin)
+
+
+_SCHEME = re.compile(r"[\x00-\x20]*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+
+
+def _why_not(start: str, otherwise: Reason) -> Reason:
+    scheme = _SCHEME.match(start)
+    if scheme is None:
+        return otherwise
+    if scheme[1].lower() not in ("http", "https"):
+        return "scheme"
+    return "length" if otherwise == "length" else "host"
+
+
+def _site(prefix: str) -> tuple[str, str] | None:
+    """Domain and origin of the part of a serialised URL before its path, or None if its host cannot exist."""
+    if "@" in prefix:
+        prefix = prefix[: prefix.index("//") + 2] + prefix.rpartition("@")[2]
+    return _known_site(prefix) if len(prefix) <= _LONGEST_SITE else None
+
+
+@lru_cache(maxsize=8192)
+def _known_site(prefix: str) -> tuple[str, str] | None:
+    scheme, _, host = prefix.partition("://")
+    port = ""
+    if not host.endswith("]"):
+        name, colon, digits = host.rpartition(":")
+        if colon:
+            host, port = name, f":{digits}"
+    if not host.startswith("["):
+        host = host.removesuffix(".")
+        if len(host) > 253 or not all(0 < len(label) <= 63 for label in host.split(".")):
+            return None
+    return domain_of(host), f"{scheme}://{host}{port}"
+
+
+@cache
+def _suffix_list() -> tldextract.TLDExtract:
+    # The snapshot inside the package: no download, no cache directory, no lock files.
+    return tldextract.TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
+
+
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+_UNTIDY_ESCAPE = re.compile(
+    "%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
+)
+"""In lower case, or of an unreserved character: ALPHA, DIGIT, - . _ ~ (RFC 3986 2.3)."""
+
+
+def _tidy_escape(match: re.Match[str]) -> str:
+    code = int(match[0][1:], 16)
+    char = chr(code)
+    return char if char.isascii() and (char.isalnum() or char in "-._~") else f"%{code:02X}"
+
+
+def _tidy(tail: str, rules: UrlRules) -> str:
+    """Path and query with escapes normalised and parameters dropped: repeated until nothing changes, because
+    a dropped parameter may take away the bad escape that kept the others from being decoded."""
+    while (tidied := _tidied(tail, rules)) != tail:
+        tail = tidied
+    return tail
+
+
+def _tidied(tail: str, rules: UrlRules) -> str:
+    if "%" in tail and not _BAD_ESCAPE.search(tail):
+        tail = _UNTIDY_ESCAPE.sub(_tidy_escape, tail)
+    path, mark, query = tail.partition("?")
+    if ";" in path:
+        path = _without_sessions(path, rules)
+    if not mark:
+        return path
+    kept = [pair for pair in query.split("&") if not rules.stripped.fullmatch(pair)]
+    query = "&".join(sorted(kept) if rules.sort_query else kept)
+    return f"{path}?{query}" if query else path
+
+
+def _without_sessions(path: str, rules: UrlRules) -> str:
+    stripped = rules.stripped_from_path.sub("", path)
+    # `/..;sid=0123456789abcdef/` has become a dot segment.
+    return path if stripped == path else str(can_ada.parse(f"http://host{stripped}").pathname)
