@@ -1,0 +1,91 @@
+"""Serve a synthetic web, list its roots, or judge a log of it.
+
+    python -m crawler.simweb serve --seed 1 --domains 50 --pages 1000 --features mixed --log FILE
+    python -m crawler.simweb seeds --seed 1 --domains 50 --pages 1000 --features mixed
+    python -m crawler.simweb judge --seed 1 --domains 50 --pages 1000 --features mixed --log FILE --delay 1
+
+`serve` is the default. It prints one JSON line when it is ready (addresses, host_map, pid) and runs until
+SIGTERM or SIGINT. `judge` ends with 1 if the crawl was not perfect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from crawler.simweb import Features, Limits, Policy, RequestLog, SimWebServer, World, expect, judge, read_log
+
+
+def main(argv: list[str]) -> int:
+    """Do what the arguments say; the exit status."""
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
+        argv = ["serve", *argv]
+    options = _parser().parse_args(argv)
+    world = World(options.seed, options.domains, options.pages, Features.named(options.features))
+    if options.command == "serve":
+        asyncio.run(_serve(world, options))
+        return 0
+    if options.command == "seeds":
+        sys.stdout.writelines(f"{url}\n" for url in world.seeds())
+        return 0
+    return _judge(world, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m crawler.simweb",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("serve", "seeds", "judge"):
+        command = commands.add_parser(name)
+        command.add_argument("--seed", type=int, default=1)
+        command.add_argument("--domains", type=int, default=50)
+        command.add_argument("--pages", type=int, default=1000, help="numbered pages of all domains together")
+        command.add_argument("--features", default="plain", help="plain, mixed or hostile")
+        if name != "seeds":
+            command.add_argument("--log", type=Path, required=name == "judge", help="file of JSON lines")
+    serve, check = commands.choices["serve"], commands.choices["judge"]
+    serve.add_argument("--address", action="append", help="loopback address; may be repeated")
+    serve.add_argument("--port", type=int, default=0, help="0: a free one")
+    check.add_argument("--delay", type=float, default=1.0, help="seconds the crawl was told to wait")
+    check.add_argument("--tries", type=int, default=Policy().tries, help="requests for a URL at most")
+    check.add_argument("--max-depth", type=int, help="links from a seed at most")
+    check.add_argument("--repeats", type=int, default=0, help="repeated requests to allow")
+    check.add_argument("--seeds", type=Path, help="file with a URL a line; default: the roots of all domains")
+    return parser
+
+
+async def _serve(world: World, options: argparse.Namespace) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    log = RequestLog(options.log, keep=False)
+    try:
+        async with SimWebServer(world, log, options.address or ["127.0.0.1"], options.port) as server:
+            ready = {"addresses": server.listening, "host_map": server.host_map(), "pid": os.getpid()}
+            sys.stdout.write(json.dumps(ready) + "\n")
+            sys.stdout.flush()
+            await stopping.wait()
+    finally:
+        log.close()
+
+
+def _judge(world: World, options: argparse.Namespace) -> int:
+    seeds = options.seeds.read_text(encoding="utf-8").split() if options.seeds else world.seeds()
+    policy = Policy(tries=options.tries, max_depth=options.max_depth)
+    limits = Limits(delay=options.delay, repeats=options.repeats)
+    verdict = judge(read_log(options.log), expect(world, seeds, policy), limits)
+    sys.stdout.write(f"{verdict}\n")
+    return 0 if verdict.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

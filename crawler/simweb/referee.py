@@ -1,0 +1,244 @@
+"""The judge of a crawl: what the server saw, held against what a perfect crawl does.
+
+It reads the server's log alone, so no error in the crawler's own books can deceive it. All times are the
+server's: a request's start is after the client's, its end before the client's, so a gap seen here is never
+shorter than the true one by more than the server's own delay in reading. `tolerance` allows for that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from crawler.simweb.expected import Expected
+from crawler.simweb.log import Record
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the crawl was told to keep."""
+
+    delay: float = 0.0  # seconds from the end of a domain's answer to its next request
+    address_delay: float = 0.0  # seconds from one request to an address to the next one
+    address_in_flight: int | None = None  # requests to an address at once; None for any number
+    crawl_delay_cap: float = 300.0  # seconds
+    repeats: int = 0  # requests beyond the expected ones in all; each kill -9 may cost some
+    tolerance: float = 0.002  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TooClose:
+    """Two requests, `second` at `gap` seconds after `first` where `needed` were due; below 0 they
+    overlapped.
+    """
+
+    first: Record
+    second: Record
+    gap: float
+    needed: float
+
+    def __str__(self) -> str:
+        return f"{self.gap:.4f} s instead of {self.needed:.4f} s: {self.first.url} then {self.second.url}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found. Everything but the figures at the end is a violation."""
+
+    missing: list[str] = field(default_factory=list)  # expected, never fetched
+    unexpected: list[str] = field(default_factory=list)  # fetched, not expected
+    denied: list[str] = field(default_factory=list)  # fetched, though robots.txt denies it
+    unasked: list[str] = field(
+        default_factory=list
+    )  # first URL of an origin whose robots.txt was not answered before
+    too_often: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # URL -> requests, and at most expected
+    too_seldom: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # URL -> requests, and at least expected
+    wrong_status: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # URL -> last status, and the expected one
+    overlaps: list[TooClose] = field(default_factory=list)  # two requests to a domain in flight at once
+    too_close: list[TooClose] = field(
+        default_factory=list
+    )  # less than the domain's delay between two requests
+    unrested: list[TooClose] = field(
+        default_factory=list
+    )  # a request to a domain that had asked for rest by Retry-After
+    address_too_close: list[TooClose] = field(default_factory=list)
+    address_too_many: dict[str, int] = field(default_factory=dict)  # address -> requests in flight at once
+
+    requests: int = 0
+    repeats: int = 0  # requests beyond the expected ones
+    repeats_allowed: int = 0
+    robots_repeats: int = 0  # requests for a robots.txt that had been answered with 200 before
+    closest: dict[str, float] = field(default_factory=dict)  # domain -> shortest gap in seconds
+    peak_by_address: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the crawl was perfect, but for repeats within what is allowed."""
+        return not any(
+            found for name, found in self.findings() if name != "too_often" or self._too_many_repeats
+        )
+
+    @property
+    def _too_many_repeats(self) -> bool:
+        return self.repeats > self.repeats_allowed
+
+    def findings(self) -> Iterator[tuple[str, Any]]:
+        """Each sort of violation with those found: a list, or a mapping of what they concern."""
+        for name in _FINDINGS:
+            yield name, getattr(self, name)
+
+    def __str__(self) -> str:
+        shortest = min(self.closest.values(), default=float("inf"))
+        lines = [
+            f"{'OK' if self.ok else 'NOT OK'}: {self.requests} requests to {len(self.closest)} domains, "
+            f"{self.repeats} repeated, shortest gap {shortest:.4f} s"
+        ]
+        for name, found in self.findings():
+            lines.append(f"  {name.replace('_', ' '):<18} {len(found):>7}")
+            examples = list(found.items() if isinstance(found, dict) else found)[:_SHOWN]
+            lines.extend(f"      {_told(example)}" for example in examples)
+        return "\n".join(lines)
+
+
+_FINDINGS = (
+    *("missing", "unexpected", "denied", "unasked", "too_often", "too_seldom", "wrong_status"),
+    *("overlaps", "too_close", "unrested", "address_too_close", "address_too_many"),
+)
+
+
+def _told(example: object) -> str:
+    if not isinstance(example, tuple):
+        return str(example)
+    key, value = example
+    return f"{key}: {value[0]} instead of {value[1]}" if isinstance(value, tuple) else f"{key}: {value}"
+
+
+def judge(records: Iterable[Record], expected: Expected, limits: Limits | None = None) -> Verdict:
+    """Hold the server's records, in any order, against what was expected and what the crawl was told to
+    keep.
+    """
+    limits = limits or Limits()
+    in_order = sorted(records, key=lambda record: record.start)
+    verdict = Verdict(requests=len(in_order), repeats_allowed=limits.repeats)
+    _judge_urls(in_order, expected, verdict)
+    _judge_robots(in_order, expected.auxiliary, verdict)
+    for domain, requests in _grouped(in_order, lambda record: record.domain).items():
+        _judge_domain(
+            requests, min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap), limits, verdict
+        )
+    for address, requests in _grouped(in_order, lambda record: record.address).items():
+        _judge_address(address, requests, limits, verdict)
+    return verdict
+
+
+def _grouped(records: list[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    groups: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        groups[key(record)].append(record)
+    return groups
+
+
+def _judge_urls(records: list[Record], expected: Expected, verdict: Verdict) -> None:
+    """Which URLs were asked for, how often, and what the last answer was."""
+    counts = Counter(record.url for record in records)
+    last = {record.url: record.status for record in records}
+    for url, visit in expected.visits.items():
+        count = counts[url]
+        if count == 0:
+            verdict.missing.append(url)
+        elif count > visit.most:
+            verdict.too_often[url] = (count, visit.most)
+            verdict.repeats += count - visit.most
+        elif count < visit.least:
+            verdict.too_seldom[url] = (count, visit.least)
+        if count and last[url] != visit.status:
+            verdict.wrong_status[url] = (last[url], visit.status)
+    for url in counts:
+        if url in expected.denied:
+            verdict.denied.append(url)
+        elif url not in expected.visits and url not in expected.auxiliary:
+            verdict.unexpected.append(url)
+
+
+def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) -> None:
+    """A URL is asked for only after its origin's robots.txt has been answered, with whatever (RFC 9309
+    section 2.3).
+    """
+    asked: set[str] = set()
+    answered: dict[str, float] = {}
+    read: set[str] = set()
+    for record in records:
+        if record.path == "/robots.txt":
+            verdict.robots_repeats += record.host in read
+            answered.setdefault(record.host, record.end)
+            if record.status == 200:
+                read.add(record.host)
+        elif record.host not in asked and record.url not in auxiliary:
+            asked.add(record.host)
+            if answered.get(record.host, record.start) >= record.start:
+                verdict.unasked.append(record.url)
+
+
+def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, verdict: Verdict) -> None:
+    """One request at a time, and the delay between any two. Crawl-delay counts once a robots.txt has been
+    read.
+    """
+    latest = records[0]
+    resting: Record | None = None
+    needed = limits.delay
+    closest = float("inf")
+    for record in records[1:]:
+        if latest.path == "/robots.txt" and latest.status == 200:
+            needed = max(limits.delay, crawl_delay)
+        gap = record.start - latest.end
+        closest = min(closest, gap)
+        # The end of an aborted answer is when the server noticed, which may be a little after the client
+        # gave up.
+        if gap < -(limits.tolerance if latest.aborted else 0.0):
+            verdict.overlaps.append(TooClose(latest, record, gap, needed))
+        elif gap < needed - limits.tolerance:
+            verdict.too_close.append(TooClose(latest, record, gap, needed))
+        if latest.retry_after is not None and (resting is None or _rested_at(latest) > _rested_at(resting)):
+            resting = latest
+        if resting is not None and record.start < _rested_at(resting) - limits.tolerance:
+            rest = resting.retry_after or 0.0
+            verdict.unrested.append(TooClose(resting, record, record.start - resting.end, rest))
+        if record.end >= latest.end:
+            latest = record
+    verdict.closest[records[0].domain] = closest
+
+
+def _rested_at(record: Record) -> float:
+    return record.end + (record.retry_after or 0.0)
+
+
+def _judge_address(address: str, records: list[Record], limits: Limits, verdict: Verdict) -> None:
+    peak = _peak(records)
+    verdict.peak_by_address[address] = peak
+    if limits.address_in_flight is not None and peak > limits.address_in_flight:
+        verdict.address_too_many[address] = peak
+    for first, second in pairwise(records):
+        gap = second.start - first.start
+        if gap < limits.address_delay - limits.tolerance:
+            verdict.address_too_close.append(TooClose(first, second, gap, limits.address_delay))
+
+
+def _peak(records: list[Record]) -> int:
+    """The most requests in flight at once; one that ends when another starts has ended."""
+    changes = [(record.start, 1) for record in records] + [(record.end, -1) for record in records]
+    now = peak = 0
+    for _, change in sorted(changes):
+        now += change
+        peak = max(peak, now)
+    return peak

@@ -1,0 +1,79 @@
+"""What a URL of the synthetic web answers, as data: the server sends it, the expectation walks over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crawler.simweb.features import Charset, Coding
+from crawler.simweb.links import PlacedLink
+
+
+class Fault(StrEnum):
+    """How an answer breaks on the wire."""
+
+    CUT = "cut"
+    BAD_CHUNKS = "bad_chunks"
+    GARBAGE = "garbage"
+    HANG_UP = "hang_up"
+    SILENT = "silent"
+
+
+# Faults that leave no response head, so that there is nothing to keep.
+HEADLESS = frozenset({Fault.GARBAGE, Fault.HANG_UP, Fault.SILENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """What the text of an HTML page has beside its links."""
+
+    title: str = ""
+    base: str = ""  # href of <base>, empty for none
+    canonical: str = ""  # URL, empty for none
+    meta_robots: str = ""  # content of <meta name=robots>, empty for none
+    prolog: bool = False  # begins with an XML declaration
+    decoys: bool = False  # carries links that are none: comments, scripts, mailto:, images
+    size: int = 0  # octets of filler
+    offset: int = 0  # which filler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """An error status that the first requests for a URL get instead of its answer.
+
+    `succeeds_at` is the ordinal of the first request that gets the true answer, 0 when none does.
+    """
+
+    status: int
+    succeeds_at: int
+    retry_after_s: int = 0  # whole seconds; 0 for no header
+    as_date: bool = False  # Retry-After as an HTTP-date instead of seconds (RFC 9110 section 10.2.3)
+
+    def strikes(self, attempt: int) -> bool:
+        """Whether the request with this ordinal, 1 for the first, gets the error."""
+        return self.succeeds_at == 0 or attempt < self.succeeds_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """The answer to GET of one URL. `body` None means HTML made from `markup` and `links`. `delay` is in
+    seconds.
+    """
+
+    url: str
+    status: int = 200
+    links: tuple[PlacedLink, ...] = ()
+    location: str = ""  # the Location header as written
+    redirect: str = ""  # the canonical URL that it means
+    markup: Markup | None = None
+    body: bytes | None = None
+    media: str = "text/html"
+    charset: Charset = Charset.UTF8_HEADER
+    coding: Coding = Coding.IDENTITY
+    chunked: bool = False
+    x_robots: str = ""
+    nofollow: bool = False  # a directive of the page forbids to follow its links
+    listed: tuple[str, ...] = ()  # URLs that a sitemap names
+    trouble: Trouble | None = None
+    delay: float = 0.0
+    fault: Fault | None = None

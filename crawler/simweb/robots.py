@@ -1,0 +1,81 @@
+"""The robots.txt files of a synthetic web, and what they deny, known as data.
+
+The referee must not depend on the code that it judges, nor on any parser: each kind of file has a text, and
+beside it stands by hand what that text denies.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RobotsKind(StrEnum):
+    """What a host answers to /robots.txt (RFC 9309 section 2.3)."""
+
+    ABSENT = "absent"  # 404: unavailable, so all is allowed
+    FORBIDDEN = "forbidden"  # 403: unavailable too
+    ALLOW = "allow"
+    FOLDER = "folder"  # denies /private/ but /private/open/, and .pdf
+    DENY = "deny"  # denies everything
+    DELAY = "delay"  # as FOLDER, with a Crawl-delay
+    UNREACHABLE = "unreachable"  # 500 or 503 always, so all is denied
+    FLAKY = "flaky"  # 503 twice, then as FOLDER
+    MOVED = "moved"  # redirects to a host of another domain, which serves FOLDER for this one
+    SHARED = "shared"  # the same, all hosts to one domain
+    FIVE_HOPS = "five_hops"  # as FOLDER, at the end of five redirects
+    SLOW = "slow"  # as FOLDER, slowly
+    LARGE = "large"  # as FOLDER within the first 500 KiB, and more behind them
+    GARBAGE = "garbage"  # 200 with octets that mean nothing, so all is allowed
+    BOM = "bom"  # as FOLDER, behind a byte order mark and with CR LF line ends
+
+
+DENIES_ALL = frozenset({RobotsKind.DENY, RobotsKind.UNREACHABLE})
+ALLOWS_ALL = frozenset({RobotsKind.ABSENT, RobotsKind.FORBIDDEN, RobotsKind.ALLOW, RobotsKind.GARBAGE})
+FLAKY_FAILURES = 2
+HOPS = 5
+
+_FOLDER = """\
+# Rules of this host
+User-agent: some-other-bot
+Disallow: /
+
+User-Agent: *
+Disallow: /private/
+allow: /private/open/
+Disallow: /*.pdf$
+"""
+
+_LARGE_BYTES = 700 * 1024
+
+
+def denies(kind: RobotsKind, target: str) -> bool:
+    """Whether a host with this kind of robots.txt denies `target` (path and query) to everyone.
+
+    `UNREACHABLE` denies, `FLAKY` counts as its final rules. /robots.txt itself is always allowed (RFC 9309
+    2.2.2).
+    """
+    if target == "/robots.txt" or kind in ALLOWS_ALL:
+        return False
+    if kind in DENIES_ALL:
+        return True
+    closed = target.startswith("/private/") and not target.startswith("/private/open/")
+    return closed or target.endswith(".pdf")
+
+
+def text(kind: RobotsKind, crawl_delay_s: float, sitemap: str) -> bytes:
+    """The file, for the kinds that answer 200. `sitemap` is a URL, or empty when there is none."""
+    if kind is RobotsKind.GARBAGE:
+        return bytes(range(256)) * 8
+    rules = {
+        RobotsKind.ALLOW: "User-agent: *\nDisallow:\n",
+        RobotsKind.DENY: "User-agent: *\nDisallow: /\n",
+    }.get(kind, _FOLDER)
+    if kind is RobotsKind.DELAY:
+        rules += f"Crawl-delay: {crawl_delay_s:g}\n"
+    if sitemap:
+        rules += f"\nSitemap: {sitemap}\n"
+    if kind is RobotsKind.BOM:
+        return b"\xef\xbb\xbf" + rules.replace("\n", "\r\n").encode()
+    if kind is RobotsKind.LARGE:
+        rules += "".join(f"Disallow: /nowhere/{n}\n" for n in range(_LARGE_BYTES // 24))
+    return rules.encode()

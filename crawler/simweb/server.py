@@ -1,0 +1,221 @@
+"""A raw HTTP/1.1 server that plays a whole synthetic web under many names, and logs every request.
+
+One process, one event loop, no parsing beyond what the web needs: the crawler is to be the slow one. A
+connection handles one request after the other; its answer is a list of steps (`answers.py`), taken by
+callbacks rather than by a task, so that a connection which waits costs a timer and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from crawler.simweb.answers import Answer, Step, answer
+from crawler.simweb.log import Record, RequestLog
+from crawler.simweb.site import domain_of
+from crawler.simweb.world import World, address_slot
+
+_FLUSH_S = 0.5
+_LONGEST_HEAD = 65_536
+
+
+class SimWebServer:
+    """Serves `world` on each of `addresses` and logs to `log`. Port 0 takes a free one, at each address its
+    own.
+
+    Use as an async context manager, or `start` and `stop`. Raises OSError if an address cannot be listened
+    on.
+    """
+
+    def __init__(
+        self, world: World, log: RequestLog, addresses: Sequence[str] = ("127.0.0.1",), port: int = 0
+    ) -> None:
+        self.world = world
+        self.log = log
+        self.attempts: Counter[str] = Counter()
+        self.connections: set[Connection] = set()
+        self.listening: list[tuple[str, int]] = []
+        self._addresses = addresses
+        self._port = port
+        self._servers: list[asyncio.Server] = []
+        self._flusher: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<SimWebServer {self.world!r} connections={len(self.connections)} requests={self.log.count}>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        for address in self._addresses:
+            server = await loop.create_server(lambda: Connection(self), address, self._port, backlog=1024)
+            self._servers.append(server)
+            self.listening.append(server.sockets[0].getsockname()[:2])
+        self._flush()
+
+    async def stop(self) -> None:
+        """Close everything; requests in flight are logged as aborted. The log stays open, and is flushed."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)  # lets the transports report their end
+        if self._flusher is not None:
+            self._flusher.cancel()
+        self.log.flush()
+
+    def host_map(self) -> list[str]:
+        """PATTERN=ADDRESS:PORT for the crawler's --host-map, the first match to count."""
+        places = [f"{address}:{port}" for address, port in self.listening]
+        if len(places) == 1:
+            return [f"*.test={places[0]}"]
+        digits = [
+            f"*{digit}.test={places[address_slot(f'd{digit}.test', len(places))]}" for digit in range(10)
+        ]
+        return [*digits, f"*.test={places[0]}"]
+
+    def answer(self, host: str, target: str, accepted: str, now: float) -> Answer:
+        """What to send. Counts attempts only where they make a difference, so memory grows with the
+        troubled URLs alone.
+        """
+        resource = self.world.at(host, target)
+        attempt = 1
+        if resource is not None and resource.trouble is not None:
+            self.attempts[resource.url] += 1
+            attempt = self.attempts[resource.url]
+        return answer(resource, attempt, accepted, now)
+
+    def _flush(self) -> None:
+        self.log.flush()
+        self._flusher = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush)
+
+
+class Connection(asyncio.Protocol):
+    """One client: reading (`_answer` is None) or answering, and paused while the client does not read."""
+
+    def __init__(self, server: SimWebServer) -> None:
+        self._server = server
+        self._buffer = b""
+        self._answer: Answer | None = None
+        self._steps: Iterator[Step] = iter(())
+        self._paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._start = self._end = self._wall = 0.0
+        self._request = ("", "", "", "")
+        self._last = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        # A buffer of none: `pause_writing` then says that the system has not taken everything yet.
+        transport.set_write_buffer_limits(high=0)
+        self._address = "{}:{}".format(*transport.get_extra_info("sockname")[:2])
+        self._client_port: int = transport.get_extra_info("peername")[1]
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answer is not None:
+            self._end = time.monotonic()
+            self._record(aborted=True)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._answer is None:
+            self._read_request()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._end = time.monotonic()
+        self._advance()
+
+    def _read_request(self) -> None:
+        head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
+            if len(head) > _LONGEST_HEAD:
+                self.abort()
+            return
+        self._buffer = rest
+        self._start = self._end = time.monotonic()
+        self._wall = time.time()
+        request_line, *lines = head.decode("latin-1").split("\r\n")
+        method, _, request_target = request_line.partition(" ")
+        target = request_target.partition(" ")[0]
+        fields = _fields(lines)
+        host = fields.get("host", "").lower().removesuffix(":80")
+        self._request = (method, host, target, fields.get("user-agent", ""))
+        self._last = fields.get("connection", "").lower() == "close"
+        self._answer = self._server.answer(host, target, fields.get("accept-encoding", ""), self._wall)
+        self._steps = iter(self._answer.steps)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Take steps until one has to wait: for a timer, or for the client to read."""
+        while self._answer is not None and not self._paused and self._timer is None:
+            step = next(self._steps, None)
+            if step is None:
+                if not self._answer.hangs:
+                    self._finish(self._answer)
+                return
+            if isinstance(step, bytes):
+                self._end = time.monotonic()
+                self._transport.write(step)
+            else:
+                self._timer = asyncio.get_running_loop().call_later(step, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._advance()
+
+    def _finish(self, done: Answer) -> None:
+        self._record(aborted=False)
+        if done.closes or self._last:
+            self._transport.close()
+        elif self._buffer:
+            asyncio.get_running_loop().call_soon(self.data_received, b"")
+
+    def _record(self, aborted: bool) -> None:
+        assert self._answer is not None
+        method, host, target, agent = self._request
+        self._server.log.append(
+            Record(
+                start=self._start,
+                end=self._end,
+                wall=self._wall,
+                address=self._address,
+                host=host,
+                domain=domain_of(host),
+                method=method,
+                path=target,
+                status=self._answer.status,
+                retry_after=self._answer.retry_after,
+                client_port=self._client_port,
+                agent=agent,
+                aborted=aborted,
+            )
+        )
+        self._answer = None
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    """Field lines by lower-case name; of several with one name, the last."""
+    pairs = (line.partition(":") for line in lines)
+    return {name.lower(): value.strip() for name, _, value in pairs}

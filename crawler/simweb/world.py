@@ -1,0 +1,72 @@
+"""The synthetic web: any number of domains and pages, computed from a seed when they are asked for.
+
+Nothing is stored but the size of each domain. What a URL answers is a pure function of the seed and the
+URL, so any number of processes can hold the same world. The number of pages counts the numbered pages
+(`site.py`); side URLs (`numbered.py`), robots.txt and sitemaps (`services.py`) and hostile domains
+(`hostile.py`) come on top.
+"""
+
+from __future__ import annotations
+
+from crawler.simweb import robots
+from crawler.simweb.features import Features
+from crawler.simweb.hostile import Hostile
+from crawler.simweb.links import absolute, split
+from crawler.simweb.numbered import Numbered
+from crawler.simweb.resource import Resource
+from crawler.simweb.services import Services
+from crawler.simweb.site import domain_name, domain_of
+from crawler.simweb.sites import Sites
+
+
+class World:
+    """`pages` numbered pages spread over `domains` domains. Raises ValueError if there are fewer pages than
+    domains.
+    """
+
+    def __init__(self, seed: int, domains: int, pages: int, features: Features | None = None) -> None:
+        self.seed = seed
+        self.pages = pages
+        self.features = features or Features.plain()
+        self.sites = Sites(seed, domains, pages, self.features)
+        self._services = Services(seed, self.features)
+        self._numbered = Numbered(seed, self.features, self.sites)
+        self._hostile = Hostile(self.features.hazards)
+
+    def __repr__(self) -> str:
+        return f"<World seed={self.seed} domains={len(self.sites)} pages={self.pages}>"
+
+    def seeds(self) -> list[str]:
+        """The root of every domain, hostile ones last."""
+        names = [domain_name(number) for number in range(len(self.sites))] + self._hostile.domains()
+        return [absolute(name, "/") for name in names]
+
+    def resource(self, url: str) -> Resource | None:
+        """What the canonical `url` answers; None where nothing is, which is a 404."""
+        return self.at(*split(url))
+
+    def at(self, host: str, target: str) -> Resource | None:
+        """The same by host (lower case, without port) and target (path and query)."""
+        site = self.sites.find(host)
+        if site is None:
+            return self._hostile.resource(host, target) or self._services.rules_elsewhere(host, target)
+        return self._services.resource(site, host, target) or self._numbered.resource(site, host, target)
+
+    def is_denied(self, url: str) -> bool:
+        """Whether the robots.txt of the URL's host denies it."""
+        host, target = split(url)
+        site = self.sites.find(host)
+        return site is not None and robots.denies(site.robots[host], target)
+
+    def crawl_delay(self, domain: str) -> float:
+        """Seconds that the domain's robots.txt asks for; 0 when it does not."""
+        site = self.sites.find(domain)
+        return site.crawl_delay if site else 0.0
+
+
+def address_slot(host: str, addresses: int) -> int:
+    """Which of that many addresses serves the host: by the last digit of its domain, so that ten patterns
+    map them all.
+    """
+    digit = domain_of(host).partition(".")[0][-1:]
+    return int(digit) % addresses if digit.isdecimal() else 0
