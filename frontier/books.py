@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.store import Reply, Store, command, pairs
+
+
+_OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,12 @@ class Counts:
     domains_leased: int = 0
     leases_expired: int = 0
     seen: int = 0
+    domains: int = 0
+    octets: int = 0
+    duplicates: int = 0
+    first_ms: int = 0  # server time of the first settle of a URL, 0 before it
+    last_ms: int = 0  # of the last one
+    reasons: Counter[str] = field(default_factory=Counter)  # "outcome:reason"
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -46,9 +55,10 @@ class Counts:
         return self.accepted - self.settled
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            *(getattr(self, name) + getattr(other, name) for name in self.__slots__),
-        )
+        summed = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        summed["first_ms"] = min(filter(None, (self.first_ms, other.first_ms)), default=0)
+        summed["last_ms"] = max(self.last_ms, other.last_ms)
+        return Counts(**summed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,7 @@ def _counts(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
     flat: Sequence[bytes] = [item for pair in stats.items() for item in pair] if isinstance(stats, dict) else stats
     numbers = {name: int(value) for name, value in pairs(flat).items()}
     dropped = Counter({name[5:]: value for name, value in numbers.items() if name.startswith("drop:")})
+    reasons = Counter({name: value for name, value in numbers.items() if ":" in name and name.partition(":")[0] in _OUTCOMES})
     return Counts(
         accepted=numbers.get("accepted", 0),
         done=numbers.get("done", 0),
@@ -144,5 +155,11 @@ def _counts(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
         domains_leased=leased,
         leases_expired=numbers.get("expired", 0),
         seen=numbers.get("seen", 0),
+        domains=numbers.get("domains", 0),
+        octets=numbers.get("octets", 0),
+        duplicates=numbers.get("duplicates", 0),
+        first_ms=numbers.get("first_ms", 0),
+        last_ms=numbers.get("last_ms", 0),
+        reasons=reasons,
         dropped=dropped,
     )

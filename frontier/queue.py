@@ -38,14 +38,12 @@ class FrontierSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of pushed URLs: queued, known before, dropped because their domain is full."""
+    """What became of pushed URLs: queued (and in which shards), known before, dropped because their domain is full."""
 
     accepted: int = 0
     known: int = 0
     capped: int = 0
-
-    def __add__(self, other: Pushed) -> Pushed:
-        return Pushed(self.accepted + other.accepted, self.known + other.known, self.capped + other.capped)
+    shards: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +70,33 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How one leased URL ended. `outcome`: done, denied, dead (`detail`: the reason) or retry (`detail`: see `retry`)."""
+    """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the books."""
 
     entry: Entry
     outcome: str
-    detail: str = ""
+    reason: str
+    again: str = ""
 
 
-def retry(entry: Entry, ready_ms: int, priority: float) -> Settled:
+def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
     """`entry` shall be tried again, from `ready_ms` on."""
-    again = entry.again(priority)
-    return Settled(entry, "retry", f"{ready_ms}\n{priority!r}\n{again.raw}")
+    return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
 
 
 @dataclass(slots=True)
 class Settlement:
-    """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease."""
+    """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
+
+    `octets` were received for these URLs, `duplicates` of them had a content that was archived before: for the books.
+    """
 
     lease: Lease
     next_ms: int
     delay_ms: int | None = None
     state: str | None = None
     urls: list[Settled] = field(default_factory=list)
+    octets: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +145,17 @@ class Frontier:
         by_shard: dict[int, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for entry in entries:
             by_shard[self.shard_of(entry.domain)][entry.domain].append(entry)
-        calls = [
-            self._push_call(shard, chunk)
-            for shard, domains in by_shard.items()
-            for chunk in _chunks(domains, PUSH_CHUNK)
-        ]
-        if not calls:
+        chunks = [(shard, chunk) for shard, domains in by_shard.items() for chunk in _chunks(domains, PUSH_CHUNK)]
+        if not chunks:
             return Pushed()
-        replies = await self._store.send(calls)
-        return sum((Pushed(*map(int, reply[1:])) for reply in replies), Pushed())
+        replies = await self._store.send([self._push_call(shard, chunk) for shard, chunk in chunks])
+        counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(chunks, replies, strict=True)]
+        return Pushed(
+            accepted=sum(accepted for _, accepted, _, _ in counts),
+            known=sum(known for _, _, known, _ in counts),
+            capped=sum(capped for _, _, _, capped in counts),
+            shards=frozenset(shard for shard, accepted, _, _ in counts if accepted),
+        )
 
     def _push_call(self, shard: int, domains: dict[str, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
@@ -210,9 +215,11 @@ class Frontier:
             settlement.next_ms,
             "" if settlement.delay_ms is None else settlement.delay_ms,
             "" if settlement.state is None else settlement.state,
+            settlement.octets,
+            settlement.duplicates,
         ]
         for settled in settlement.urls:
-            arguments += (settled.outcome, settled.entry.raw, settled.detail)
+            arguments += (settled.outcome, settled.entry.raw, settled.reason, settled.again)
         return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead), *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:

@@ -33,5 +33,6 @@ PUSH = _load("push", keys=3)
 LEASE = _load("lease", keys=6)
 SETTLE = _load("settle", keys=5)
 RELEASE = _load("release", keys=2)
+SPEND = _load("spend", keys=1)
 
-ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE)
+ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND)

@@ -8,7 +8,7 @@
 -- KEYS[2] due      zset  domain -> due ms
 -- KEYS[3] leases   zset  domain -> expiry ms
 -- KEYS[4] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[5] stats    hash  expired, dead
+-- KEYS[5] stats    hash  expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] epoch   ARGV[2] replica   ARGV[3] now_ms   ARGV[4] lease_ms
@@ -39,6 +39,7 @@ local function take_back(domain, expiry_ms)
     if lost >= 14 then
       redis.call('HSET', KEYS[6], domain .. '\n' .. entry, 'lost_with_holder')
       redis.call('HINCRBY', KEYS[5], 'dead', 1)
+      redis.call('HINCRBY', KEYS[5], 'dead:lost_with_holder', 1)
     else
       local marked = string.sub(entry, 1, 5) .. string.format('%x', lost + 1) .. string.sub(entry, 7)
       redis.call('ZADD', queue, entries[i + 1], marked)

@@ -6,7 +6,7 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  accepted, seen, buckets, drop:<reason>
+-- KEYS[3] stats   hash  accepted, domains, seen, buckets, drop:<reason>
 -- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
 -- ARGV[3...] for each domain: domain, number of URLs n, then n times: fingerprint, priority, entry
@@ -66,7 +66,9 @@ while at <= #ARGV do
   if #new > 0 then
     accepted = accepted + #new / 2
     redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
-    redis.call('HINCRBY', domain_key, 'accepted', #new / 2)
+    if redis.call('HINCRBY', domain_key, 'accepted', #new / 2) == #new / 2 then
+      redis.call('HINCRBY', KEYS[3], 'domains', 1)
+    end
     if not redis.call('ZSCORE', KEYS[2], domain) then
       local next_ms = tonumber(redis.call('HGET', domain_key, 'next') or '0')
       redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)

@@ -5,14 +5,14 @@
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[4] stats    hash  done, dead, denied, retry
+-- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, octets, duplicates,
+--                         first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5] next_ms (when the domain may next be fetched from)   ARGV[6] delay_ms ("": as it was)
--- ARGV[7] state ("": as it was)
--- ARGV[8...] for each URL: outcome, entry, detail, with detail
---   for done and denied "", for dead the reason, for retry "ready_ms LF priority LF new entry"
+-- ARGV[7] state ("": as it was)   ARGV[8] octets received   ARGV[9] how many of the URLs were duplicates
+-- ARGV[10...] for each URL: outcome, entry, reason, and for retry "ready_ms LF priority LF new entry", else ""
 --
 -- Returns {"held", expiry_ms} | {"ended", due_ms or -1} | {"stale"}
 
@@ -25,20 +25,28 @@ if redis.call('HGET', domain_key, 'token') ~= token then
 end
 
 local counts = {}
-for i = 8, #ARGV, 3 do
-  local outcome, entry, detail = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+local function count(name, number) counts[name] = (counts[name] or 0) + number end
+for i = 10, #ARGV, 4 do
+  local outcome, entry, reason, again = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   if redis.call('ZREM', inflight, entry) == 1 then
-    counts[outcome] = (counts[outcome] or 0) + 1
+    count(outcome, 1)
+    count(outcome .. ':' .. reason, 1)
     if outcome == 'dead' then
-      redis.call('HSET', KEYS[5], domain .. '\n' .. entry, detail)
+      redis.call('HSET', KEYS[5], domain .. '\n' .. entry, reason)
     elseif outcome == 'retry' then
-      local ready_ms, priority, again = string.match(detail, '^([^\n]*)\n([^\n]*)\n(.*)$')
-      redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. again)
+      local ready_ms, priority, new_entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
+      redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. new_entry)
     end
   end
 end
-for outcome, count in pairs(counts) do
-  redis.call('HINCRBY', KEYS[4], outcome, count)
+if next(counts) then
+  redis.call('HSETNX', KEYS[4], 'first_ms', ARGV[3])
+  redis.call('HSET', KEYS[4], 'last_ms', ARGV[3])
+  count('octets', tonumber(ARGV[8]))
+  count('duplicates', tonumber(ARGV[9]))
+end
+for name, number in pairs(counts) do
+  if number > 0 then redis.call('HINCRBY', KEYS[4], name, string.format('%.0f', number)) end
 end
 
 redis.call('HSET', domain_key, 'next', ARGV[5])

@@ -33,7 +33,7 @@ async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", sha
 
 
 def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
-    return Settlement(lease, next_ms, urls=[Settled(entry, outcome) for entry in lease.entries])
+    return Settlement(lease, next_ms, urls=[Settled(entry, outcome, "x") for entry in lease.entries])
 
 
 class TestPush:
@@ -153,9 +153,9 @@ class TestSettle:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         one, two = lease.entries
-        (held,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done")])])
+        (held,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
         assert held.expires_ms is not None
-        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied")])])
+        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied", "robots")])])
         assert (ended.expires_ms, ended.due_ms, ended.stale) == (None, None, False)
         counts = await books.counts()
         assert (counts.done, counts.denied, counts.open, counts.domains_leased) == (1, 1, 0, 0)
@@ -163,7 +163,7 @@ class TestSettle:
     async def test_a_doubled_call_counts_once(self, frontier: Frontier, books: Books) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
-        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done")])
+        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")])
         await frontier.settle([settlement])
         await frontier.settle([settlement])
         assert (await books.counts()).done == 1
@@ -207,7 +207,7 @@ class TestSettle:
     ) -> None:
         await frontier.push([entry()])
         lease = await lease_one(frontier)
-        later = retry(lease.entries[0], time.ms + 60_000, -1.0)
+        later = retry(lease.entries[0], "timeout", time.ms + 60_000, -1.0)
         await frontier.settle([Settlement(lease, time.ms, urls=[later])])
         counts = await books.counts()
         assert (counts.waiting, counts.open, counts.retried) == (1, 1, 1)
@@ -221,7 +221,7 @@ class TestSettle:
     async def test_delay_and_state_stay_with_the_domain(self, frontier: Frontier, time: ManualTime) -> None:
         await frontier.push([entry("https://a.test/1")])
         lease = await lease_one(frontier)
-        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [Settled(lease.entries[0], "done")])])
+        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [Settled(lease.entries[0], "done", "200")])])
         await frontier.push([entry("https://a.test/2")])
         again = await lease_one(frontier)
         assert (again.delay_ms, again.state) == (7000, "3:12:9")

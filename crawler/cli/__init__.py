@@ -1,0 +1,50 @@
+"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line.
+
+Exit codes: 0 done; 1 something failed (a replica crashed, an audit found a breach); 2 the command cannot be carried out
+as it was given; 130 interrupted twice.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from crawler import __version__
+from crawler.cli import crawl, inspect
+from crawler.errors import UserError
+from frontier.errors import FrontierError
+
+app = typer.Typer(
+    name="crawler",
+    help="peercrawl: a polite, distributed web crawler. Start with [bold]crawler crawl https://example.com[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+crawl.register(app)
+inspect.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"peercrawl {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Options of the program itself."""
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error, never a traceback."""
+    try:
+        app()
+    except (UserError, FrontierError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {error}", highlight=False, markup=True)
+        sys.exit(2)

@@ -1,0 +1,183 @@
+"""Commands that crawl: `crawl` on one machine, `seed` and `run` on a cluster, `demo` on a web of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crawler import logs
+from crawler.cli.options import (
+    CrawlName,
+    DataDir,
+    Redis,
+    SettingsFile,
+    flags,
+)
+from crawler.errors import UserError
+from crawler.jobs import CrawlJob, run_replica, seed_crawl
+from crawler.settings import Settings, load
+
+Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
+SeedFile = Annotated[
+    list[Path] | None, typer.Option("--file", "-f", help="Seed file: a URL a line. May be given again.", show_default=False)
+]
+MaxPages = Annotated[int | None, typer.Option(min=0, help="Pages at most, by all replicas together.", show_default=False)]
+MaxDepth = Annotated[int | None, typer.Option(min=0, max=255, help="Links from a seed at most.", show_default=False)]
+Replicas = Annotated[int, typer.Option(min=1, max=256, help="Replicas on this machine.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for WARC files and JSON lines.", show_default=False)]
+Delay = Annotated[
+    float | None, typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own.", show_default=False)
+]
+ScopeKind = Annotated[
+    str | None, typer.Option("--scope", help="seeds, domains, hosts, prefix or any.", show_default=False)
+]
+HostMap = Annotated[
+    list[str] | None, typer.Option(help="PATTERN=ADDRESS:PORT: connect there for hosts that match.", show_default=False)
+]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
+Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
+Capacity = Annotated[float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)]
+Listen = Annotated[str | None, typer.Option(help="ADDRESS:PORT of /metrics, /healthz, /readyz.", show_default=False)]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.command()(crawl)
+    app.command()(seed)
+    app.command()(run)
+    app.command()(demo)
+
+
+def crawl(
+    urls: Urls = None,
+    file: SeedFile = None,
+    max_pages: MaxPages = None,
+    max_depth: MaxDepth = None,
+    replicas: Replicas = 1,
+    out: Out = None,
+    delay: Delay = None,
+    scope: ScopeKind = None,
+    host_map: HostMap = None,
+    concurrency: Concurrency = None,
+    crawl: CrawlName = "crawl",
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    quiet: Quietly = False,
+) -> None:
+    """Crawl from URLs or seed files until nothing is left.
+
+    Needs no service: the queue lives in the data directory. Ctrl-C stops in good order, and the same command goes on
+    where it stopped.
+
+    [bold]Examples[/bold]
+
+        crawler crawl https://example.com --max-pages 1000
+
+        crawler crawl -f seeds.txt --replicas 4 --out pages
+    """
+    loaded = load(
+        settings,
+        flags(
+            limits={"max_pages": max_pages},
+            scope={"max_depth": max_depth, "kind": scope},
+            politeness={"delay": delay},
+            fetch={"host_map": host_map},
+            replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency},
+        ),
+    )
+    _embedded_defaults(loaded)
+    job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, show=not quiet)
+    _finish(job.run())
+
+
+def seed(
+    urls: Urls = None,
+    file: SeedFile = None,
+    crawl: CrawlName = "crawl",
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+) -> None:
+    """Create a crawl, or add seeds to one; replicas that run will take them up.
+
+    The crawl's settings are fixed by the first seeding; see `crawler config` to change them.
+
+    [bold]Example[/bold]
+
+        crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
+    """
+    loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
+    logs.configure(loaded.replica.log)
+    _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ())))
+
+
+def run(
+    crawl: CrawlName = "crawl",
+    replicas: Replicas = 1,
+    out: Out = None,
+    concurrency: Concurrency = None,
+    capacity: Capacity = None,
+    listen: Listen = None,
+    until_empty: UntilEmpty = False,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    interval: Annotated[float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)] = None,
+    grace: Annotated[float | None, typer.Option(min=0, help="Seconds for requests in flight when stopping.")] = None,
+    settings: SettingsFile = None,
+) -> None:
+    """Run replicas of a crawl; they join those that run already, anywhere.
+
+    SIGTERM and Ctrl-C hand the work over and end; a second one hurries.
+
+    [bold]Example[/bold]
+
+        crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
+    """
+    loaded = load(
+        settings,
+        flags(
+            replica={
+                "redis": redis,
+                "data_dir": data_dir,
+                "out": out,
+                "concurrency": concurrency,
+                "capacity": capacity,
+                "listen": listen,
+                "interval": interval,
+                "grace": grace,
+            }
+        ),
+    )
+    _embedded_defaults(loaded)
+    logs.configure(loaded.replica.log, logging.INFO)
+    _finish(run_replica(crawl, loaded, replicas, until_empty))
+
+
+def demo(
+    replicas: Replicas = 3,
+    pages: Annotated[int, typer.Option(min=10, help="Pages of the synthetic web.")] = 3_000,
+    domains: Annotated[int, typer.Option(min=1, help="Domains of the synthetic web.")] = 60,
+    out: Out = None,
+) -> None:
+    """Crawl a synthetic web on this machine's loopback: no internet, under a minute."""
+    from crawler.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
+
+    _finish(run_demo(replicas, pages, domains, out))
+
+
+def _embedded_defaults(settings: Settings) -> None:
+    if settings.replica.redis and not settings.replica.redis.partition("://")[1]:
+        raise UserError(f"Redis URL {settings.replica.redis!r}: write it as redis://HOST:PORT/0 or unix:///PATH")
+
+
+def _finish(work: Coroutine[Any, Any, int]) -> None:
+    code = asyncio.run(work)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,26 @@
+"""Options that many commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CrawlName = Annotated[str, typer.Option("--crawl", help="Name of the crawl.")]
+Redis = Annotated[
+    str | None, typer.Option("--redis", help="Redis or Valkey URL; without, an embedded server.", show_default=False)
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where the embedded server keeps the queue.", show_default=False)
+]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", "-s", help="Settings file (TOML).", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def flags(**tables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options that were given, as {table: {key: value}}: those left out are None."""
+    given = {table: {key: value for key, value in keys.items() if value is not None} for table, keys in tables.items()}
+    return {table: keys for table, keys in given.items() if keys}

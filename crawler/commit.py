@@ -1,0 +1,236 @@
+"""The commit: what a visit brought home becomes durable, in an order that a crash cannot turn against us.
+
+Results are collected for some tens of milliseconds and committed as a group:
+
+1. **push** the links, so that no settled page can have links that nobody knows;
+2. make the pages' records **durable** in the sink, so that no settled URL is without its record;
+3. **settle** the URLs. A crash before this costs a second fetch, never a page or a link.
+
+Each step is repeated until it succeeds before the next begins, and none is repeated after it has succeeded. The backlog
+is bounded: a worker that brings a result waits while the groups before it are not through, so that a slow disk or a
+Redis that is away stops the fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from crawler.errors import SinkFull
+from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
+from crawler.page import Exchange, Outcome, Page
+from crawler.patience import Patience
+from crawler.recent import RecentUrls
+from crawler.visit import Visit
+from frontier.clock import Clock
+from frontier.entries import Entry
+from frontier.queue import Frontier, Pushed, Settled, Settlement, SettleReply
+
+
+class PageSink(Protocol):
+    """Where records go. `write` returns when they are durable; it raises SinkFull when there is no room for them, and
+    the same call may then be made again."""
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one turn of a visit brought: a URL's end and its record, links, or a robots.txt to archive."""
+
+    visit: Visit
+    settled: Settled | None = None
+    page: Page | None = None
+    links: Sequence[Entry] = ()
+    exchange: Exchange | None = None  # of a robots.txt
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """`window_s`: how long results are collected; longer groups cost less and settle later. `group`: results a group.
+    `backlog`: results that may wait before those who bring more must wait, too."""
+
+    window_s: float = 0.03
+    group: int = 64
+    backlog: int = 256
+
+
+@dataclass(slots=True)
+class _Group:
+    results: list[Result] = field(default_factory=list)
+    closing: list[Visit] = field(default_factory=list)
+
+
+class Committer:
+    """Commits results in groups, one group at a time, in the order in which they came."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sink: PageSink,
+        patience: Patience,
+        events: Events,
+        clock: Clock,
+        settings: CommitSettings = CommitSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        self._frontier = frontier
+        self._sink = sink
+        self._patience = patience
+        self._events = events
+        self._clock = clock
+        self._settings = settings
+        self.recent = RecentUrls(capacity=200_000)
+        self.next_ms: Callable[[Visit], int] = lambda visit: 0
+        self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
+        self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
+        self._next = _Group()
+        self._something = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __repr__(self) -> str:
+        return f"<Committer backlog={len(self._next.results)} idle={self.is_idle}>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was brought is committed."""
+        return self._idle.is_set()
+
+    async def add(self, result: Result) -> None:
+        """Take `result` in; waits while the backlog is full."""
+        await self._room.wait()
+        self._next.results.append(result)
+        if len(self._next.results) >= self._settings.backlog:
+            self._room.clear()
+        self._announce()
+
+    def give_back(self, visit: Visit) -> None:
+        """Release the lease of `visit` with what is left in it, after the results that came before."""
+        self._next.closing.append(visit)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._idle.clear()
+        self._something.set()
+
+    async def run(self) -> None:
+        """Commit group after group until cancelled."""
+        while True:
+            await self._something.wait()
+            if len(self._next.results) < self._settings.group:
+                await self._clock.sleep(self._settings.window_s)
+            group, self._next = self._next, _Group()
+            self._something.clear()
+            self._room.set()
+            await self._commit(group)
+            if not self._something.is_set():
+                self._idle.set()
+
+    async def flush(self) -> None:
+        """Return when everything brought so far is committed."""
+        await self._idle.wait()
+
+    async def _commit(self, group: _Group) -> None:
+        started = self._clock.monotonic()
+        await self._push(group.results)
+        pushed = self._clock.monotonic()
+        await self._write(group.results)
+        written = self._clock.monotonic()
+        stale = await self._settle(group.results)
+        await self._release(group.closing)
+        settled = self._clock.monotonic()
+        for result in group.results:
+            if result.page is not None:
+                self._events.emit(PageSettled(result.page))
+        self._events.emit(
+            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, stale)
+        )
+
+    async def _push(self, results: Sequence[Result]) -> None:
+        offered = [link for result in results for link in result.links]
+        links = {link.url: link for link in offered if link.url not in self.recent}
+        pushed = Pushed()
+        if links:
+            pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
+            for url in links:
+                self.recent.add(url)
+            self.on_pushed(pushed.shards)
+        if offered:
+            skipped = len(offered) - len(links)
+            self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, skipped))
+
+    async def _write(self, results: Sequence[Result]) -> None:
+        pages = [r.page for r in results if r.page is not None and r.page.outcome is not Outcome.RETRY]
+        exchanges = [result.exchange for result in results if result.exchange is not None]
+        if not pages and not exchanges:
+            return
+        wait_s = 1.0
+        while True:
+            try:
+                await self._sink.write(pages, exchanges)
+            except SinkFull as error:
+                self._events.emit(SinkBlocked(str(error)))
+                await self._clock.sleep(wait_s)
+                wait_s = min(wait_s * 2, 30.0)
+            else:
+                return
+
+    async def _settle(self, results: Sequence[Result]) -> int:
+        """Settle the group's URLs; returns how many visits turned out to be stale."""
+        by_visit: dict[Visit, list[Settled]] = {}
+        for result in results:
+            if result.settled is not None:
+                by_visit.setdefault(result.visit, []).append(result.settled)
+        if not by_visit:
+            return 0
+
+        async def settle() -> list[tuple[Visit, SettleReply, float]]:
+            at = self._clock.monotonic()
+            settlements = [visit.settlement(self.next_ms(visit), urls) for visit, urls in by_visit.items()]
+            replies = await self._frontier.settle(settlements)
+            return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
+
+        replies = await self._patience.insist(settle)
+        for visit, reply, at in replies:
+            self._apply(visit, reply, at)
+        return sum(reply.stale for _, reply, _ in replies)
+
+    async def renew(self, visits: Sequence[Visit]) -> None:
+        """Renew the leases of `visits`."""
+        at = self._clock.monotonic()
+        settlements = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+        for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
+            self._apply(visit, reply, at)
+
+    async def _release(self, visits: Sequence[Visit]) -> None:
+        if not visits:
+            return
+
+        async def release() -> list[SettleReply]:
+            settlements: list[Settlement] = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+            return await self._frontier.release(settlements)
+
+        replies = await self._patience.insist(release)
+        for visit, reply in zip(visits, replies, strict=True):
+            self._apply(visit, reply, self._clock.monotonic())
+
+    def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
+        if reply.expires_ms is not None:
+            visit.deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+        elif reply.stale:
+            visit.deadline = float("-inf")
+        self.on_settled(visit, reply)
+
+
+def lease_deadline(asked_at: float, lease_ms: int) -> float:
+    """Until when (monotonic seconds) a lease asked for at `asked_at` may be trusted.
+
+    Earlier than its expiry by a twentieth, at most a second: the server clock as others estimate it may be ahead of ours
+    by a round trip, and a request must have left before the domain can be anybody else's.
+    """
+    lease_s = lease_ms / 1000
+    return asked_at + lease_s - min(1.0, lease_s / 20)

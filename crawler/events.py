@@ -1,0 +1,148 @@
+"""What happens in a crawl, as values. The core emits them; metrics, logs and pages only read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crawler.page import Page
+from frontier.peers import View
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAdopted:
+    """A new view is in force here. `taken` and `dropped`: how many shards came and went with it."""
+
+    view: View
+    owned: int
+    taken: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class DomainsLeased:
+    """Domains came under lease. `late_s`: how long the one longest due had been waiting is not known to us; the call's
+    own seconds are `seconds`."""
+
+    domains: int
+    urls: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFenced:
+    """A lease was refused: a newer view has given the shard away."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettled:
+    """A page went through the commit: its links are pushed, its records durable, its URL settled."""
+
+    page: Page
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsSettled:
+    """A robots.txt was fetched, or could not be. `access`: "rules", "allow" or "disallow"."""
+
+    origin: str
+    access: str
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaken:
+    """A domain had its turn, `late_s` seconds after it was due."""
+
+    late_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinksPushed:
+    """Links of a group of pages were offered to the frontier. `skipped`: pushed by this replica lately."""
+
+    accepted: int
+    known: int
+    capped: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDropped:
+    """A link was not offered. `reason`: one word of a closed list, of `crawler.scope` or `crawler.traps`."""
+
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommitted:
+    """A group of pages was committed; seconds a step."""
+
+    pages: int
+    push_s: float
+    sink_s: float
+    settle_s: float
+    stale: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLost:
+    """Redis cannot be reached or cannot serve; the replica pauses."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFound:
+    """Redis serves again, after `away_s` seconds."""
+
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBlocked:
+    """The records of a group could not be written; the crawl pauses until they can."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlEnded:
+    """This replica found that the crawl is over. `reason`: "empty" or "max_pages"."""
+
+    reason: str
+
+
+Event = (
+    ViewAdopted
+    | DomainsLeased
+    | ShardFenced
+    | PageSettled
+    | RobotsSettled
+    | TurnTaken
+    | LinksPushed
+    | LinkDropped
+    | GroupCommitted
+    | RedisLost
+    | RedisFound
+    | SinkBlocked
+    | CrawlEnded
+)
+Listener = Callable[[Event], None]
+
+
+class Events:
+    """Hands each event to each listener, in the order of subscription."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,306 @@
+"""One replica: builds everything, starts it, and stops it in good order. The only module that knows all the others.
+
+The order of stopping: take no more leases and give back those that wait; let turns in flight end, until the deadline;
+commit what they brought; leave the roster; close the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import resource
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from crawler.commit import Committer
+from crawler.control import Control
+from crawler.events import CrawlEnded, Events
+from crawler.feed import Feeder, FeedSettings
+from crawler.fetch import Fetcher
+from crawler.health import HEALTH_INTERVALS, HealthRecord
+from crawler.logs import LogListener, tell
+from crawler.metrics import Metrics
+from crawler.pages import PageBuilder
+from crawler.patience import Patience
+from crawler.schedule import Schedule
+from crawler.settings import CrawlSettings, ReplicaSettings
+from crawler.sinks import Sink
+from crawler.status import StatusServer
+from crawler.turns import Turns, TurnSettings
+from crawler.visit import Visit
+from frontier.books import Books
+from frontier.budget import Budget
+from frontier.clock import Clock, SystemClock
+from frontier.crawls import Crawl
+from frontier.errors import RedisAway, RedisMisused
+from frontier.peers import Health, PeerLoop, PeerSettings, View
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+from politeness.robots_cache import RobotsCache
+
+class Replica:
+    """A crawler process of the crawl `crawl`. `until_empty`: end by itself when nothing is left to do."""
+
+    def __init__(
+        self,
+        store: RedisStore,
+        crawl: Crawl,
+        settings: CrawlSettings,
+        local: ReplicaSettings,
+        parts: Parts,
+    ) -> None:
+        self.id = parts.replica
+        self.events = Events()
+        self.metrics = Metrics()
+        self._store = store
+        self._local = local
+        self._parts = parts
+        self._clock: Clock = SystemClock()
+        self._rng = random.Random()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
+        self.ended = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._hurried = False
+        self._build(crawl, settings)
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.id} {self._feeder!r} {self._committer!r}>"
+
+    def _build(self, crawl: Crawl, settings: CrawlSettings) -> None:
+        """Frontier side first, then the workers' side, then the listeners."""
+        self.status = StatusServer(self._local.listen, self.metrics.render, self.why_not_ready)
+        self._patience = Patience(self._clock, self.events, self._rng)
+        self._build_frontier(crawl, settings)
+        self._build_workers(settings)
+        self._patience.on_return.append(self._committer.recent.clear)
+        self._parts.builder.on_drop = self._on_drop
+        self.events.subscribe(self.metrics.observe)
+        self.events.subscribe(LogListener(self.id).observe)
+
+    def _build_frontier(self, crawl: Crawl, settings: CrawlSettings) -> None:
+        local, store, keys = self._local, self._store, crawl.keys
+        peer_settings = PeerSettings(local.interval, local.capacity)
+        self.peers = PeerLoop(store, keys.peers, self._clock, peer_settings, replica=self.id, rng=self._rng)
+        server_clock = self.peers.server_clock
+        frontier_settings = FrontierSettings(
+            lease_ms=int(settings.frontier.lease * 1000),
+            batch=settings.frontier.batch,
+            domain_cap=settings.limits.domain_cap,
+            delay_ms=int(settings.politeness.delay * 1000),
+        )
+        self._frontier = Frontier(store, keys, server_clock, frontier_settings, crawl.fingerprint_key)
+        self.books = Books(store, keys)
+        self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
+        self._control = Control(store, keys.control)
+        self._budget = Budget(store, keys.budget, server_clock, self.id, settings.limits.max_pages)
+
+    def _build_workers(self, settings: CrawlSettings) -> None:
+        clocks = (self._clock, self.peers.server_clock)
+        schedule: Schedule[Visit] = Schedule(self._clock)
+        self._committer = Committer(self._frontier, self._parts.sink, self._patience, self.events, self._clock)
+        self._feeder = Feeder(
+            self._frontier,
+            schedule,
+            self._committer,
+            self._patience,
+            self.events,
+            clocks,
+            self.id,
+            FeedSettings(ahead=2 * self._local.concurrency),
+        )
+        robots = RobotsCache(
+            self._store, self._frontier, settings.fetch.user_agent, settings.politeness.robots_max_bytes
+        )
+        self._turns = Turns(
+            schedule,
+            self._feeder,
+            self._committer,
+            self._parts.fetcher,
+            robots,
+            self._parts.builder,
+            self._budget,
+            self._patience,
+            self.events,
+            clocks,
+            self._parts.turns,
+            self._rng,
+        )
+
+    def _on_drop(self, reason: str, count: int) -> None:
+        self.metrics.dropped.labels(reason).inc(count)
+
+    # the three verbs
+
+    async def start(self, until_empty: bool) -> None:
+        """Begin to crawl. Raises UserError if the status address or the output folder cannot be used."""
+        await self._parts.sink.start()
+        await self.status.start()
+        self.peers.settings = PeerSettings(self._local.interval, self._local.capacity, self.status.address)
+        await self.peers.server_clock.refresh()
+        await self._parts.fetcher.start()
+        self._spawn(self._follow_views())
+        self._spawn(self._committer.run())
+        self._spawn(self._feeder.run())
+        self._spawn(self._feeder.keep_alive())
+        self._spawn(self._report())
+        self._spawn(self._follow_control())
+        if self._budget.limit:
+            self._spawn(self._refresh_budget())
+        if until_empty:
+            self._spawn(self._find_end())
+        self._workers = [asyncio.create_task(self._turns.work()) for _ in range(self._local.concurrency)]
+        for worker in self._workers:
+            worker.add_done_callback(self._on_task_done)
+        tell(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
+
+    def quiet(self) -> None:
+        """Take no more leases; give back those that only wait."""
+        self._feeder.quiet()
+
+    async def stop(self, grace_s: float) -> None:
+        """Let turns in flight end within `grace_s`, commit, give everything back, leave the roster, close the files.
+
+        What Redis cannot be told because it is away is left to the leases' expiry.
+        """
+        self.quiet()
+        busy = [worker for worker in self._workers if not worker.done()]
+        deadline = self._clock.monotonic() + grace_s
+        while self._is_busy and not self._hurried and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.02)
+        for worker in busy:
+            worker.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
+        for visit in list(self._feeder.visits):
+            self._committer.give_back(visit)
+        try:
+            async with asyncio.timeout(max(1.0, deadline - self._clock.monotonic())):
+                await self._committer.flush()
+        except TimeoutError:
+            tell(logging.WARNING, "stopped_unsettled", replica=self.id, leases=len(self._feeder.visits))
+        await self._cancel(self._tasks)
+        await self._part()
+        await self._parts.fetcher.stop(0.0)
+        await self._parts.sink.stop()
+        await self.status.stop()
+        tell(logging.INFO, "replica_stopped", replica=self.id)
+
+    def hurry(self) -> None:
+        """Do not wait for turns in flight any longer; what they would have brought is fetched again by others."""
+        self._hurried = True
+
+    @property
+    def _is_busy(self) -> bool:
+        return any(visit.busy for visit in self._feeder.visits)
+
+    async def _part(self) -> None:
+        """Leave the roster. If Redis is away our silence will say the same."""
+        try:
+            async with asyncio.timeout(2.0):
+                await self.peers.leave()
+                await self._health.withdraw(self.id)
+                await self._budget.refresh(0)
+        except (RedisAway, RedisMisused, TimeoutError) as error:
+            tell(logging.WARNING, "left_without_notice", replica=self.id, error=error)
+
+    # what runs beside the workers
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._on_task_done)
+        self._tasks.append(task)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """A task that fails is a defect: the replica ends, loudly, and its leases go to the others."""
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+            self.ended.set()
+
+    @staticmethod
+    async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow_views(self) -> None:
+        async for view in self.peers.views(on_away=self._patience.lost):
+            self._patience.found()
+            self._feeder.adopt(view if not self._control.paused else View(view.epoch, (), self.id))
+
+    async def _follow_control(self) -> None:
+        while True:
+            await self._patience.insist(self._control.refresh)
+            if self._control.stopped:
+                self._end("stopped")
+            await self._clock.sleep(min(1.0, self._local.interval))
+
+    async def _refresh_budget(self) -> None:
+        while True:
+            await self._patience.insist(lambda: self._budget.refresh(2 * self._local.concurrency))
+            if self._budget.is_spent and not self._is_busy:
+                self._end("max_pages")
+            await self._clock.sleep(0.2)
+
+    async def _find_end(self) -> None:
+        """End when the books say that nothing is left. Our own visits are in the books, so while we have any we need not
+        ask."""
+        while True:
+            await self._clock.sleep(min(0.5, self._local.interval / 2))
+            if not self._feeder.visits and self._feeder.view is not None and self._feeder.view.index:
+                if await self._patience.insist(self.books.has_ended):
+                    self._end("empty")
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.is_set():
+            self.events.emit(CrawlEnded(reason))
+            self.ended.set()
+
+    async def _report(self) -> None:
+        pages_before, at_before = 0, self._clock.monotonic()
+        while True:
+            pages, at = self.metrics.pages_total, self._clock.monotonic()
+            rate = (pages - pages_before) / max(at - at_before, 0.001)
+            record = msgspec.json.encode(self._record(rate))
+            await self._patience.insist(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
+            pages_before, at_before = pages, at
+            await self._clock.sleep(min(1.0, self._local.interval))
+
+    def _record(self, pages_per_s: float) -> HealthRecord:
+        view = self._feeder.view
+        return HealthRecord(
+            replica=self.id,
+            address=self.status.address,
+            epoch=view.epoch if view else 0,
+            index=view.index if view else 0,
+            shards=len(self._feeder.shards),
+            visits=len(self._feeder.visits),
+            pages=self.metrics.pages_total,
+            received_bytes=self.metrics.received_total,
+            pages_per_s=round(pages_per_s, 1),
+            rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            redis_away=self._patience.is_away,
+        )
+
+    def why_not_ready(self) -> str | None:
+        """Why this replica cannot crawl now, or None."""
+        if self._patience.is_away:
+            return "Redis is away"
+        view = self._feeder.view
+        if view is None or not view.index:
+            return "not in the view yet"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
+
+    replica: str
+    sink: Sink
+    fetcher: Fetcher
+    builder: PageBuilder
+    turns: TurnSettings

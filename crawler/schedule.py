@@ -1,0 +1,103 @@
+"""When each leased domain may have its next turn. A waiting domain costs a place in a heap: no worker, no connection."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from itertools import count
+from typing import Generic, TypeVar
+
+from frontier.clock import Clock
+
+Item = TypeVar("Item")
+
+
+class Schedule(Generic[Item]):
+    """Items by the moment when they are due. `take` hands out the one longest due, and waits while none is.
+
+    One timer serves all items: it is set for the earliest moment only, and only while somebody waits.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Item]] = []
+        self._order = count()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def idle_takers(self) -> int:
+        """How many are waiting for something to be due."""
+        return len(self._takers)
+
+    def lateness(self) -> float:
+        """Seconds for which the item longest due has been waiting for a taker; 0 or less if none is due."""
+        return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
+
+    def put(self, item: Item, due: float) -> None:
+        """Hand `item` out at `due` (monotonic seconds) or soon after."""
+        heapq.heappush(self._heap, (due, next(self._order), item))
+        if self._takers and due < self._timer_at:
+            self._wake()
+
+    async def take(self) -> Item:
+        """The item longest due."""
+        while not (self._heap and self._heap[0][0] <= self._clock.monotonic()):
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            self._wake()
+            try:
+                await taker
+            except asyncio.CancelledError:
+                if taker in self._takers:
+                    self._takers.remove(taker)
+                self._wake()  # it may have been woken for an item that now wants another taker
+                raise
+        item = heapq.heappop(self._heap)[2]
+        if self._takers:
+            self._wake()
+        return item
+
+    def drain(self) -> list[Item]:
+        """Take everything out, due or not."""
+        items = [item for _, _, item in self._heap]
+        self._heap.clear()
+        return items
+
+    def remove(self, unwanted: set[Item]) -> None:
+        """Take `unwanted` out."""
+        self._heap = [place for place in self._heap if place[2] not in unwanted]
+        heapq.heapify(self._heap)
+
+    def _wake(self) -> None:
+        """Wake as many takers as items are due; if none is, set the timer for the first one."""
+        now = self._clock.monotonic()
+        due = self._count_due(now, len(self._takers))
+        for _ in range(due):
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+        if self._takers and self._heap and not due and self._heap[0][0] < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, self._timer_at - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self._wake()
+
+    def _count_due(self, now: float, limit: int) -> int:
+        """How many items are due, counted up to `limit`: a walk down the heap that stops at what is not due."""
+        due, pending = 0, [0]
+        while pending and due < limit:
+            at = pending.pop()
+            if at < len(self._heap) and self._heap[at][0] <= now:
+                due += 1
+                pending += (2 * at + 1, 2 * at + 2)
+        return due

@@ -1,0 +1,269 @@
+"""Every setting, declared once: meaning, unit, default, and what happens when it is raised or lowered.
+
+A setting comes from, in rising order of precedence, its default, the TOML file, the environment
+(``CRAWLER_POLITENESS__DELAY=2``) and the command line. Unknown or malformed keys stop the start.
+
+The tables are of two sorts. `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created, so
+that all replicas obey the same ones. `ReplicaSettings` belong to one process. Lower layers never see either: the
+composition root hands them their few values.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from crawler import __version__
+from crawler.errors import UserError
+
+HOME_PAGE = "https://pypi.org/project/peercrawl/"
+
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Politeness(_Table):
+    """How a site is treated."""
+
+    delay: NotNegative = Field(
+        1.0, description="Seconds from the end of one response of a domain to the next request to it, at least."
+    )
+    crawl_delay_cap: NotNegative = Field(
+        300.0, description="Crawl-delay of robots.txt is honoured up to this many seconds (Heritrix caps there, too)."
+    )
+    response_share: NotNegative = Field(
+        1.0, description="A domain rests at least this many times as long as its last response took; 0 turns it off."
+    )
+    response_share_cap: NotNegative = Field(
+        30.0, description="Seconds that `response_share` may ask for at most."
+    )
+    backoff_base: PositiveFloat = Field(
+        60.0, description="Seconds a domain rests after its first 429, 503, time-out or refused connection."
+    )
+    backoff_max: PositiveFloat = Field(
+        86_400.0, description="Seconds that backoff, doubling, and Retry-After reach at most."
+    )
+    backoff_forgiven: NotNegative = Field(
+        1_800.0, description="After this many seconds without a failure a domain's backoff starts from its base again."
+    )
+    tries: PositiveInt = Field(
+        4, le=15, description="Requests for a URL at most, before it becomes a dead letter."
+    )
+    robots_max_age: PositiveFloat = Field(
+        86_400.0, le=86_400.0, description="Seconds a robots.txt is used before it is fetched again (RFC 9309 2.4: a day)."
+    )
+    robots_max_bytes: PositiveInt = Field(
+        524_288, ge=512_000, description="Octets of a robots.txt that are parsed (RFC 9309 2.5: at least 500 KiB)."
+    )
+
+
+class Scope(_Table):
+    """Which links belong to the crawl."""
+
+    kind: Literal["seeds", "domains", "hosts", "prefix", "any"] = Field(
+        "seeds",
+        description="`seeds`: the registrable domains of the seeds; `domains` or `hosts`: those listed; "
+        "`prefix`: URLs that begin like a seed; `any`: the whole web.",
+    )
+    domains: tuple[str, ...] = Field((), description="For `kind = \"domains\"` or `\"hosts\"`: their names.")
+    include: tuple[str, ...] = Field((), description="If given, a URL must match one of these regular expressions.")
+    exclude: tuple[str, ...] = Field((), description="A URL that matches one of these is out of scope.")
+    max_depth: Count | None = Field(None, le=255, description="Links from a seed at most; unset: any number.")
+    max_hops: Count = Field(10, le=15, description="Redirects in a row at most.")
+    nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
+
+
+class Limits(_Table):
+    """What a crawl may use up."""
+
+    max_pages: Count = Field(0, description="URLs fetched by the whole crawl at most; 0: any number.")
+    domain_cap: Count = Field(0, description="URLs accepted per domain at most; 0: any number. Drops are counted.")
+    max_body: PositiveInt = Field(
+        10_485_760, description="Octets of a body as received; what is beyond is cut off and the record says so."
+    )
+    max_decoded: PositiveInt = Field(
+        33_554_432, description="Octets of a body after decompression; bounds what a compression bomb can do."
+    )
+    max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
+
+
+class Frontier(_Table):
+    """The queue."""
+
+    shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
+        1_024, description="Partitions of the frontier, fixed for the crawl's life: 32 or more per replica you will ever run."
+    )
+    lease: PositiveFloat = Field(
+        30.0, description="Seconds a domain stays with a replica that falls silent. Lower: quicker take-over, more renewals."
+    )
+    batch: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        32, description="URLs in a lease at most. Higher: fewer round trips; lower: priorities hold more strictly."
+    )
+    scorer: str = Field(
+        "", description="`module:function` (url, depth, kind) -> float, higher is earlier; default: breadth first."
+    )
+
+
+class Fetch(_Table):
+    """How requests are made."""
+
+    user_agent: str = Field("peercrawl", description="Product name in User-Agent, and the token that robots.txt groups match.")
+    contact: str = Field(HOME_PAGE, description="Where a webmaster can reach you: a URL or mail address, sent in User-Agent.")
+    timeout: PositiveFloat = Field(60.0, description="Seconds for a whole response; a longer one is cut off there.")
+    connect_timeout: PositiveFloat = Field(15.0, description="Seconds for name resolution, connection and TLS.")
+    read_timeout: PositiveFloat = Field(20.0, description="Seconds without an octet before a response is given up.")
+    verify_tls: bool = Field(True, description="Whether certificates must be valid.")
+    allow_private: bool = Field(
+        False, description="Whether private, loopback and other non-public addresses may be connected to."
+    )
+    host_map: tuple[str, ...] = Field(
+        (), description="`PATTERN=ADDRESS:PORT`: connect there for hosts that match, for tests and staging."
+    )
+
+    @property
+    def user_agent_header(self) -> str:
+        return f"{self.user_agent}/{__version__} (+{self.contact})"
+
+
+class Archive(_Table):
+    """What a crawl leaves behind."""
+
+    warc: bool = Field(True, description="Write WARC 1.1 files.")
+    pages: bool = Field(True, description="Write a JSON line for each settled URL.")
+    links: bool = Field(True, description="List each page's links in its JSON line.")
+    max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
+    max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
+    fsync: bool = Field(False, description="Wait for the disk before a URL is settled; without, a power failure can cost pages.")
+    revisits: bool = Field(True, description="Write a revisit record instead of a body that was just archived.")
+
+
+class CrawlSettings(_Table):
+    """What belongs to the crawl and is the same on all replicas."""
+
+    politeness: Politeness = Politeness()
+    scope: Scope = Scope()
+    limits: Limits = Limits()
+    frontier: Frontier = Frontier()
+    fetch: Fetch = Fetch()
+    archive: Archive = Archive()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> CrawlSettings:
+        return _checked(lambda: cls.model_validate_json(text), "the crawl's stored settings")
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+class ReplicaSettings(_Table):
+    """What belongs to one process."""
+
+    redis: str = Field("", description="URL of Redis or Valkey; empty: the embedded server in `data_dir`.")
+    data_dir: Path = Field(Path(".crawler"), description="Where the embedded server keeps its data.")
+    out: Path = Field(Path("crawl-out"), description="Folder for WARC files and JSON lines.")
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        64, description="Requests in flight at most. Higher: more sites at once; memory grows by a body each."
+    )
+    interval: PositiveFloat = Field(
+        5.0, description="Seconds between two claims in the peer loop; a dead replica is out after one to two of them."
+    )
+    capacity: PositiveFloat = Field(1.0, description="Weight in the share-out of shards.")
+    listen: str = Field("127.0.0.1:0", description="Address of /metrics, /healthz and /readyz; port 0: a free one.")
+    grace: NotNegative = Field(20.0, description="Seconds that requests in flight are waited for when stopping.")
+    log: Literal["console", "json"] = Field("console", description="Format of the log on standard error.")
+
+
+class Settings(BaseSettings):
+    """The whole: the TOML file's tables are the fields of `CrawlSettings` and `[replica]`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CRAWLER_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+    )
+
+    politeness: Politeness = Politeness()
+    scope: Scope = Scope()
+    limits: Limits = Limits()
+    frontier: Frontier = Frontier()
+    fetch: Fetch = Fetch()
+    archive: Archive = Archive()
+    replica: ReplicaSettings = ReplicaSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Command line above environment above file: `load` hands both others over as init values.
+        return (init_settings,)
+
+    @property
+    def crawl(self) -> CrawlSettings:
+        return CrawlSettings(
+            politeness=self.politeness,
+            scope=self.scope,
+            limits=self.limits,
+            frontier=self.frontier,
+            fetch=self.fetch,
+            archive=self.archive,
+        )
+
+
+def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
+    """The settings from defaults, the file at `path`, the environment, and `flags` ({table: {key: value}}).
+
+    Raises UserError, naming the key, for anything unknown or malformed.
+    """
+    merged: dict[str, Any] = {}
+    for layer in (_read_file(path) if path else {}, _environment(), flags or {}):
+        _merge(merged, layer)
+    return _checked(lambda: Settings(**merged), str(path) if path else "settings")
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"settings file {path} is not TOML: {error}") from error
+
+
+def _environment() -> dict[str, Any]:
+    return EnvSettingsSource(Settings)()
+
+
+def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, dict) else value
+
+
+def _checked(build: Any, where: str) -> Any:
+    try:
+        return build()
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        told = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise UserError(f"{where}: {key}: {told}; see `crawler config explain`") from error
+
+

@@ -1,0 +1,80 @@
+"""Several replicas on one machine: start them, replace those that crash, stop them in good order.
+
+Replicas are processes of their own, so one that crashes or is killed takes nothing with it; a replacement is a new
+replica to the cluster and takes its share like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from frontier.clock import Clock
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Before a crashed replica is replaced, doubling while replacements crash as well."""
+
+
+class Supervisor:
+    """Runs `count` replica processes, each with the command line `command` and `environment` added to ours."""
+
+    def __init__(
+        self, command: Sequence[str], count: int, clock: Clock, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._command = tuple(command)
+        self._environment = {**os.environ, **environment}
+        self._count = count
+        self._clock = clock
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._stopping = False
+        self.crashes = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the replicas that run now."""
+        return [process.pid for process in self._processes if process.returncode is None]
+
+    async def run(self) -> int:
+        """Until every replica has ended by itself or was stopped. Returns the worst exit code among the last ones."""
+        async with asyncio.TaskGroup() as group:
+            keepers = [group.create_task(self._keep_one()) for _ in range(self._count)]
+        return max(keeper.result() for keeper in keepers)
+
+    async def _keep_one(self) -> int:
+        """Run one replica, and its replacements while they crash. A usage error (exit code 2) is not retried."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C goes to us alone, so that "again" means hurry and not twice at once
+            )
+            self._processes.add(process)
+            if self._stopping:
+                process.send_signal(signal.SIGTERM)
+            code = await process.wait()
+            self._processes.discard(process)
+            if code in (0, 2) or self._stopping:
+                return max(code, 0)
+            self.crashes += 1
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            if self._stopping:
+                return 0
+
+    def stop(self) -> None:
+        """Ask all replicas to stop in good order; called again, to hurry."""
+        self._stopping = True
+        for process in self._processes:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+
+
+def replica_command(*words: str) -> list[str]:
+    """The command line of `crawler run` with `words`, in this very Python."""
+    return [sys.executable, "-m", "crawler", "run", *words]

@@ -1,0 +1,53 @@
+"""A visit: one leased domain with its URLs, and what the replica knows about it while it holds the lease."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from frontier.entries import Entry
+from frontier.queue import Lease, Settled, Settlement
+from politeness.backoff import BackoffState
+from politeness.robots_fetch import RobotsFetch
+
+
+class Visit:
+    """The mutable side of a lease.
+
+    `pending`: URLs not yet fetched. `next_at`: when the domain may be asked again, in monotonic seconds; it is also when
+    the visit is due in the schedule. `deadline`: when the lease is no longer ours, by our own monotonic clock, which is
+    what makes a replica that slept harmless. `closing`: the lease shall be given back as soon as nothing is in flight.
+    """
+
+    __slots__ = ("backoff", "busy", "closing", "deadline", "delay_ms", "ended_at", "lease", "next_at", "pending", "robots")
+
+    def __init__(self, lease: Lease, deadline: float, now: float) -> None:
+        self.lease = lease
+        self.pending: deque[Entry] = deque(lease.entries)
+        self.deadline = deadline
+        self.next_at = now
+        self.ended_at = float("-inf")  # when the last response ended
+        self.delay_ms = lease.delay_ms
+        self.backoff = BackoffState.parse(lease.state)
+        self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
+        self.busy = False
+        self.closing = False
+
+    def __repr__(self) -> str:
+        return f"<Visit {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
+
+    @property
+    def domain(self) -> str:
+        return self.lease.domain
+
+    def holds(self, now: float) -> bool:
+        """Whether the lease is still ours at `now`."""
+        return now < self.deadline
+
+    def rest(self, until: float, ended_at: float) -> None:
+        """The last response ended at `ended_at`; the domain rests until `until`. Never shortens a rest."""
+        self.ended_at = ended_at
+        self.next_at = max(self.next_at, until)
+
+    def settlement(self, next_ms: int, urls: list[Settled]) -> Settlement:
+        """What there is to tell Redis about this visit now."""
+        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls)

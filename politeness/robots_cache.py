@@ -1,0 +1,68 @@
+"""The rules of robots.txt files, kept where all replicas find them.
+
+A record stands in Redis with the domain's shard (`robots` hash: origin -> packed record), so it survives restarts and
+hand-overs, and each origin is asked once for the whole cluster. Parsed rules are kept here, for the origins used last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from frontier.queue import Frontier
+from frontier.store import Store, command
+from politeness.robots import Rules
+from politeness.robots_fetch import RobotsRecord
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRobots:
+    """An origin's robots.txt as it stands in Redis, and its rules. `rules` is None unless the record has any."""
+
+    record: RobotsRecord
+    rules: Rules | None
+
+
+class RobotsCache:
+    """The rules for `product_token`. At most `capacity` origins are kept parsed (about 2 KB each for common files)."""
+
+    def __init__(
+        self, store: Store, frontier: Frontier, product_token: str, max_bytes: int, capacity: int = 4_096
+    ) -> None:
+        self._store = store
+        self._frontier = frontier
+        self._product_token = product_token
+        self._max_bytes = max_bytes
+        self._capacity = capacity
+        self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
+
+    def recall(self, origin: str) -> KnownRobots | None:
+        """What is known here, without asking Redis."""
+        known = self._parsed.get(origin)
+        if known is not None:
+            self._parsed.move_to_end(origin)
+        return known
+
+    async def load(self, origin: str, domain: str) -> KnownRobots | None:
+        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway."""
+        key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
+        (packed,) = await self._store.send([command("HGET", key, origin)])
+        if packed is None:
+            return None
+        return self._keep(origin, RobotsRecord.unpack(packed))
+
+    async def save(self, origin: str, domain: str, record: RobotsRecord) -> KnownRobots:
+        """Make `record` known to all replicas. Raises RedisAway."""
+        key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
+        await self._store.send([command("HSET", key, origin, record.pack())])
+        return self._keep(origin, record)
+
+    def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
+        rules = None
+        if record.access == "rules":
+            rules = Rules.parse(record.body, self._product_token, self._max_bytes)
+        known = self._parsed[origin] = KnownRobots(record, rules)
+        self._parsed.move_to_end(origin)
+        if len(self._parsed) > self._capacity:
+            self._parsed.popitem(last=False)
+        return known

@@ -1,0 +1,196 @@
+"""The peer loop: leaderless indices, equal views, late claims, leaving, against a real server and a manual clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from frontier.peers import Health, PeerLoop, PeerSettings, View, epoch_of, parse_roster
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime
+
+INTERVAL_S = 5.0
+
+
+class ManualStore:
+    """A true store whose server clock is the manual one."""
+
+    def __init__(self, store: RedisStore, time: ManualTime) -> None:
+        self._store = store
+        self._time = time
+        self.send = store.send
+
+    async def time_ms(self) -> float:
+        return self._time.ms
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime(ms=1_000_000_000)
+
+
+@pytest.fixture
+def peer(store: RedisStore, crawl_name: str, time: ManualTime) -> Callable[..., PeerLoop]:
+    def make(replica: str, capacity: float = 1.0) -> PeerLoop:
+        settings = PeerSettings(INTERVAL_S, capacity)
+        return PeerLoop(ManualStore(store, time), f"{{{crawl_name}}}:peers", time, settings, replica, random.Random(1))
+
+    return make
+
+
+async def test_the_first_view_with_an_index_comes_one_epoch_after_the_claim(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    one = peer("one")
+    assert (await one.tick()).index == 0
+    time.ms += 5000
+    view = await one.tick()
+    assert (view.index, view.replicas) == (1, 1)
+
+
+async def test_indices_are_unique_and_dense_and_views_are_equal(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    peers = [peer(f"r{n}") for n in range(7)]
+    for one in peers:
+        await one.tick()
+    time.ms += 5000
+    views = [await one.tick() for one in peers]
+    assert sorted(view.index for view in views) == list(range(1, 8))
+    assert len({(view.epoch, view.roster) for view in views}) == 1
+    assert len({view.checksum for view in views}) == 1
+
+
+async def test_indices_stay_when_the_order_of_claims_stays(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
+    peers = [peer("a"), peer("b"), peer("c")]
+    seen = []
+    for _ in range(4):
+        seen.append([(await one.tick()).index for one in peers])
+        time.ms += 5000
+    assert seen[1:] == [[1, 2, 3]] * 3
+
+
+async def test_a_replica_that_stops_claiming_is_gone_after_one_epoch(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await two.tick()
+    time.ms += 5000
+    assert (await one.tick()).replicas == 2
+    time.ms += 5000
+    view = await one.tick()
+    assert [(member.replica, member.index) for member in view.roster] == [("one", 1)]
+
+
+async def test_a_late_claim_counts_for_the_open_epoch(
+    peer: Callable[..., PeerLoop], time: ManualTime, store: RedisStore, crawl_name: str
+) -> None:
+    """Given an epoch that has been opened, when a replica with a slow clock claims in the one before, then the roster
+    that others have read does not change."""
+    early, late = peer("early"), peer("late")
+    await early.tick()
+    time.ms += 5000
+    before = await early.tick()
+    time.ms -= 5000  # the late one still believes in the old epoch
+    view = await late.tick()
+    time.ms += 5000
+    again = await early.tick()
+    assert view.epoch == before.epoch
+    assert again.roster == before.roster
+    time.ms += 5000
+    assert (await early.tick()).replicas == 2
+
+
+async def test_a_doubled_claim_keeps_its_index(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await two.tick()
+    await one.tick()
+    time.ms += 5000
+    assert [member.replica for member in (await one.tick()).roster] == ["one", "two"]
+
+
+async def test_leaving_takes_effect_in_the_next_view(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await two.tick()
+    await one.leave()
+    time.ms += 5000
+    view = await two.tick()
+    assert [member.replica for member in view.roster] == ["two"]
+    assert view.index == 1
+
+
+async def test_a_replica_that_missed_an_epoch_owns_nothing_until_it_is_seen_again(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await two.tick()
+    time.ms += 5000
+    await one.tick()
+    time.ms += 5000
+    await one.tick()
+    paused = await two.tick()
+    assert (paused.index, paused.owns("task")) == (0, False)
+    time.ms += 5000
+    assert (await two.tick()).index == 2
+
+
+async def test_a_server_clock_that_goes_back_changes_no_view(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
+    one = peer("one")
+    await one.tick()
+    time.ms += 5000
+    before = await one.tick()
+    time.ms -= 60_000
+    assert (await one.tick()).roster == before.roster
+
+
+async def test_capacity_and_address_are_in_the_roster(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
+    one = peer("one", capacity=2.5)
+    one.settings = PeerSettings(INTERVAL_S, 2.5, "10.0.0.1:9410")
+    await one.tick()
+    time.ms += 5000
+    (member,) = (await one.tick()).roster
+    assert (member.capacity, member.address) == (2.5, "10.0.0.1:9410")
+
+
+def test_each_task_has_exactly_one_owner_in_a_view() -> None:
+    roster = parse_roster([b"a", b"1 1.0 -", b"b", b"4 1.0 -", b"c", b"9 1.0 -"])
+    views = [View(7, roster, me) for me in ("a", "b", "c")]
+    for task in range(200):
+        assert sum(view.owns(f"task-{task}") for view in views) == 1
+
+
+def test_the_next_tick_lies_in_the_first_half_of_the_next_epoch() -> None:
+    assert epoch_of(5000, 5.0) == 1
+    assert epoch_of(5001, 5.0) == 2
+
+
+async def test_views_is_a_generator_that_survives_redis_being_away(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    one = peer("one")
+    views = one.views()
+    first = await anext(views)
+    second = await anext(views)
+    assert (first.index, second.index) == (0, 1)
+    assert second.epoch == first.epoch + 1
+    await views.aclose()
+
+
+async def test_health_records_expire_with_their_replica(store: RedisStore, crawl_name: str) -> None:
+    health = Health(store, f"{{{crawl_name}}}:peers", ttl_s=0.05)
+    await health.report("one", b"fine")
+    assert await health.records() == {"one": b"fine"}
+    lasting = Health(store, f"{{{crawl_name}}}:peers", ttl_s=60)
+    await lasting.report("two", b"fine")
+    await store._client.delete(f"{{{crawl_name}}}:peers:health:one")
+    assert await lasting.records() == {"two": b"fine"}
+    await lasting.withdraw("two")
+    assert await lasting.records() == {}

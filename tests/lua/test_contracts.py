@@ -1,0 +1,60 @@
+"""The Lua files keep their contracts: header, keys, size, and no global variable."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import frontier
+from frontier import scripts
+from frontier.scripts import Script
+from frontier.store import RedisStore, run
+
+FOLDER = Path(frontier.__file__).parent / "lua"
+
+
+def test_every_file_is_loaded_and_every_script_has_a_file() -> None:
+    assert {script.name for script in scripts.ALL} == {path.stem for path in FOLDER.glob("*.lua")}
+
+
+@pytest.mark.parametrize("script", scripts.ALL, ids=lambda script: script.name)
+class TestContract:
+    def test_the_header_names_the_script_and_its_replies(self, script: Script) -> None:
+        header = [line for line in script.source.splitlines() if line.startswith("--")]
+        assert header[0].startswith(f"-- {script.name}: ")
+        assert any(line.startswith("-- Returns {") for line in header)
+
+    def test_the_header_lists_exactly_the_keys_that_the_caller_passes(self, script: Script) -> None:
+        listed = {int(number) for number in re.findall(r"^-- KEYS\[(\d)\]", script.source, re.MULTILINE)}
+        assert listed == set(range(1, script.keys + 1))
+        code = "\n".join(line for line in script.source.splitlines() if not line.startswith("--"))
+        assert {int(number) for number in re.findall(r"KEYS\[(\d)\]", code)} == listed
+
+    def test_it_fits_on_a_screen_or_two(self, script: Script) -> None:
+        code = [line for line in script.source.splitlines() if line and not line.startswith("--")]
+        assert len(code) <= 80
+
+    async def test_the_server_compiles_it_and_it_sets_no_global(self, script: Script, store: RedisStore) -> None:
+        """The server refuses global variables when they are set; what it cannot see, the source shows."""
+        sha = await store._client.script_load(script.source)
+        assert sha.encode() == script.sha
+        names = set(re.findall(r"^\s*([a-z_]\w*)\s*(?:,\s*[a-z_]\w*\s*)*=[^=]", script.source, re.MULTILINE))
+        declared = {
+            name.strip()
+            for names in re.findall(r"\blocal\s+(?!function)([\w\s,]+?)(?:=|$)", script.source, re.MULTILINE)
+            for name in names.split(",")
+        }
+        assert names <= declared
+
+    async def test_a_server_that_has_forgotten_it_is_told_again(
+        self, script: Script, store: RedisStore, crawl_name: str
+    ) -> None:
+        """After a restart the first EVALSHA finds nothing. Arguments that are no good show that the script itself ran."""
+        await store._client.script_flush()
+        keys = [f"{{{crawl_name}}}:{number}:" for number in range(script.keys)]
+        try:
+            await store.send([run(script, keys)])
+        except Exception as error:  # the script ran and failed on its missing arguments
+            assert "NOSCRIPT" not in str(error)
