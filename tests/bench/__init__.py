@@ -1,0 +1,1 @@
+"""Benchmarks: programs, apart from the test run."""
