@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from itertools import chain
 
 from frontier.errors import BadInput, SchemaMismatch
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
@@ -34,13 +35,13 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
     check_crawl_name(name)
     if not 1 <= shards <= 16_384:
         raise BadInput(f"{shards} shards: use 1 to 16384")
-    fields = {
+    fields: dict[str, str | bytes] = {
         "schema": str(SCHEMA),
         "shards": str(shards),
         "fingerprint_key": secrets.token_hex(16),
         "settings": settings,
     }
-    call = run(OPEN_CRAWL, [meta_key(name)], *(item for pair in fields.items() for item in pair))
+    call = run(OPEN_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])
     return _crawl(name, reply[1:], created=reply[0] == b"created")
 

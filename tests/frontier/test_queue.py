@@ -43,9 +43,7 @@ class TestPush:
         assert (first.accepted, first.known) == (1, 0)
         assert (second.accepted, second.known) == (0, 1)
 
-    async def test_the_domain_cap_drops_and_counts(
-        self, store: RedisStore, crawl_name: str, time: ManualTime
-    ) -> None:
+    async def test_the_domain_cap_drops_and_counts(self, store: RedisStore, crawl_name: str, time: ManualTime) -> None:
         frontier = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=2))
         pushed = await frontier.push([entry(f"https://a.test/{n}") for n in range(5)])
         assert (pushed.accepted, pushed.capped) == (2, 3)

@@ -1,0 +1,180 @@
+"""Web servers with one fault each, on loopback. `requests` holds each request head as it was received."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from typing import Self
+
+
+class FaultServer:
+    """A server that answers a small page; subclasses spoil that in one way."""
+
+    body = b"<p>whole</p>"
+    extra = b""  # header lines
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.open = 0
+        self.hung_up = asyncio.Event()  # the client closed a connection
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.open -= 1
+            self.hung_up.set()
+            writer.close()
+
+    async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
+        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        goes_on = await self.answer(writer)
+        await writer.drain()
+        return goes_on
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        """Write a response; False closes the connection after it."""
+        length = f"Content-Length: {len(self.body)}\r\n".encode()
+        writer.write(b"HTTP/1.1 200 OK\r\n" + self.extra + length + b"\r\n" + self.body)
+        return True
+
+
+class Raw(FaultServer):
+    """Sends the given octets in these pieces, each in its own segment, and closes."""
+
+    def __init__(self, *pieces: bytes, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
+        self._pieces = pieces
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        for piece in self._pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        return False
+
+
+class SetsCookie(FaultServer):
+    extra = b"Set-Cookie: id=1; Path=/\r\n"
+
+
+class AnswersInPlainText(FaultServer):
+    """What an http port says to a TLS greeting."""
+
+    async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        return False
+
+
+class DropsConnection(FaultServer):
+    """Takes the request and closes without a word."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        return False
+
+
+class DropsSecondRequest(FaultServer):
+    """Answers once, then closes the kept-alive connection under the next request."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        return await super().answer(writer) if len(self.requests) == 1 else False
+
+
+class NeverAnswers(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+
+class SendsHalf(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf.")
+        return False
+
+
+class OneByteASecond(FaultServer):
+    """An octet at a time, for ever: never silent for long, never done. Twenty times faster than its name."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+
+class FallsSilent(FaultServer):
+    """Half a body, then nothing, with the connection open."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf.")
+        await asyncio.Event().wait()
+        return False
+
+
+class EndlessBody(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+
+class EndlessHeaders(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"X-Filler: " + b"y" * 1000 + b"\r\n")
+            await writer.drain()
+
+
+class EndlessHeaderLine(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Filler: ")
+        while True:
+            writer.write(b"y" * 1000)
+            await writer.drain()
+
+
+class EndlessInterim(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        while True:
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+            await writer.drain()
+
+
+class SpeaksUnasked(FaultServer):
+    """Sends a second response right after the first, to pass for the answer to the next request."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        goes_on = await super().answer(writer)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+        return goes_on

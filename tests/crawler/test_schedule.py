@@ -1,0 +1,78 @@
+"""The schedule: the one longest due first, nobody early, nobody forgotten, one timer for all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from crawler.schedule import Schedule
+from frontier.clock import SystemClock
+from tests.frontier.helpers import ManualTime
+
+
+async def test_hands_out_the_item_longest_due() -> None:
+    schedule: Schedule[str] = Schedule(ManualTime(ms=10_000))
+    schedule.put("late", 9.0)
+    schedule.put("latest", 8.0)
+    assert [await schedule.take(), await schedule.take()] == ["latest", "late"]
+
+
+async def test_waits_for_what_is_not_due_yet() -> None:
+    clock = SystemClock()
+    schedule: Schedule[str] = Schedule(clock)
+    due = clock.monotonic() + 0.05
+    schedule.put("x", due)
+    assert await schedule.take() == "x"
+    assert clock.monotonic() >= due
+
+
+async def test_every_waiting_taker_gets_one_of_the_items() -> None:
+    schedule: Schedule[int] = Schedule(SystemClock())
+    takers = [asyncio.create_task(schedule.take()) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert schedule.idle_takers == 20
+    now = SystemClock().monotonic()
+    for number in range(20):
+        schedule.put(number, now + (number % 4) * 0.01)
+    assert sorted(await asyncio.gather(*takers)) == list(range(20))
+
+
+async def test_an_item_put_before_the_timer_wakes_earlier() -> None:
+    clock = SystemClock()
+    schedule: Schedule[str] = Schedule(clock)
+    schedule.put("far", clock.monotonic() + 60)
+    taker = asyncio.create_task(schedule.take())
+    await asyncio.sleep(0)
+    schedule.put("near", clock.monotonic() + 0.01)
+    async with asyncio.timeout(2):
+        assert await taker == "near"
+
+
+async def test_a_cancelled_taker_loses_nothing() -> None:
+    schedule: Schedule[str] = Schedule(SystemClock())
+    first, second = asyncio.create_task(schedule.take()), asyncio.create_task(schedule.take())
+    await asyncio.sleep(0)
+    schedule.put("x", 0.0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    async with asyncio.timeout(2):
+        assert await second == "x"
+
+
+def test_removes_what_is_no_longer_wanted() -> None:
+    schedule: Schedule[str] = Schedule(ManualTime())
+    for name in ("a", "b", "c"):
+        schedule.put(name, 0.0)
+    schedule.remove({"b"})
+    assert sorted(schedule.drain()) == ["a", "c"]
+    assert len(schedule) == 0
+
+
+def test_lateness_is_that_of_the_item_longest_due() -> None:
+    schedule: Schedule[str] = Schedule(ManualTime(ms=10_000))
+    assert schedule.lateness() == 0
+    schedule.put("x", 7.5)
+    schedule.put("y", 9.5)
+    assert schedule.lateness() == 2.5

@@ -1,0 +1,71 @@
+"""The budget: used and held permits of all replicas together never pass the limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.budget import PERMIT_TTL_MS, Budget
+from frontier.clock import ServerClock
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime()
+
+
+@pytest.fixture
+async def clock(time: ManualTime) -> ServerClock:
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    return clock
+
+
+async def test_two_replicas_share_one_limit(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
+    one, two = (Budget(store, f"{{{crawl_name}}}:budget", clock, name, 10) for name in ("one", "two"))
+    fetched = 0
+    for _ in range(20):
+        for budget in (one, two):
+            await budget.refresh(4)
+            while budget.take():
+                budget.used()
+                fetched += 1
+    assert fetched == 10
+    await one.refresh(4)
+    assert one.is_spent
+
+
+async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
+    budget = Budget(store, f"{{{crawl_name}}}:budget", clock, "one", 1)
+    await budget.refresh(1)
+    assert budget.take()
+    assert not budget.take()
+    budget.give_back()
+    assert budget.take()
+    budget.used()
+    await budget.refresh(1)
+    assert budget.is_spent
+    assert not budget.take()
+
+
+async def test_the_permits_of_a_lost_replica_lapse(
+    store: RedisStore, crawl_name: str, clock: ServerClock, time: ManualTime
+) -> None:
+    key = f"{{{crawl_name}}}:budget"
+    lost, other = Budget(store, key, clock, "lost", 5), Budget(store, key, clock, "other", 5)
+    await lost.refresh(5)
+    await other.refresh(5)
+    assert not other.take()
+    time.ms += PERMIT_TTL_MS + 1
+    await other.refresh(5)
+    assert other.take()
+
+
+async def test_without_a_limit_nobody_is_asked(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
+    budget = Budget(store, f"{{{crawl_name}}}:budget", clock, "one", 0)
+    before = store.round_trips
+    await budget.refresh(5)
+    assert budget.take()
+    assert not budget.is_spent
+    assert store.round_trips == before

@@ -1,0 +1,105 @@
+"""The seam to Redis: which errors mean "later", which mean "never", and that a broken connection spoils nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from frontier.errors import BadInput, RedisAway, RedisMisused
+from frontier.store import RedisStore, command, connect, without_password
+from tests.valkey import ValkeyProcess
+
+
+async def test_replies_come_in_order_and_as_redis_sent_them(store: RedisStore, crawl_name: str) -> None:
+    key = f"{{{crawl_name}}}:x"
+    replies = await store.send([command("HSET", key, "a", 1), command("HGETALL", key), command("GET", key + "y")])
+    assert replies == [1, [b"a", b"1"], None]
+
+
+async def test_a_server_that_is_not_there_is_away(tmp_path: Path) -> None:
+    with pytest.raises(RedisAway):
+        await connect(f"unix://{tmp_path}/nobody.sock")
+
+
+async def test_a_url_that_is_none_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="carrier-pigeon"):
+        await connect("carrier-pigeon://x")
+
+
+async def test_a_wrong_password_is_told_without_the_password(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False, options=("--requirepass", "right")) as server:
+        with pytest.raises(RedisMisused, match="credentials") as caught:
+            await connect(f"unix://:wrong@{server.socket}")
+        assert "wrong" not in str(caught.value)
+        await (await connect(f"unix://:right@{server.socket}")).close()
+
+
+async def test_a_full_server_is_away_until_it_has_room(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        await store.send([command("CONFIG", "SET", "maxmemory", "1")])
+        with pytest.raises(RedisAway, match="maxmemory"):
+            await store.send([command("SET", "x", "y")])
+        await store.send([command("CONFIG", "SET", "maxmemory", "0")])
+        assert await store.send([command("SET", "x", "y")]) == [b"OK"]
+        await store.close()
+
+
+async def test_a_read_only_replica_is_away(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        await store.send([command("REPLICAOF", "127.0.0.1", "1")])
+        with pytest.raises(RedisAway):
+            await store.send([command("SET", "x", "y")])
+        await store.close()
+
+
+async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=True) as server:
+        store = await connect(server.url)
+        await store.send([command("SET", "x", "kept")])
+        server.kill()
+        with pytest.raises(RedisAway):
+            await store.send([command("GET", "x")])
+        server.start()
+        assert await store.send([command("GET", "x")]) == [b"kept"]
+        await store.close()
+
+
+async def test_a_silent_server_is_away_after_the_time_limit(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url, timeout_s=0.1)
+        helper = await connect(server.url)
+        await helper.send([command("CLIENT", "PAUSE", "60000", "WRITE")])
+        with pytest.raises(RedisAway):
+            await store.send([command("SET", "x", "y")])
+        await helper.send([command("CLIENT", "UNPAUSE")])
+        assert await store.send([command("GET", "x")]) == [None]
+        await store.close()
+        await helper.close()
+
+
+async def test_a_cancelled_call_leaves_no_reply_for_the_next(store: RedisStore, crawl_name: str) -> None:
+    key = f"{{{crawl_name}}}:x"
+    for number in range(50):
+        call = asyncio.ensure_future(store.send([command("SET", key, number), command("GET", key)]))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await store.send([command("ECHO", "mine")]) == [b"mine"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:6379/0", "redis://***@host:6379/0"),
+        ("rediss://:secret@host", "rediss://***@host"),
+        ("unix:///run/valkey.sock?password=secret", "unix:///run/valkey.sock"),
+        ("redis://host/1", "redis://host/1"),
+    ],
+)
+def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
+    assert without_password(url) == shown
