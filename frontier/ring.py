@@ -18,11 +18,13 @@ whole ring, and a full replica takes no more. That is the one stable matching of
 prefer the nearer bid, so it depends on the roster alone, and a change moves short chains of shards, each to a
 farther bid.
 
-What it costs: a full replica answers a change anywhere with an exchange of its own, and the limit itself is a
-whole number that steps for all replicas at once. From 64 shards a replica a change moves at most about 1.3
-times the ideal. At 32 it moves 1.0 to 1.2 times on average, but up to 1.3 times with 16 replicas and 1.6 with
-512, and around four times at the sizes where the limit steps; tests/bench/ring.py has the table. Staggering
-the steps over the replicas was tried: it halves that peak and raises the mean everywhere.
+What it costs: a full replica answers a change anywhere with an exchange of its own, and the limit is a whole
+number that steps for all replicas at once. From 128 shards a replica a change moves at most 1.2 times the
+ideal, at 64 at most 1.3. At 32 it moves 1.0 to 1.2 times on average, but up to 1.3 times with 16 replicas and
+1.5 with 128 to 512; at 8, 1.4 times on average and up to 2.0. Where there are more replicas than shards a
+replica, the limit steps at one size in about (replicas / shards a replica), and that one change moves four to
+seven times the ideal. Staggering the steps over the replicas was tried: it halves the peak, but moves more at
+all other sizes. tests/bench/ring.py has the table.
 
 For editors: replicas of two versions must agree on the owners while a deployment is rolled out. A change of a
 result here is a change of the protocol, and the golden test says so.

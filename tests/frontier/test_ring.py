@@ -40,9 +40,7 @@ def test_every_shard_has_an_owner_from_the_roster(roster: dict[str, float], shar
 
 @settings(max_examples=150, deadline=None)
 @given(rosters, shard_counts)
-def test_no_replica_exceeds_its_fair_share_by_more_than_a_tenth(
-    roster: dict[str, float], shards: int
-) -> None:
+def test_no_replica_exceeds_its_fair_share_by_more_than_a_tenth(roster: dict[str, float], shards: int) -> None:
     total = sum(roster.values())
     for replica, load in Counter(assign(roster, shards)).items():
         assert load <= math.ceil(1.1 * shards * roster[replica] / total)
@@ -50,9 +48,7 @@ def test_no_replica_exceeds_its_fair_share_by_more_than_a_tenth(
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), rosters, shard_counts)
-def test_the_order_of_the_roster_does_not_matter(
-    data: st.DataObject, roster: dict[str, float], shards: int
-) -> None:
+def test_the_order_of_the_roster_does_not_matter(data: st.DataObject, roster: dict[str, float], shards: int) -> None:
     shuffled = dict(data.draw(st.permutations(list(roster.items()))))
     first = assign(roster, shards)
     assign_uncached_entry.cache_clear()
@@ -112,9 +108,7 @@ SPREAD = [
 
 
 @pytest.mark.parametrize(("replicas", "shards", "least", "most", "mean"), SPREAD)
-def test_a_leave_or_a_join_moves_little(
-    replicas: int, shards: int, least: float, most: float, mean: float
-) -> None:
+def test_a_leave_or_a_join_moves_little(replicas: int, shards: int, least: float, most: float, mean: float) -> None:
     """A leave read backwards is a join, and the ideal of both is the fair share in the larger roster."""
     fair = shards / replicas
     ratios = []
