@@ -20,11 +20,11 @@ farther bid.
 
 What it costs: a full replica answers a change anywhere with an exchange of its own, and the limit is a whole
 number that steps for all replicas at once. From 128 shards a replica a change moves at most 1.2 times the
-ideal, at 64 at most 1.3. At 32 it moves 1.0 to 1.2 times on average, but up to 1.3 times with 16 replicas and
-1.5 with 128 to 512; at 8, 1.4 times on average and up to 2.0. Where there are more replicas than shards a
-replica, the limit steps at one size in about (replicas / shards a replica), and that one change moves four to
-seven times the ideal. Staggering the steps over the replicas was tried: it halves the peak, but moves more at
-all other sizes. tests/bench/ring.py has the table.
+ideal, at 64 at most 1.3. At 32 it moves 1.0 to 1.2 times on average, but up to 1.4 times with 16 replicas and
+1.6 with 512; at 8, 1.4 times on average and up to 2.0. Where there are more replicas than shards a replica, the
+limit steps at one size in about (replicas / shards a replica), and that one change moves twice the ideal at 64
+shards a replica, four times at 32, seven at 8, more below. Staggering the steps over the replicas was tried: at
+32 it halves the peak and raises the mean, below 8 it is worse in both. tests/bench/ring.py has the table.
 
 For editors: replicas of two versions must agree on the owners while a deployment is rolled out. A change of a
 result here is a change of the protocol, and the golden test says so.
