@@ -1,0 +1,175 @@
+"""One page, one name: canonical URLs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from frontier.errors import BadUrl
+from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links, origin_of
+from tests.conformance import urls as conformance
+
+TOKEN = "0123456789abcdef0123456789ABCDEF"
+
+SAME = [
+    ("HTTP://WWW.Example.COM/", "http://www.example.com/"),
+    ("http://example.com", "http://example.com/"),
+    ("http://example.com.:80/", "http://example.com/"),
+    ("https://example.com:443/a", "https://example.com/a"),
+    ("https://example.com:80/a", "https://example.com:80/a"),
+    ("http://user:secret@example.com/", "http://example.com/"),
+    ("http://example.com/a#b", "http://example.com/a"),
+    ("http://example.com/a?", "http://example.com/a"),
+    ("http://example.com/a?#b", "http://example.com/a"),
+    ("http://example.com/a/./b/../c//d/", "http://example.com/a/c//d/"),
+    ("http://example.com/%7euser/%41%2e%5F%2d", "http://example.com/~user/A._-"),
+    ("http://example.com/a%2fb%c3%bc", "http://example.com/a%2Fb%C3%BC"),
+    ("http://example.com/ü?ü", "http://example.com/%C3%BC?%C3%BC"),
+    ("http://example.com/100%/%41", "http://example.com/100%/%41"),
+    ("http://example.com/x^y?^", "http://example.com/x%5Ey?^"),
+    ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+    ("http://0x7f.1/", "http://127.0.0.1/"),
+    ("http://[0:0:0:0:0:0:0:1]:80/", "http://[::1]/"),
+    ("\t http://exa\nmple.com\\a ", "http://example.com/a"),
+    ("http://example.com/\ud800", "http://example.com/%EF%BF%BD"),
+    ("http://example.com/?b=2&a=1&a=&&c", "http://example.com/?b=2&a=1&a=&&c"),
+    ("http://example.com/?utm_source=x&a=1&UTM_Medium=y&gclid", "http://example.com/?a=1"),
+    ("http://example.com/?fbclid=1", "http://example.com/"),
+    ("http://example.com/?utm%5Fsource=x", "http://example.com/"),
+    ("http://example.com/?sid=12/04/01/1234", "http://example.com/?sid=12/04/01/1234"),
+    (f"http://example.com/?sid={TOKEN}&p=1", "http://example.com/?p=1"),
+    (f"http://example.com/?aspsessionidQRST={TOKEN}", "http://example.com/"),
+    (f"http://example.com/a;jsessionid={TOKEN}.node1/b;v=1", "http://example.com/a/b;v=1"),
+    (f"http://example.com/a/..;jsessionid={TOKEN}/b", "http://example.com/b"),
+    ("http://example.com/?utm_x=%zz&a=%41", "http://example.com/?a=A"),
+]
+
+
+@pytest.mark.parametrize(("text", "href"), SAME)
+def test_spellings_of_one_page_have_one_canonical_form(text: str, href: str) -> None:
+    assert canonicalize(text).href == href
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("mailto:a@example.com", "scheme"),
+        ("javascript:void(0)", "scheme"),
+        ("ftp://example.com/", "scheme"),
+        ("data:text/html," + "x" * 100_000, "scheme"),
+        ("http://example.com/" + "x" * 2048, "length"),
+        ("http://example.com/" + "x" * 100_000, "length"),
+        ("http://", "host"),
+        ("http://a..b/", "host"),
+        ("http://%00/", "host"),
+        ("http://example.com:99999/", "host"),
+        ("http://" + "a" * 64 + ".com/", "host"),
+        ("http://" + "a." * 127 + "com/", "host"),
+        ("", "syntax"),
+        ("/path", "syntax"),
+    ],
+)
+def test_what_cannot_be_crawled_is_refused_with_one_word(text: str, reason: str) -> None:
+    with pytest.raises(BadUrl) as refused:
+        canonicalize(text)
+    assert refused.value.reason == reason
+
+
+def test_links_are_joined_to_their_base() -> None:
+    base = "http://example.com/a/b?q=/x/"
+    joined = [canonicalize(href, base).href for href in ("c", "../c", "?p=1", "//other.example/", "http:c", "")]
+    assert joined == [
+        "http://example.com/a/c",
+        "http://example.com/c",
+        "http://example.com/a/b?p=1",
+        "http://other.example/",
+        "http://example.com/a/c",
+        "http://example.com/a/b?q=/x/",
+    ]
+
+
+def test_a_url_knows_its_domain_and_origin() -> None:
+    url = canonicalize("https://Me@News.Example.co.uk:8443/x")
+    assert url == Url("https://news.example.co.uk:8443/x", "example.co.uk", "https://news.example.co.uk:8443")
+    assert origin_of(url.href) == url.origin
+    assert canonicalize("http://[::1]:8080/x").origin == "http://[::1]:8080"
+
+
+def test_rules_are_settings() -> None:
+    rules = UrlRules(strip_params=("ref", "x*"), session_params=(), sort_query=True, max_length=60)
+    text = f"http://example.com/?c=1&ref=a&b=2&xyz=1&sid={TOKEN[:8]}&utm_id=1"
+    assert canonicalize(text, rules=rules).href == "http://example.com/?b=2&c=1&sid=01234567&utm_id=1"
+    assert canonicalize("http://example.com/?a=1", rules=UrlRules((), ())).href == "http://example.com/?a=1"
+    with pytest.raises(BadUrl):
+        canonicalize("http://example.com/" + "x" * 60, rules=rules)
+
+
+def test_a_page_s_links_come_out_once_and_in_order() -> None:
+    hrefs = ["b", " b#x", "#top", "", "  ", "a", "./b", "mailto:x@example.com", "http://a..b/", "?p=2"]
+    urls, rejected = canonicalize_links(hrefs, "http://example.com/dir/page")
+    assert [url.href for url in urls] == [
+        "http://example.com/dir/b",
+        "http://example.com/dir/a",
+        "http://example.com/dir/page?p=2",
+    ]
+    assert rejected == {"scheme": 1, "host": 1}
+
+
+@pytest.mark.parametrize("base", ["about:blank", "mailto:a@example.com", "relative"])
+def test_links_need_a_base_that_can_be_crawled(base: str) -> None:
+    with pytest.raises(BadUrl):
+        canonicalize_links(["a"], base)
+
+
+CONFUSING = st.text(st.sampled_from("htp:/?#.;=&%@[]^\\ \t\nab0é\ud8002fDxn-~"), max_size=24)
+PIECES = st.lists(
+    st.sampled_from(
+        ["http:", "https:", "/", "//", "?", "&", ";", "=", "%", "%4", "%41", "%2e", "%2E", "..", ".", "sid", TOKEN]
+        + ["utm_a", "jsessionid", "a", "b", "#", "@", ":80", "xn--", "食", "\ud800", "^", "\\", " ", "\t"]
+    ),
+    max_size=14,
+).map("".join)
+TEXTS = st.one_of(st.text(max_size=30), CONFUSING, PIECES, PIECES.map("http://example.com/".__add__))
+
+
+@given(TEXTS)
+@example(f"http://example.com/.;sid={TOKEN};/x")
+@example("http://example.com/?utm_a=%&b=%75tm_a")
+@example("http://example.com/%%34%31")
+def test_a_canonical_url_is_its_own_canonical_form(text: str) -> None:
+    try:
+        url = canonicalize(text, "http://example.com/dir/page?q")
+    except BadUrl as refused:
+        assert refused.reason in ("scheme", "host", "length", "syntax")
+        return
+    assert canonicalize(url.href) == url
+    assert origin_of(url.href) == url.origin
+    assert url.href.isascii()
+
+
+@given(st.lists(TEXTS, max_size=5), st.sampled_from(["page", "page?x=/y/", "", "?z"]))
+def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], page: str) -> None:
+    """The memory of earlier joins must not change a result: pages of one directory share it."""
+    base = f"http://example.com/dir/{page}"
+    alone: dict[Url, None] = {}
+    for href in hrefs:
+        if href.partition("#")[0].strip("".join(map(chr, range(33)))):
+            try:
+                alone[canonicalize(href, base)] = None
+            except BadUrl:
+                continue
+    assert canonicalize_links(hrefs, base)[0] == list(alone)
+
+
+def test_equal_rules_are_equal() -> None:
+    assert UrlRules() == DEFAULT_RULES
+    assert hash(UrlRules()) == hash(DEFAULT_RULES)
+
+
+def test_the_whatwg_suite_is_met() -> None:
+    score = conformance.score()
+    if score is None:
+        pytest.skip("the conformance data is not here (../shared/conformance/urltestdata.json)")
+    assert score.failures == []
+    assert score.cases >= 400
