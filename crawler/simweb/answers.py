@@ -1,47 +1,18 @@
-"""From a resource to octets: status line, header fields, content and transfer coding, and what goes wrong
-on the way.
-
-An `Answer` is a list of steps for the server: octets to send, or seconds to wait. Nothing here does I/O.
+"""From a resource to the steps of its answer: header fields, content and transfer coding, and what goes
+wrong.
 """
 
 from __future__ import annotations
 
-import gzip
-import sys
-import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from email.utils import formatdate
-from http import HTTPStatus
-
-import brotli  # type: ignore[import-untyped]
 
 from crawler.simweb import pages
+from crawler.simweb.attacks import attack
+from crawler.simweb.codings import encode, token
 from crawler.simweb.features import Coding
 from crawler.simweb.resource import Fault, Resource, Trouble
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-Step = bytes | float
-
-_CHUNK_BYTES = 1500
-_REASONS = {status.value: status.phrase for status in HTTPStatus}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Steps to take in order. `closes`: the connection ends with them; `hangs`: it stays open and nothing
-    follows.
-    """
-
-    status: int
-    steps: Iterable[Step]
-    retry_after: float | None = None  # seconds from the end of the answer, as far as it asked for some
-    closes: bool = False
-    hangs: bool = False
+from crawler.simweb.wire import Answer, chunked, head, whole
 
 
 def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -> Answer:
@@ -50,7 +21,9 @@ def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -
     `accepted` is the Accept-Encoding field, `now` seconds since 1970. None as a resource is a 404.
     """
     if resource is None:
-        return Answer(404, (_whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
+        return Answer(404, (whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
+    if resource.hazard is not None:
+        return attack(resource.hazard, resource.body or b"")
     if resource.trouble is not None and resource.trouble.strikes(attempt):
         return _troubled(resource.trouble, now)
     if resource.fault is not None:
@@ -61,12 +34,11 @@ def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -
 def _sound(resource: Resource, accepted: str) -> Answer:
     body = resource.body if resource.body is not None else pages.html(resource)
     fields = _fields(resource)
-    if resource.coding is not Coding.IDENTITY and _token(resource.coding) in accepted:
-        body = _ENCODERS[resource.coding](body)
-        fields.append(f"Content-Encoding: {_token(resource.coding)}")
-    data = (
-        _chunked(resource.status, fields, body) if resource.chunked else _whole(resource.status, fields, body)
-    )
+    if resource.coding is not Coding.IDENTITY and token(resource.coding) in accepted:
+        body = encode(resource.coding, body)
+        fields.append(f"Content-Encoding: {token(resource.coding)}")
+    frame = chunked if resource.chunked else whole
+    data = frame(resource.status, fields, body)
     return Answer(resource.status, (resource.delay, data) if resource.delay else (data,))
 
 
@@ -83,9 +55,7 @@ def _fields(resource: Resource) -> list[str]:
 
 
 def _troubled(trouble: Trouble, now: float) -> Answer:
-    """An HTTP-date has whole seconds, so the wait that it asks for is up to one second longer than that of
-    the other form.
-    """
+    """An HTTP-date has whole seconds, so it asks for up to one second more than the other form."""
     fields = ["Content-Type: text/html"]
     retry_after: float | None = None
     if trouble.retry_after_s:
@@ -93,22 +63,19 @@ def _troubled(trouble: Trouble, now: float) -> Answer:
         retry_after = date - now if trouble.as_date else float(trouble.retry_after_s)
         written = formatdate(date, usegmt=True) if trouble.as_date else str(trouble.retry_after_s)
         fields.append(f"Retry-After: {written}")
-    return Answer(trouble.status, (_whole(trouble.status, fields, b"<h1>Not now</h1>"),), retry_after)
-
-
-# -- faults
+    return Answer(trouble.status, (whole(trouble.status, fields, b"<h1>Not now</h1>"),), retry_after)
 
 
 def _cut(resource: Resource) -> Answer:
     """Content-Length promises twice of what comes."""
     body = pages.html(resource)
-    head, _, rest = _whole(200, _fields(resource), body).partition(b"\r\n\r\n")
-    return Answer(200, (head + b"\r\n\r\n" + rest[: len(rest) // 2],), closes=True)
+    promise = head(200, [*_fields(resource), f"Content-Length: {len(body)}"])
+    return Answer(200, (promise + body[: len(body) // 2],), closes=True)
 
 
 def _bad_chunks(resource: Resource) -> Answer:
-    data = _chunked(200, _fields(resource), pages.html(resource))
-    return Answer(200, (data[: -len(b"0\r\n\r\n")] + b"zz\r\nno chunk size\r\n",), closes=True)
+    data = chunked(200, _fields(resource), pages.html(resource))
+    return Answer(200, (data.removesuffix(b"0\r\n\r\n") + b"zz\r\nno chunk size\r\n",), closes=True)
 
 
 def _garbage(resource: Resource) -> Answer:
@@ -129,56 +96,4 @@ _FAULTY: dict[Fault, Callable[[Resource], Answer]] = {
     Fault.GARBAGE: _garbage,
     Fault.HANG_UP: _hang_up,
     Fault.SILENT: _silent,
-}
-
-
-# -- framing and coding
-
-
-def _whole(status: int, fields: list[str], body: bytes) -> bytes:
-    return _head(status, [*fields, f"Content-Length: {len(body)}"]) + body
-
-
-def _chunked(status: int, fields: list[str], body: bytes) -> bytes:
-    """RFC 9112 section 7.1"""
-    chunks = (body[start : start + _CHUNK_BYTES] for start in range(0, len(body), _CHUNK_BYTES))
-    framed = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
-    return _head(status, [*fields, "Transfer-Encoding: chunked"]) + framed + b"0\r\n\r\n"
-
-
-def _head(status: int, fields: list[str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, '')}", *fields, "", ""]
-    return "\r\n".join(lines).encode("latin-1")
-
-
-def _token(coding: Coding) -> str:
-    return "deflate" if coding is Coding.RAW_DEFLATE else coding.value
-
-
-def _gzip(body: bytes) -> bytes:
-    return gzip.compress(body, 1, mtime=0)
-
-
-def _deflate(body: bytes) -> bytes:
-    return zlib.compress(body, 1)
-
-
-def _raw_deflate(body: bytes) -> bytes:
-    return zlib.compress(body, 1, wbits=-zlib.MAX_WBITS)
-
-
-def _brotli(body: bytes) -> bytes:
-    return bytes(brotli.compress(body, quality=1))
-
-
-def _zstd(body: bytes) -> bytes:
-    return zstd.compress(body, 1)
-
-
-_ENCODERS: dict[Coding, Callable[[bytes], bytes]] = {
-    Coding.GZIP: _gzip,
-    Coding.DEFLATE: _deflate,
-    Coding.RAW_DEFLATE: _raw_deflate,
-    Coding.BROTLI: _brotli,
-    Coding.ZSTD: _zstd,
 }

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from crawler.simweb.hazards import Hazard
 from crawler.simweb.links import absolute, split
 from crawler.simweb.resource import HEADLESS, Resource
 from crawler.simweb.site import domain_of
@@ -44,14 +45,16 @@ class Visit:
 class Expected:
     """The URLs that are fetched, and those that are found but denied by robots.txt.
 
-    `auxiliary` may be fetched any number of times: the robots.txt of each origin, and what they redirect to.
-    `crawl_delays`: seconds by domain, where robots.txt asks for some.
+    `auxiliary` may be fetched any number of times: the robots.txt of each origin, and what they redirect
+    to. `crawl_delays`: seconds by domain, where robots.txt asks for some. `traps`: domains where any number
+    of other pages may be fetched, as only the crawler's own limits end them.
     """
 
     visits: dict[str, Visit] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     auxiliary: set[str] = field(default_factory=set)
     crawl_delays: dict[str, float] = field(default_factory=dict)
+    traps: set[str] = field(default_factory=set)
 
     @property
     def urls(self) -> frozenset[str]:
@@ -101,8 +104,8 @@ class _Walk:
             self.expected.denied.add(url)
             return
         resource = self._world.resource(url)
-        requests, status = _outcome(resource, self._policy)
-        self.expected.visits[url] = Visit(status, requests, requests, depth)
+        least, most, status = _outcome(resource, self._policy)
+        self.expected.visits[url] = Visit(status, least, most, depth)
         if resource is None or status == 0 or status >= 400:
             return
         if resource.redirect:
@@ -126,15 +129,23 @@ class _Walk:
             self.expected.auxiliary.add(url)
             resource = self._world.resource(url)
             url = resource.redirect if resource else ""
-        site = self._world.sites.find(host)
-        if self._policy.sitemaps and site and site.has_sitemap and host == site.domain:
+        if self._world.is_trap(host):
+            self.expected.traps.add(domain)
+        if self._policy.sitemaps and self._world.names_sitemap(host):
             self.push(absolute(host, "/sitemap.xml"), 1, 0)
 
 
-def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int]:
-    """How many requests the URL gets, and the final status (0: no answer, ever)."""
+def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int, int]:
+    """How many requests the URL gets at least and at most, and the final status (0: no answer, ever)."""
     if resource is None:
-        return 1, 404
+        return 1, 1, 404
+    if resource.hazard is not None:
+        return 1, policy.tries, 301 if resource.hazard is Hazard.HUGE_LOCATION else 200
+    requests, status = _requests(resource, policy)
+    return requests, requests, status
+
+
+def _requests(resource: Resource, policy: Policy) -> tuple[int, int]:
     if resource.fault in HEADLESS:
         return policy.tries, 0
     if resource.fault is not None:

@@ -81,9 +81,7 @@ class Features:
 
     answers: Mapping[Kind, float] = field(default_factory=dict)  # of the leaves; the rest are pages
     robots: Mapping[RobotsKind, float] = field(default_factory=dict)  # of the hosts; the rest have none (404)
-    codings: Mapping[Coding, float] = field(
-        default_factory=dict
-    )  # of the pages; the rest are sent as they are
+    codings: Mapping[Coding, float] = field(default_factory=dict)  # of the pages; the rest are sent as they are
     charsets: Mapping[Charset, float] = field(default_factory=dict)  # of the pages; the rest are utf-8/header
     hazards: tuple[Hazard, ...] = ()  # one further domain each
 
@@ -98,9 +96,7 @@ class Features:
     several_hosts: float = 0.0  # share of the domains with www. and blog. beside the bare name
     chunked: float = 0.0  # share of the pages sent chunked
     nofollow_only: float = 0.0  # share of the leaves to which all links carry rel=nofollow
-    nofollow_pages: float = (
-        0.0  # share of the leaf pages with a nofollow directive, and one link found nowhere else
-    )
+    nofollow_pages: float = 0.0  # share of the leaf pages with a nofollow directive, and one link found nowhere else
     mirrored: float = 0.0  # share of the pages whose body is found under a second URL as well
     sitemaps: float = 0.0  # share of the domains that name a sitemap in robots.txt
     unlinked: float = 0.0  # share of the leaves of those domains that only the sitemap names

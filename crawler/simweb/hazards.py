@@ -1,4 +1,7 @@
-"""The kinds of attack, one domain of a synthetic web each."""
+"""The kinds of attack that a synthetic web can make, and what is due to each.
+
+Whatever a crawler makes of an attack, it must live through it, and must still fetch the page beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,35 @@ from enum import StrEnum
 
 
 class Hazard(StrEnum):
-    """What the page /hazard (or the robots.txt, or the sitemap) of a hostile domain does."""
+    """What the page /hazard of a hostile domain does; for some, its robots.txt, its sitemap, or all that
+    follows.
+    """
 
-    BOMB = "bomb"  # gzip: 1 GiB in 1 MiB
+    GZIP_BOMB = "gzip-bomb"  # 128 MiB in 128 KiB
+    BROTLI_BOMB = "br-bomb"
+    ZSTD_BOMB = "zstd-bomb"
+    NESTED_BOMB = "nested-bomb"  # Content-Encoding: gzip, gzip
+    ENDLESS_BODY = "endless-body"
+    ENDLESS_HEAD = "endless-head"  # header fields without end
+    HUGE_FIELD = "huge-field"  # one header field of 4 MiB
+    DRIP = "drip"  # one octet a second
+    HUGE_CHUNK = "huge-chunk"  # a chunk size beyond 64 bits
+    SURPLUS = "surplus"  # a second, unasked response behind the first (Content-Length too small)
+    HUGE_LOCATION = "huge-location"  # a redirect to a URL of 1 MiB
+    MANY_LINKS = "many-links"  # 100,000 links, all denied by robots.txt
+    HUGE_ATTRIBUTE = "huge-attribute"  # an href of 5 MiB
+    DEEP_TAGS = "deep-tags"  # 200,000 nested elements
+    CIRCLE = "circle"  # redirects to and fro between two domains, to ever new URLs
+    CALENDAR = "calendar"  # each month links to the next
+    SESSIONS = "sessions"  # each page links to itself under three new ids
+    DEEPER = "deeper"  # each page links to one a folder deeper
+    ROBOTS_BOMB = "robots-bomb"  # robots.txt: its rules, then 128 MiB in 128 KiB
+    ROBOTS_ENDLESS = "robots-endless"  # robots.txt: its rules, then comments without end
+    SITEMAP_BOMB = "sitemap-bomb"  # XML whose entities expand to 1 GiB
+
+
+TRAPS = frozenset({Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER})
+"""Webs without end: what a crawler fetches there is limited by its own rules alone."""
+
+UNREADABLE = frozenset({Hazard.ENDLESS_HEAD, Hazard.HUGE_FIELD, Hazard.HUGE_LOCATION})
+"""No response head that a sound client accepts."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedLink:
+class PlacedLink(NamedTuple):
     """A link on a page: the canonical URL that it means, and the text of its href."""
 
     url: str

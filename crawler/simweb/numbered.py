@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 
 from crawler.simweb.chance import Shares, draw, fraction
@@ -37,6 +38,10 @@ _BINARY = {"pdf": (b"%PDF-1.7\n", "application/pdf"), "png": (b"\x89PNG\r\n\x1a\
 _NO_LINK = b'<a href="/not-a-link">not HTML</a>'
 _FILLER_OFFSETS = 64
 
+# About half a KiB each, so that the cache stays below 32 MiB; a page's links cost half as much where they
+# hit it.
+_SLOTS_KEPT = 65_536
+
 
 class Numbered:
     """The pages of all domains of a world."""
@@ -45,6 +50,7 @@ class Numbered:
         self._seed = seed
         self._features = features
         self._sites = sites
+        self._slot = lru_cache(maxsize=_SLOTS_KEPT)(Site.slot)
         self._codings = Shares(features.codings, Coding.IDENTITY)
         self._charsets = Shares(features.charsets, Charset.UTF8_HEADER)
 
@@ -52,14 +58,12 @@ class Numbered:
         """What a host of `site` answers at `target` (path and query); None where nothing is."""
         number = site.number_of(host, target)
         if number is not None:
-            return self._page(site, number, site.slot(number))
+            return self._page(site, number, self._slot(site, number))
         match = _SIDE.match(target)
         if match is None or not 0 < int(match[2]) < site.size:
             return None
-        slot = site.slot(int(match[2]))
-        return (
-            self._side(site, int(match[2]), slot, match[1], int(match[3] or 0)) if slot.host == host else None
-        )
+        slot = self._slot(site, int(match[2]))
+        return self._side(site, int(match[2]), slot, match[1], int(match[3] or 0)) if slot.host == host else None
 
     def _page(self, site: Site, number: int, slot: Slot) -> Resource:
         rng = Random(draw(self._seed, "page", site.number, number))
@@ -73,9 +77,7 @@ class Numbered:
             return Resource(url=slot.url, media=media, body=magic + rng.randbytes(1000) + _NO_LINK)
         if slot.kind in _FAULTS:
             markup = Markup(title=slot.kind.value, size=4000)
-            return Resource(
-                url=slot.url, markup=markup, fault=_FAULTS[slot.kind], chunked=slot.kind is Kind.BAD_CHUNKS
-            )
+            return Resource(url=slot.url, markup=markup, fault=_FAULTS[slot.kind], chunked=slot.kind is Kind.BAD_CHUNKS)
         return self._html(site, number, slot, rng)
 
     # -- redirects
@@ -88,15 +90,15 @@ class Numbered:
         if slot.kind is Kind.SPIN:
             return _redirect(slot.url, slot.host, f"/spin/{number}/1", rng)
         if slot.kind is Kind.MOVED_AWAY:
-            other = self._sites[int(rng.random() * len(self._sites))].slot(0)
+            other = self._slot(self._sites[int(rng.random() * len(self._sites))], 0)
             return _redirect(slot.url, other.host, other.target, rng)
         goal = self._goal(site, number)
         return _redirect(slot.url, goal.host, goal.target, rng)
 
     def _goal(self, site: Site, number: int) -> Slot:
         """A page that does not redirect, so that no chain is longer than it was made to be."""
-        goal = site.slot(draw(self._seed, "goal", site.number, number) % site.size)
-        return site.slot(0) if goal.kind in REDIRECTS else goal
+        goal = self._slot(site, draw(self._seed, "goal", site.number, number) % site.size)
+        return self._slot(site, 0) if goal.kind in REDIRECTS else goal
 
     def _side(self, site: Site, number: int, slot: Slot, name: str, step: int) -> Resource | None:
         url = absolute(slot.host, f"/{name}/{number}/{step}" if step else f"/{name}/{number}")
@@ -188,14 +190,14 @@ class Numbered:
 
     def _goals(self, site: Site, number: int, rng: Random) -> Iterator[Slot]:
         """The root, the children in the tree, and pages here and elsewhere."""
-        yield site.slot(0)
+        yield self._slot(site, 0)
         for child in site.children(number):
-            yield site.slot(child)
+            yield self._slot(site, child)
         for _ in range(self._features.links):
             goal_site = site
             if rng.random() < self._features.abroad:
                 goal_site = self._sites[int(rng.random() * len(self._sites))]
-            yield goal_site.slot(int(rng.random() * goal_site.size))
+            yield self._slot(goal_site, int(rng.random() * goal_site.size))
 
     def _is_mirrored(self, site: Site, number: int, slot: Slot) -> bool:
         lucky = fraction(draw(self._seed, "mirror", site.number, number)) < self._features.mirrored

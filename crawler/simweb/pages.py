@@ -79,6 +79,5 @@ def _paragraphs() -> tuple[str, ...]:
     rng = Random(4)
     words = ["".join(rng.choices(_LETTERS, k=rng.randint(2, 9))) for _ in range(800)]
     return tuple(
-        f"<p>{' '.join(rng.choices(words, k=120))}"[: _PARAGRAPH_BYTES - 5] + "</p>\n"
-        for _ in range(_PARAGRAPHS)
+        f"<p>{' '.join(rng.choices(words, k=120))}"[: _PARAGRAPH_BYTES - 5] + "</p>\n" for _ in range(_PARAGRAPHS)
     )

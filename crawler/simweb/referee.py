@@ -27,6 +27,7 @@ class Limits:
     address_delay: float = 0.0  # seconds from one request to an address to the next one
     address_in_flight: int | None = None  # requests to an address at once; None for any number
     crawl_delay_cap: float = 300.0  # seconds
+    trapped: int | None = None  # pages of a trap at most; None for any number
     repeats: int = 0  # requests beyond the expected ones in all; each kill -9 may cost some
     tolerance: float = 0.002  # seconds
 
@@ -53,27 +54,19 @@ class Verdict:
     missing: list[str] = field(default_factory=list)  # expected, never fetched
     unexpected: list[str] = field(default_factory=list)  # fetched, not expected
     denied: list[str] = field(default_factory=list)  # fetched, though robots.txt denies it
-    unasked: list[str] = field(
-        default_factory=list
-    )  # first URL of an origin whose robots.txt was not answered before
-    too_often: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # URL -> requests, and at most expected
-    too_seldom: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # URL -> requests, and at least expected
-    wrong_status: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # URL -> last status, and the expected one
+    unasked: list[str] = field(default_factory=list)  # first URL of an origin whose robots.txt was not answered before
+    too_often: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> requests, and at most expected
+    too_seldom: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> requests, and at least expected
+    wrong_status: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> last status, and the expected one
     overlaps: list[TooClose] = field(default_factory=list)  # two requests to a domain in flight at once
-    too_close: list[TooClose] = field(
-        default_factory=list
-    )  # less than the domain's delay between two requests
+    too_close: list[TooClose] = field(default_factory=list)  # less than the domain's delay between two requests
     unrested: list[TooClose] = field(
         default_factory=list
     )  # a request to a domain that had asked for rest by Retry-After
     address_too_close: list[TooClose] = field(default_factory=list)
     address_too_many: dict[str, int] = field(default_factory=dict)  # address -> requests in flight at once
+
+    trapped: dict[str, int] = field(default_factory=dict)  # domain of a trap -> pages fetched, if too many
 
     requests: int = 0
     repeats: int = 0  # requests beyond the expected ones
@@ -85,9 +78,7 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """Whether the crawl was perfect, but for repeats within what is allowed."""
-        return not any(
-            found for name, found in self.findings() if name != "too_often" or self._too_many_repeats
-        )
+        return not any(found for name, found in self.findings() if name != "too_often" or self._too_many_repeats)
 
     @property
     def _too_many_repeats(self) -> bool:
@@ -113,7 +104,7 @@ class Verdict:
 
 _FINDINGS = (
     *("missing", "unexpected", "denied", "unasked", "too_often", "too_seldom", "wrong_status"),
-    *("overlaps", "too_close", "unrested", "address_too_close", "address_too_many"),
+    *("overlaps", "too_close", "unrested", "address_too_close", "address_too_many", "trapped"),
 )
 
 
@@ -132,11 +123,10 @@ def judge(records: Iterable[Record], expected: Expected, limits: Limits | None =
     in_order = sorted(records, key=lambda record: record.start)
     verdict = Verdict(requests=len(in_order), repeats_allowed=limits.repeats)
     _judge_urls(in_order, expected, verdict)
+    _judge_strays(in_order, expected, limits, verdict)
     _judge_robots(in_order, expected.auxiliary, verdict)
     for domain, requests in _grouped(in_order, lambda record: record.domain).items():
-        _judge_domain(
-            requests, min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap), limits, verdict
-        )
+        _judge_domain(requests, min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap), limits, verdict)
     for address, requests in _grouped(in_order, lambda record: record.address).items():
         _judge_address(address, requests, limits, verdict)
     return verdict
@@ -164,11 +154,23 @@ def _judge_urls(records: list[Record], expected: Expected, verdict: Verdict) -> 
             verdict.too_seldom[url] = (count, visit.least)
         if count and last[url] != visit.status:
             verdict.wrong_status[url] = (last[url], visit.status)
-    for url in counts:
+
+
+def _judge_strays(records: list[Record], expected: Expected, limits: Limits, verdict: Verdict) -> None:
+    """URLs that are not among the expected ones: denied, pages of a trap, or simply unexpected."""
+    trapped: Counter[str] = Counter()
+    strays = {record.url: record.domain for record in records if record.url not in expected.visits}
+    for url, domain in strays.items():
         if url in expected.denied:
             verdict.denied.append(url)
-        elif url not in expected.visits and url not in expected.auxiliary:
+        elif url in expected.auxiliary:
+            continue
+        elif domain in expected.traps:
+            trapped[domain] += 1
+        else:
             verdict.unexpected.append(url)
+    if limits.trapped is not None:
+        verdict.trapped = {domain: count for domain, count in trapped.items() if count > limits.trapped}
 
 
 def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) -> None:

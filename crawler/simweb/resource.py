@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crawler.simweb.features import Charset, Coding
+from crawler.simweb.hazards import Hazard
 from crawler.simweb.links import PlacedLink
 
 
@@ -77,3 +78,4 @@ class Resource:
     trouble: Trouble | None = None
     delay: float = 0.0
     fault: Fault | None = None
+    hazard: Hazard | None = None  # an attack; `body` is what it begins with

@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from crawler.simweb.answers import Answer, Step, answer
+from crawler.simweb.answers import answer
 from crawler.simweb.log import Record, RequestLog
 from crawler.simweb.site import domain_of
+from crawler.simweb.wire import Answer, Step
 from crawler.simweb.world import World, address_slot
 
 _FLUSH_S = 0.5
 _LONGEST_HEAD = 65_536
+_STEPS_AT_ONCE = 16
 
 
 class SimWebServer:
@@ -30,9 +32,7 @@ class SimWebServer:
     on.
     """
 
-    def __init__(
-        self, world: World, log: RequestLog, addresses: Sequence[str] = ("127.0.0.1",), port: int = 0
-    ) -> None:
+    def __init__(self, world: World, log: RequestLog, addresses: Sequence[str] = ("127.0.0.1",), port: int = 0) -> None:
         self.world = world
         self.log = log
         self.attempts: Counter[str] = Counter()
@@ -78,9 +78,7 @@ class SimWebServer:
         places = [f"{address}:{port}" for address, port in self.listening]
         if len(places) == 1:
             return [f"*.test={places[0]}"]
-        digits = [
-            f"*{digit}.test={places[address_slot(f'd{digit}.test', len(places))]}" for digit in range(10)
-        ]
+        digits = [f"*{digit}.test={places[address_slot(f'd{digit}.test', len(places))]}" for digit in range(10)]
         return [*digits, f"*.test={places[0]}"]
 
     def answer(self, host: str, target: str, accepted: str, now: float) -> Answer:
@@ -169,8 +167,11 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Take steps until one has to wait: for a timer, or for the client to read."""
+        taken = 0
         while self._answer is not None and not self._paused and self._timer is None:
-            step = next(self._steps, None)
+            # An endless answer to a client that reads as fast must not keep the loop from the others.
+            taken += 1
+            step = next(self._steps, None) if taken <= _STEPS_AT_ONCE else 0.0
             if step is None:
                 if not self._answer.hangs:
                     self._finish(self._answer)

@@ -94,11 +94,7 @@ def _sitemap(site: Site, target: str) -> Resource | None:
     if target == "/sitemap.xml":
         return _listing(site, target, "sitemapindex", "sitemap", [_part_url(site, n) for n in range(count)])
     match = _SITEMAP.match(target)
-    if (
-        match is None
-        or int(match[1]) >= count
-        or absolute(site.domain, target) != _part_url(site, int(match[1]))
-    ):
+    if match is None or int(match[1]) >= count or absolute(site.domain, target) != _part_url(site, int(match[1])):
         return None
     first = int(match[1]) * _LISTED_EACH
     slots = (site.slot(number) for number in range(first, min(first + _LISTED_EACH, site.size)))

@@ -34,10 +34,7 @@ class Slot(NamedTuple):
     target: str  # path and query
     nofollow_only: bool
     unlinked: bool
-
-    @property
-    def url(self) -> str:
-        return absolute(self.host, self.target)
+    url: str
 
 
 class Tables(NamedTuple):
@@ -96,13 +93,14 @@ class Site:
     def slot(self, number: int) -> Slot:
         """The page with this number, 0 to size - 1."""
         if number == 0:
-            return Slot(Kind.PAGE, self.domain, "/", False, False)
+            return Slot(Kind.PAGE, self.domain, "/", False, False, absolute(self.domain, "/"))
         bits = draw(self._seed, self.number, number)
         kind = self._answers.pick(bits)
         bits >>= 32
         if self.is_hub(number):
             kind = kind if kind in HUB_KINDS else Kind.PAGE
-            return Slot(kind, self.domain, _target(kind, "", number, bits), False, False)
+            target = _target(kind, "", number, bits)
+            return Slot(kind, self.domain, target, False, False, absolute(self.domain, target))
         return self._leaf(kind, number, bits)
 
     def _leaf(self, kind: Kind, number: int, bits: int) -> Slot:
@@ -114,12 +112,9 @@ class Site:
             folder = "private" if bits & 4 else "private/open"
         luck = 1 - luck
         nofollow_only = luck < features.nofollow_only
-        unlinked = (
-            self.has_sitemap
-            and host == self.domain
-            and 0 <= luck - features.nofollow_only < features.unlinked
-        )
-        return Slot(kind, host, _target(kind, folder, number, bits), nofollow_only, unlinked)
+        unlinked = self.has_sitemap and host == self.domain and 0 <= luck - features.nofollow_only < features.unlinked
+        target = _target(kind, folder, number, bits)
+        return Slot(kind, host, target, nofollow_only, unlinked, absolute(host, target))
 
     def number_of(self, host: str, target: str) -> int | None:
         """The number of the page at this place, or None if no page is there."""

@@ -14,6 +14,7 @@ from crawler.simweb.hostile import Hostile
 from crawler.simweb.links import absolute, split
 from crawler.simweb.numbered import Numbered
 from crawler.simweb.resource import Resource
+from crawler.simweb.robots import RobotsKind
 from crawler.simweb.services import Services
 from crawler.simweb.site import domain_name, domain_of
 from crawler.simweb.sites import Sites
@@ -56,7 +57,20 @@ class World:
         """Whether the robots.txt of the URL's host denies it."""
         host, target = split(url)
         site = self.sites.find(host)
-        return site is not None and robots.denies(site.robots[host], target)
+        if site is None:
+            return self._hostile.is_hostile(host) and robots.denies(RobotsKind.FOLDER, target)
+        return robots.denies(site.robots[host], target)
+
+    def is_trap(self, host: str) -> bool:
+        """Whether the host has pages without end, which no expectation can list."""
+        return self._hostile.is_trap(host)
+
+    def names_sitemap(self, host: str) -> bool:
+        """Whether the robots.txt of the host names its /sitemap.xml."""
+        site = self.sites.find(host)
+        if site is None:
+            return self._hostile.names_sitemap(host)
+        return site.has_sitemap and host == site.domain
 
     def crawl_delay(self, domain: str) -> float:
         """Seconds that the domain's robots.txt asks for; 0 when it does not."""

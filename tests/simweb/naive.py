@@ -8,24 +8,25 @@ from __future__ import annotations
 import gzip
 import http.client
 import re
+import sys
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from urllib.parse import quote, urljoin, urlsplit
 
-import brotli
+import brotli  # type: ignore[import-untyped]
 from protego import Protego
 
-try:
+if sys.version_info >= (3, 14):
     from compression import zstd
-except ImportError:
+else:
     from backports import zstd
 
 TRIES = 4
 HOPS = 10
-_DECODERS = {
+DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
     "br": brotli.decompress,
     "zstd": zstd.decompress,
@@ -178,7 +179,7 @@ class Naive:
 
 def read_links(url: str, reply: Reply) -> Links:
     """Decode a page by what it says of itself, and parse it."""
-    decode = _DECODERS.get(reply.headers.get("content-encoding", ""), bytes)
+    decode = DECODERS.get(reply.headers.get("content-encoding", ""), bytes)
     body = decode(reply.body)
     declared = re.search(r"charset=([\w-]+)", reply.headers.get("content-type", ""))
     meta = re.search(rb'<meta charset="([\w-]+)"', body[:1024])

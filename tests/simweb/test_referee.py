@@ -22,9 +22,7 @@ EXPECTED = Expected(
 LIMITS = Limits(delay=1.0)
 
 
-def seen(
-    start: float, url: str, status: int = 200, took: float = 0.1, retry_after: float | None = None
-) -> Record:
+def seen(start: float, url: str, status: int = 200, took: float = 0.1, retry_after: float | None = None) -> Record:
     """A request for `url` at `start`, answered within `took` seconds."""
     host, _, path = url.removeprefix("http://").partition("/")
     return Record(

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ class Client:
         await self.writer.wait_closed()
 
 
-def world_of(kind: Kind, **features: object) -> tuple[World, str]:
+def world_of(kind: Kind, **features: Any) -> tuple[World, str]:
     """A world whose leaves all answer so, and the URL of a leaf."""
     world = World(1, 1, 20, replace(Features.plain(), answers={kind: 1.0}, robots={}, private=0, **features))
     return world, world.sites[0].slot(19).url

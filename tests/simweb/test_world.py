@@ -99,9 +99,7 @@ def test_sizes_follow_zipf_and_add_up() -> None:
 
 def test_a_domain_name_carries_its_number() -> None:
     assert [domain_number(domain_name(number)) for number in (0, 17, 123_456)] == [0, 17, 123_456]
-    assert [domain_number(name) for name in ("d17.test", "x00017.test", "d٠٠٠١٧.test", "test", "")] == [
-        None
-    ] * 5
+    assert [domain_number(name) for name in ("d17.test", "x00017.test", "d٠٠٠١٧.test", "test", "")] == [None] * 5
 
 
 def test_shares_are_kept() -> None:
@@ -121,9 +119,7 @@ def test_redirects_end_where_the_policy_says() -> None:
 
 
 def test_depth_scope_and_tries_bound_the_walk() -> None:
-    world = World(
-        1, 10, 1000, replace(Features.plain(), answers={Kind.FAILING: 0.1, Kind.FLAKY: 0.1}, robots={})
-    )
+    world = World(1, 10, 1000, replace(Features.plain(), answers={Kind.FAILING: 0.1, Kind.FLAKY: 0.1}, robots={}))
     root = "http://d00000.test/"
     shallow = expect(world, [root], Policy(max_depth=1))
     assert {visit.depth for visit in shallow.visits.values()} == {0, 1}
