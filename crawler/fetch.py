@@ -96,9 +96,7 @@ class Fetcher:
         """Open the session. No connection is made yet."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
-        self._resolver = Resolver(
-            lookup, settings.addresses, settings.host_map, self._clock, settings.resolver
-        )
+        self._resolver = Resolver(lookup, settings.addresses, settings.host_map, self._clock, settings.resolver)
         self._session = aiohttp.ClientSession(
             connector=GuardedConnector(
                 settings.addresses,
@@ -184,10 +182,7 @@ class Fetcher:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
         if not host or not slash or scheme not in ("http", "https"):
             raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
-        if (
-            port not in self._settings.addresses.ports
-            and self._settings.host_map.find(host.rstrip(".")) is None
-        ):
+        if port not in self._settings.addresses.ports and self._settings.host_map.find(host.rstrip(".")) is None:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
         return target
 
@@ -257,8 +252,10 @@ async def _read_body(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, 
         while room >= 0 and (chunk := await content.readany()):
             chunks.append(chunk)
             room -= len(chunk)
-    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as error:
-        truncated = "time" if isinstance(error, TimeoutError) else "disconnect"
+    except TimeoutError:
+        truncated = "time"
+    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError):
+        truncated = "disconnect"
         # What had come before the error, and was not yet read, aiohttp holds back behind it.
         chunks.append(content._read_nowait(-1))
         room -= len(chunks[-1])

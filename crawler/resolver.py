@@ -165,9 +165,7 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
     )
 
 
-_NO_SUCH_HOST = frozenset(
-    {pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME}
-)
+_NO_SUCH_HOST = frozenset({pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME})
 """Name error, no address records, and a text that cannot be a name at all. Everything else may pass."""
 
 
@@ -179,11 +177,9 @@ class DnsLookup:
     route to them.
 
     c-ares keeps answers for as long as their time to live, in any number, and cannot be told not to. So that
-    memory is bounded, the channel is replaced after `LOOKUPS_PER_CHANNEL` look-ups; the one before stays for
+    memory is bounded, the channel is replaced after `lookups_per_channel` look-ups; the one before stays for
     as many again, by when its last question has long been answered or has timed out.
     """
-
-    LOOKUPS_PER_CHANNEL = 10_000
 
     def __init__(
         self,
@@ -196,13 +192,14 @@ class DnsLookup:
         self._nameservers = list(nameservers)
         self._timeout_s = timeout_s
         self._tries = tries
+        self._lookups_per_channel = lookups_per_channel
         self._family = socket.AF_UNSPEC if (has_ipv6_route() if ipv6 is None else ipv6) else socket.AF_INET
         self._channel = self._new_channel()
         self._previous: aiodns.DNSResolver | None = None
         self._lookups = 0
 
     async def lookup(self, host: str) -> Answer:
-        if self._lookups >= self.LOOKUPS_PER_CHANNEL:
+        if self._lookups >= self._lookups_per_channel:
             await self._replace_channel()
         self._lookups += 1
         try:

