@@ -188,6 +188,7 @@ class DnsLookup:
         timeout_s: float = 3.0,
         tries: int = 3,
         ipv6: bool | None = None,
+        lookups_per_channel: int = 10_000,
     ) -> None:
         self._nameservers = list(nameservers)
         self._timeout_s = timeout_s
