@@ -1,0 +1,21 @@
+"""Where a crawl's results become files: WARC 1.1 for what went over the wire, JSON lines for what was made of it.
+
+How a group of pages becomes durable, in the order in which data flows:
+
+1. `Archive.write` hands the whole group to the archive's one worker thread. A group, not a page, crosses over, so the
+   hop costs the event loop microseconds; the digests and the compression run without the interpreter's lock.
+2. `warc` turns each HTTP exchange into a request and a response record, each its own gzip member, and so gives each
+   page its place: file, offset, length.
+3. `pages` turns each settled URL into one JSON line that carries the place.
+4. `segment` appends the records, then the lines, to the two files of the current volume. If anything fails, both files
+   are cut back to where they stood, so the same group can be written again and no half record stays.
+
+A volume is one WARC file and its sibling with the JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` and
+`.pages.jsonl`. While written they end in `.open` and are locked. When full or old, and at the end, they are renamed.
+`recovery` finishes the files of writers that died.
+"""
+
+from crawler.sinks.archive import Archive, Sink
+from crawler.sinks.settings import ArchiveSettings
+
+__all__ = ["Archive", "ArchiveSettings", "Sink"]

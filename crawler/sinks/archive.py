@@ -1,0 +1,152 @@
+"""The archive: a sink that writes groups of pages to volumes, in one worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.pages import PageLines, Place
+from crawler.sinks.recovery import recover
+from crawler.sinks.segment import Segment, sync_folder, translated
+from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.volume import Volume
+from crawler.sinks.warc import WarcRecords, sha1
+
+T = TypeVar("T")
+
+
+class Sink(Protocol):
+    """Where settled pages go."""
+
+    async def start(self) -> None:
+        """Make ready for `write`."""
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
+        """Return when the records of `pages`, and of further `exchanges` (robots.txt), are durable.
+
+        Raises SinkFull when there is no room for them: then none of them is kept, and the same call may be made again.
+        """
+
+    async def stop(self) -> None:
+        """Finish the files. Nothing can be written afterwards."""
+
+
+class Archive:
+    """The sink that writes WARC files and JSON lines.
+
+    All work is done in the order of the calls, in one thread. A cancelled `write` is carried out nevertheless.
+    Raises UserError for whatever keeps the folder from being written, except a lack of room.
+    """
+
+    def __init__(self, settings: ArchiveSettings, wall: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._wall = wall
+        self._records = WarcRecords(settings)
+        self._lines = PageLines(settings)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._volume: Volume | None = None
+        self._serial = 0
+
+    def __repr__(self) -> str:
+        return f"<Archive {self._settings.folder} volumes={self._serial} {self._volume}>"
+
+    async def start(self) -> None:
+        """Make the folder and finish the files of dead writers in it."""
+        await self._in_thread(self._start)
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
+        """See `Sink.write`. A page that will be retried leaves its exchange, but no line."""
+        await self._in_thread(lambda: self._write(pages, exchanges))
+
+    async def stop(self) -> None:
+        await self._in_thread(self._finish)
+        self._thread.shutdown()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        def translated_work() -> T:
+            with translated(self._settings.folder):
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, translated_work)
+
+    def _start(self) -> None:
+        self._settings.folder.mkdir(parents=True, exist_ok=True)
+        recover(self._settings.folder)
+
+    def _write(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> None:
+        volume = self._current_volume()
+        try:
+            octets, lines = self._group(volume, pages, exchanges)
+            volume.append(octets, lines)
+        except BaseException:
+            self._records.undo()
+            if volume.is_broken:
+                self._volume = None
+            raise
+        self._records.settle()
+
+    def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> tuple[bytes, bytes]:
+        """The octets that the group adds to the WARC file and to the JSON lines."""
+        octets: list[bytes] = []
+        lines: list[tuple[Page, str, Place | None]] = []
+        at = volume.warc.size if volume.warc else 0
+        for page in pages:
+            digest, place = page.digest, None
+            if volume.warc and page.exchange and not (page.noarchive and self._settings.noarchive):
+                made = self._records.exchange(page.exchange, digest)
+                octets += (made.request, made.response)
+                digest, place = made.digest, Place(volume.warc.path.name, at + len(made.request), len(made.response))
+                at += len(made.request) + len(made.response)
+            elif page.exchange and not digest:
+                digest = sha1(page.exchange.body)
+            if page.outcome is not Outcome.RETRY:
+                lines.append((page, digest, place))
+        for exchange in exchanges if volume.warc else ():
+            made = self._records.exchange(exchange)
+            octets += (made.request, made.response)
+        return b"".join(octets), self._lines.encode(lines) if volume.pages else b""
+
+    def _current_volume(self) -> Volume:
+        now = self._wall()
+        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s):
+            self._finish()
+        if self._volume is None:
+            self._volume = self._new_volume(now)
+        return self._volume
+
+    def _new_volume(self, now: float) -> Volume:
+        self._serial += 1
+        name = volume_name(self._settings, now, self._serial)
+        folder = self._settings.folder
+        volume = Volume(opened_at=now, fsync=self._settings.fsync)
+        try:
+            if self._settings.warc:
+                volume.warc = Segment.create(folder / f"{name}.warc.gz")
+                volume.warc.begin(self._records.warcinfo(volume.warc.path.name, now))
+            if self._settings.pages:
+                volume.pages = Segment.create(folder / f"{name}.pages.jsonl")
+            if self._settings.fsync:
+                sync_folder(folder)
+        except BaseException:
+            volume.discard()
+            raise
+        return volume
+
+    def _finish(self) -> None:
+        volume, self._volume = self._volume, None
+        if volume is not None:
+            volume.finish()
+            if self._settings.fsync:
+                sync_folder(self._settings.folder)
+
+
+def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:
+    """The name that the files of a volume share, safe in any file system."""
+    time_text = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d%H%M%S")
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{settings.crawl}-{settings.replica}-{time_text}-{serial:05d}")

@@ -1,0 +1,117 @@
+"""One JSON line for each settled URL: what a data set needs, and where the WARC file keeps the rest.
+
+Denied and dead URLs have their line too, with a null status, so that the reasons of all settled URLs are in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from crawler.page import Page
+from crawler.sinks.settings import ArchiveSettings
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a page's response (or revisit) record stands: octets in the compressed file."""
+
+    file: str
+    offset: int
+    length: int
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line. All fields are always there; None is null.
+
+    Times are UTC with milliseconds. `size` counts the octets of the body as received, `decoded_size` those after
+    content decoding. `links` are the found URLs in the page's order, null when the settings leave them out.
+    """
+
+    url: str
+    domain: str
+    status: int | None
+    outcome: str
+    reason: str
+    depth: int
+    tries: int
+    settled_at: str
+    fetched_at: str | None
+    elapsed_ms: int | None
+    content_type: str
+    charset: str
+    title: str
+    lang: str
+    canonical: str
+    size: int
+    decoded_size: int
+    digest: str
+    truncated: str | None
+    noarchive: bool
+    link_count: int
+    links: list[str] | None
+    warc: Place | None
+    replica: str
+
+
+class PageLines:
+    """Makes the lines of one replica."""
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        self._settings = settings
+        self._encoder = msgspec.json.Encoder()
+
+    def encode(self, pages: Iterable[tuple[Page, str, Place | None]]) -> bytes:
+        """The lines of `pages`, each with the digest of its body ("" without one) and its place in the WARC file."""
+        lines = [self._line(page, digest, place) for page, digest, place in pages]
+        try:
+            return self._encoder.encode_lines(lines)
+        except UnicodeEncodeError:
+            # A lone surrogate, which no parser should let through, must not hold up the crawl.
+            return self._encoder.encode_lines([_encodable(line) for line in lines])
+
+    def _line(self, page: Page, digest: str, place: Place | None) -> Line:
+        exchange = page.exchange
+        return Line(
+            url=page.url,
+            domain=page.domain,
+            status=exchange.status if exchange else None,
+            outcome=page.outcome.value,
+            reason=page.reason,
+            depth=page.depth,
+            tries=page.tries,
+            settled_at=iso_time(page.settled_at),
+            fetched_at=iso_time(exchange.started_at) if exchange else None,
+            elapsed_ms=round(exchange.elapsed * 1000) if exchange else None,
+            content_type=page.content_type,
+            charset=page.charset,
+            title=page.title,
+            lang=page.lang,
+            canonical=page.canonical,
+            size=len(exchange.body) if exchange else 0,
+            decoded_size=page.decoded_size,
+            digest=digest,
+            truncated=exchange.truncated if exchange else None,
+            noarchive=page.noarchive,
+            link_count=len(page.links),
+            links=[link.url for link in page.links] if self._settings.links else None,
+            warc=place,
+            replica=self._settings.replica,
+        )
+
+
+def iso_time(seconds: float) -> str:
+    """`seconds` since 1970 in ISO 8601, UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _encodable(line: Line) -> Line:
+    """`line` with question marks for what UTF-8 cannot hold."""
+    clean = {
+        name: value.encode(errors="replace").decode()
+        for name, value in msgspec.structs.asdict(line).items()
+        if isinstance(value, str)
+    }
+    links = line.links and [url.encode(errors="replace").decode() for url in line.links]
+    return msgspec.structs.replace(line, **clean, links=links)

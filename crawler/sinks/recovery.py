@@ -1,0 +1,98 @@
+"""Finishing what dead writers left: each `.open` file is cut back to its last whole record and gets its plain name.
+
+A WARC file is read from its start, because a gzip member does not tell its length: 1 GiB takes some seconds, once.
+Each record is one gzip member, whose checksum tells that it is whole; of the JSON lines, a line is whole when its line
+end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from isal import isal_zlib
+
+from crawler.sinks.segment import OPEN_SUFFIX, is_same_file, try_lock
+
+_STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
+
+Extent = tuple[int, bool]
+"""How many octets from the start are whole records, and whether that is worth keeping."""
+
+
+def recover(folder: Path) -> list[Path]:
+    """Finish the files in `folder` whose writers are dead; returns those that were kept. Raises OSError."""
+    kept = []
+    for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
+        measure = _measure_of(path)
+        if measure is not None and _finish(path, measure):
+            kept.append(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
+    return kept
+
+
+def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
+    if path.name.endswith(".warc.gz" + OPEN_SUFFIX):
+        return whole_members
+    if path.name.endswith(".jsonl" + OPEN_SUFFIX):
+        return whole_lines
+    return None
+
+
+def _finish(path: Path, measure: Callable[[mmap.mmap], Extent]) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # another replica was faster
+    try:
+        if not (try_lock(fd) and is_same_file(fd, path)):
+            return False
+        size, worth_keeping = _measured(fd, measure)
+        if not worth_keeping:
+            path.unlink()
+            return False
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+        path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
+        return True
+    finally:
+        os.close(fd)
+
+
+def _measured(fd: int, measure: Callable[[mmap.mmap], Extent]) -> Extent:
+    if os.fstat(fd).st_size == 0:  # which mmap refuses
+        return 0, False
+    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
+        return measure(data)
+
+
+def whole_lines(data: mmap.mmap) -> Extent:
+    """The extent of the whole lines of `data`."""
+    size = data.rfind(b"\n") + 1
+    return size, size > 0
+
+
+def whole_members(data: mmap.mmap) -> Extent:
+    """The extent of the whole gzip members of `data`. The first one is the warcinfo record, not worth a file alone."""
+    size = members = 0
+    while length := _member_length(data, size):
+        size += length
+        members += 1
+    return size, members > 1
+
+
+def _member_length(data: mmap.mmap, start: int) -> int:
+    """The length of the gzip member at `start`; 0 when there is none, or none whole."""
+    reader = isal_zlib.decompressobj(wbits=31)
+    at = start
+    while not reader.eof:
+        chunk = data[at : at + _STEP]
+        if not chunk:
+            return 0
+        try:
+            reader.decompress(chunk)
+        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+            return 0
+        at += len(chunk)
+    return at - len(reader.unused_data) - start

@@ -1,0 +1,34 @@
+"""What an archive is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """What to write, and where.
+
+    `max_bytes`: octets after which a file is finished; looked at between groups, so a file may be larger by one group.
+    `max_age_s`: the same by age; looked at when something is written, so an idle file stays open until the archive
+    stops. `fsync`: wait for the disk at each group; without it a power failure, not a crash, can cost what was
+    written last. `revisits`: how many bodies are remembered to write a revisit record for the next identical one, at
+    about 0.5 KB each; 0 writes every body. `links`: list each page's links, not only their number. `noarchive`: obey
+    it, which leaves the page with its JSON line alone. `compression_level`: 0 (fast) to 3 (small), of ISA-L.
+    `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
+    """
+
+    folder: Path
+    crawl: str
+    replica: str
+    warc: bool = True
+    pages: bool = True
+    max_bytes: int = 1 << 30
+    max_age_s: float = 3600.0
+    fsync: bool = False
+    revisits: int = 16_384
+    links: bool = True
+    noarchive: bool = True
+    compression_level: int = 2
+    about: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,69 @@
+"""A volume: one WARC file and its sibling with the JSON lines, which grow, stop and fail together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crawler.sinks.segment import Segment
+
+
+@dataclass(slots=True)
+class Volume:
+    """The open files of an archive. Either may be left out. `opened_at` in seconds since 1970."""
+
+    opened_at: float
+    fsync: bool
+    warc: Segment | None = None
+    pages: Segment | None = None
+    is_broken: bool = False
+
+    def is_due(self, max_bytes: int, oldest: float) -> bool:
+        """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
+        return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
+
+    def append(self, records: bytes, lines: bytes) -> None:
+        """Append to both files, or to none of them. Raises OSError.
+
+        The records are first, and on the disk first: no line may name a place that does not exist.
+        """
+        before = [(segment, segment.size) for segment in self._segments()]
+        try:
+            for segment, data in ((self.warc, records), (self.pages, lines)):
+                if segment is not None and data:
+                    segment.append(data)
+                    if self.fsync:
+                        segment.sync()
+        except BaseException:
+            self._cut(before)
+            raise
+
+    def finish(self) -> None:
+        """Give the files their plain names, empty ones removed. Raises OSError; the files are then left to a recovery."""
+        try:
+            for segment in self._segments():
+                if self.fsync:
+                    segment.sync()
+                segment.finish()
+        finally:
+            self._close()
+
+    def discard(self) -> None:
+        """Remove what was just created."""
+        for segment in self._segments():
+            segment.remove()
+
+    def _cut(self, sizes: list[tuple[Segment, int]]) -> None:
+        try:
+            for segment, size in sizes:
+                segment.cut(size)
+        except OSError:
+            # The files are in an unknown state: a recovery sorts it out, and the next group begins a new volume.
+            self.is_broken = True
+            self._close()
+
+    def _segments(self) -> list[Segment]:
+        return [segment for segment in (self.warc, self.pages) if segment is not None]
+
+    def _close(self) -> None:
+        for segment in self._segments():
+            segment.close()
