@@ -1,0 +1,193 @@
+"""May this URL be fetched? The rules of one robots.txt for one crawler: RFC 9309, all of it. Pure.
+
+`robots_text` cuts the octets into records and keeps what concerns one product token, and nothing of the other groups;
+`Rules` answers for URLs. An answer is an object that was made when the file was parsed and names the line that decided,
+so telling why costs nothing.
+
+Time is bounded by construction, for any file and any URL. Plain paths, nearly all rules, lie in a dict and are looked
+up by each length that occurs; paths with `*` are walked from the most specific one with `str.find`, without
+backtracking.
+
+Protego reads the two fields that no standard defines, Crawl-delay and Request-rate. It does not decide matches, because
+its answers differ from the RFC's in ways that cannot be put right from outside; `docs/robots.md` lists them. A test
+compares the two on files where they must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from protego import Protego
+
+from politeness.robots_text import MAX_BODY, Reader, Section, comparable, comparable_rule, cut_body, readable, records
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer and its reason.
+
+    `line` is the number of the deciding line, from 1, and `rule` that line's field and value; both are None when no rule
+    matched. `group` is the name of the group that was obeyed: the product token, `*`, or None when no group applies.
+    """
+
+    allowed: bool
+    line: int | None
+    rule: str | None
+    group: str | None
+
+
+IMPLICIT: Final = Decision(allowed=True, line=None, rule=None, group=None)
+"""The answer for /robots.txt itself (RFC 9309 2.2.2) and for all URLs where no group applies (2.2.1)."""
+
+
+class _Rule(NamedTuple):
+    """A path that must match, and what follows from it. The greater `rank` wins: 2 x octets, 1 more for Allow."""
+
+    rank: int
+    decision: Decision
+
+
+class _Pattern(NamedTuple):
+    """A rule whose path holds `*`: it begins with `head`, holds `middle` in this order, and ends with `tail`."""
+
+    rank: int
+    head: str
+    middle: tuple[str, ...]
+    tail: str
+    anchored: bool
+    decision: Decision
+
+    def matches(self, path: str) -> bool:
+        if not path.startswith(self.head):
+            return False
+        position = len(self.head)
+        for part in self.middle:
+            # The leftmost place leaves the most room for the parts that follow, so nothing is ever tried twice.
+            found = path.find(part, position)
+            if found < 0:
+                return False
+            position = found + len(part)
+        return not self.anchored or (len(path) - len(self.tail) >= position and path.endswith(self.tail))
+
+
+class Rules:
+    """What one robots.txt says to one product token.
+
+    `crawl_delay`: the longest Crawl-delay of the group in seconds, or None. `request_rate`: seconds per request by the
+    slowest Request-rate of the group, times of day ignored, or None. `sitemaps`: the Sitemap URLs as written, of all
+    groups. `dropped_octets`: how much of the body lay beyond the limit.
+    """
+
+    __slots__ = (
+        "_default",
+        "_exact",
+        "_lengths",
+        "_patterns",
+        "_prefixes",
+        "crawl_delay",
+        "dropped_octets",
+        "group",
+        "request_rate",
+        "sitemaps",
+    )
+
+    def __init__(self, reader: Reader, dropped_octets: int) -> None:
+        section = reader.section()
+        self.group = section.name if section else None
+        self.crawl_delay = _longest_delay(section.delays) if section else None
+        self.request_rate = _slowest_rate(section.rates) if section else None
+        self.sitemaps = tuple(dict.fromkeys(reader.sitemaps))
+        self.dropped_octets = dropped_octets
+        self._default = Decision(True, None, None, self.group) if self.group else IMPLICIT
+        self._exact: dict[str, _Rule] = {}
+        self._prefixes: dict[str, _Rule] = {}
+        patterns: list[_Pattern] = []
+        for path, rule in _dedupe(section).items() if section else ():
+            plain, anchored = (path[:-1], True) if path.endswith("$") else (path, False)
+            if "*" in plain:
+                patterns.append(_pattern(plain, anchored, rule))
+            else:
+                (self._exact if anchored else self._prefixes)[plain] = rule
+        self._lengths = tuple(sorted({len(path) for path in self._prefixes}, reverse=True))
+        self._patterns = tuple(sorted(patterns, key=lambda pattern: -pattern.rank))
+
+    @classmethod
+    def parse(cls, body: bytes, product_token: str, max_bytes: int = MAX_BODY) -> Rules:
+        """The rules in `body` for the crawler that calls itself `product_token` (see `is_product_token`).
+
+        Any octets will do; what cannot be read is skipped, as RFC 9309 2.5 asks.
+        """
+        kept = cut_body(body, max_bytes)
+        reader = Reader(product_token)
+        for line, field, value in records(kept):
+            reader.take(line, field, value)
+        return cls(reader, len(body) - len(kept))
+
+    def decide(self, url: str) -> Decision:
+        """Whether `url` may be fetched: an absolute URL, or its path and query, beginning with `/`.
+
+        The most specific match decides, that is the rule with the most octets; of two equally long ones Allow
+        (RFC 9309 2.2.2). Without a match the URL is allowed.
+        """
+        path = comparable(url)
+        if path == "/robots.txt":
+            return IMPLICIT
+        best = self._exact.get(path) or self._longest_prefix(path)
+        # An anchored rule on the very path has one octet more (its `$`) than any prefix of that path can have.
+        for pattern in self._patterns:
+            if best is not None and pattern.rank <= best.rank:
+                break
+            if pattern.matches(path):
+                return pattern.decision
+        return best.decision if best is not None else self._default
+
+    def _longest_prefix(self, path: str) -> _Rule | None:
+        for length in self._lengths:
+            rule = self._prefixes.get(path[:length])
+            if rule is not None:
+                return rule
+        return None
+
+    def __len__(self) -> int:
+        """The number of rules kept: a measure of memory."""
+        return len(self._exact) + len(self._prefixes) + len(self._patterns)
+
+    def __repr__(self) -> str:
+        return f"<Rules group={self.group} rules={len(self)} crawl_delay={self.crawl_delay}>"
+
+
+def _dedupe(section: Section) -> dict[str, _Rule]:
+    """The section's paths in their form of comparison, a final `$` kept; of equal paths Allow, then the first."""
+    rules: dict[str, _Rule] = {}
+    for line, field, value in section.rules:
+        anchored = value.endswith(b"$")
+        path = comparable_rule(value[:-1] if anchored else value) + ("$" if anchored else "")
+        rank = 2 * len(path) + (field == "allow")
+        known = rules.get(path)
+        if known is None or known.rank < rank:
+            rule = f"{field.capitalize()}: {readable(value)}"
+            rules[path] = _Rule(rank, Decision(field == "allow", line, rule, section.name))
+    return rules
+
+
+def _pattern(path: str, anchored: bool, rule: _Rule) -> _Pattern:
+    head, *parts = path.split("*")
+    tail = parts.pop() if anchored else ""
+    return _Pattern(rule.rank, head, tuple(part for part in parts if part), tail, anchored, rule.decision)
+
+
+def _longest_delay(values: Iterable[str]) -> float | None:
+    """The greatest of the Crawl-delay values that are numbers, in seconds."""
+    delays = (Protego.parse(f"User-agent: *\nCrawl-delay: {value}").crawl_delay("*") for value in values)
+    return max((delay for delay in delays if delay is not None), default=None)
+
+
+def _slowest_rate(values: Iterable[str]) -> float | None:
+    """The greatest seconds per request among the Request-rate values.
+
+    A rate for some hours of the day is kept all day: that errs towards patience and needs no time zone.
+    """
+    rates = (Protego.parse(f"User-agent: *\nRequest-rate: {value}").request_rate("*") for value in values)
+    return max((rate.seconds / rate.requests for rate in rates if rate is not None), default=None)

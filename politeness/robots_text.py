@@ -1,0 +1,231 @@
+"""Reading a robots.txt: octets into records, records into what concerns one crawler, paths into one form. Pure.
+
+Both sides of a comparison are brought into one form first (RFC 9309 2.2.2): escapes of characters that need none are
+decoded, octets that need one are encoded. Reserved characters and their escapes are equal by that section; here the
+plain character is the common form where the section has the escape, so that a rule's length stays what its author sees
+and `Disallow: /a,b` is no longer than `Disallow: /a/b`. A character that divides a URL differs from its escape: `/` in
+the path, `?` in front of the query, `=` and `&` within it, and `*` and `$`, which have a meaning in rules (2.2.3).
+
+Regular expressions here hold neither nested nor adjacent repetitions, so each of them runs in linear time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+MAX_BODY: Final = 512 * 1024
+"""Octets of a robots.txt that are read unless told otherwise. RFC 9309 2.5 demands at least 500 KiB."""
+
+MAX_LINE: Final = 8 * 2083 - 1
+"""Octets of a line that are read; the rest of it is ignored. Google's parser has the same limit: eight times the longest
+URL that browsers took, one octet kept for the end of a C string."""
+
+MAX_EXTENSIONS: Final = 16
+"""Crawl-delay and Request-rate lines of a group that are read: one is usual, and each costs more than a rule."""
+
+Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap"]
+
+_FIELDS: Final[dict[bytes, Field]] = {
+    b"user-agent": "agent",
+    b"useragent": "agent",
+    b"user agent": "agent",
+    b"allow": "allow",
+    b"disallow": "disallow",
+    # The misspellings that Google's parser takes as well. Whoever writes one means to keep crawlers out.
+    b"dissallow": "disallow",
+    b"dissalow": "disallow",
+    b"disalow": "disallow",
+    b"diasllow": "disallow",
+    b"disallaw": "disallow",
+    b"crawl-delay": "delay",
+    b"crawl delay": "delay",
+    b"request-rate": "rate",
+    b"request rate": "rate",
+    b"sitemap": "sitemap",
+    b"sitemaps": "sitemap",
+    b"site-map": "sitemap",
+}
+
+
+def is_product_token(text: str) -> bool:
+    """Whether a crawler may call itself so: letters, `-` and `_` only (RFC 9309 2.2.1)."""
+    return re.fullmatch(r"[A-Za-z_-]+", text) is not None
+
+
+def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
+    """The whole lines among the first `max_bytes` octets of `body`.
+
+    A body that fills the limit to the octet may have been cut by whoever read it: its last, unended line goes too,
+    because half a path would deny or allow more than its author wrote. Half a first line is kept: it is all there is.
+    """
+    if len(body) < max_bytes:
+        return body
+    body = body[:max_bytes]
+    end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
+    return body[:end] if end else body
+
+
+class Section:
+    """What the groups under one name say, merged (RFC 9309 2.2.1)."""
+
+    __slots__ = ("delays", "listening", "name", "rates", "rules", "seen")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen = False  # a group of this name exists, though it may hold no rule
+        self.listening = False  # the group being read is one of them
+        self.rules: list[tuple[int, Field, bytes]] = []
+        self.delays: list[str] = []
+        self.rates: list[str] = []
+
+
+class Reader:
+    """Collects what concerns one product token, and what concerns everyone, until the file shows which counts."""
+
+    __slots__ = ("_any", "_in_rules", "_own", "_token", "sitemaps")
+
+    def __init__(self, product_token: str) -> None:
+        self._token = product_token.lower()
+        self._own = Section(product_token)
+        self._any = Section("*")
+        self._in_rules = False
+        self.sitemaps: list[str] = []
+
+    def section(self) -> Section | None:
+        """The merged groups to obey: those of the token, else those of `*`, else none (RFC 9309 2.2.1)."""
+        return self._own if self._own.seen else self._any if self._any.seen else None
+
+    def take(self, line: int, field: Field, value: bytes) -> None:
+        if field == "agent":
+            self._take_agent(value)
+        elif field == "sitemap":
+            self.sitemaps.append(readable(value))
+        elif field in ("allow", "disallow"):
+            # Only these two end the list of names. Records from outside the protocol must not (RFC 9309 2.2.4).
+            self._in_rules = True
+            for section in self._listening() if value else ():
+                section.rules.append((line, field, value))
+        else:
+            for section in self._listening():
+                values = section.delays if field == "delay" else section.rates
+                if len(values) < MAX_EXTENSIONS:
+                    values.append(readable(value))
+
+    def _take_agent(self, value: bytes) -> None:
+        if self._in_rules:
+            self._in_rules = self._own.listening = self._any.listening = False
+        name = _agent_name(value)
+        for section, its_name in ((self._own, self._token), (self._any, "*")):
+            if name and name == its_name:
+                section.seen = section.listening = True
+
+    def _listening(self) -> list[Section]:
+        return [section for section in (self._own, self._any) if section.listening]
+
+
+_NAME: Final = re.compile(rb"[A-Za-z0-9_-]+")
+
+
+def _agent_name(value: bytes) -> str:
+    """The product token at the start of a User-agent line's value, in lower case; "*", or "" if there is none.
+
+    A version or words behind the token (`Bot/1.0`, `Bot of ours`) are no part of it. Digits are, though the grammar has
+    none: without them a rule for `Bot2` would bind `Bot`.
+    """
+    if value == b"*" or (value[:1] == b"*" and value[1:2].isspace()):
+        return "*"
+    name = _NAME.match(value)
+    return name[0].decode("ascii").lower() if name else ""
+
+
+def records(body: bytes) -> Iterator[tuple[int, Field, bytes]]:
+    """The known records of a file with their line numbers. Lines end with CR, LF or CRLF (RFC 9309 2.2)."""
+    lines = _utf8(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        record = line[:MAX_LINE].partition(b"#")[0].strip()
+        name, colon, value = record.partition(b":")
+        if not colon:
+            # `Disallow /`: not in the grammar, but clear as long as there are just two words.
+            words = record.split()
+            if len(words) != 2:
+                continue
+            name, value = words
+        field = _FIELDS.get(name.strip().lower())
+        if field is not None:
+            yield number, field, value.strip()
+
+
+def _utf8(body: bytes) -> bytes:
+    """`body` without its byte order mark, whole or torn; UTF-16 made UTF-8 (a bridge that RFC 9309 2.2.2 allows)."""
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return body.decode("utf-16", "replace").encode("utf-8")
+    for length in (3, 2, 1):
+        if body.startswith(codecs.BOM_UTF8[:length]):
+            return body[length:]
+    return body
+
+
+def readable(value: bytes) -> str:
+    """A value as text, for people and for other parsers; what is not UTF-8 is replaced."""
+    return value.decode("utf-8", "replace")
+
+
+def comparable(url: str) -> str:
+    """The path and query of `url` in the form in which rules compare (RFC 9309 2.2.2). Total: any text gives a path."""
+    origin = _ORIGIN.match(url)
+    path = url[origin.end() :] if origin else url
+    if not path.startswith("/"):
+        path = "/" + path
+    if _AS_IT_IS.fullmatch(path):
+        return path
+    return _normal(path.partition("#")[0].encode("utf-8", "surrogatepass"), _IN_URL)
+
+
+_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"  # RFC 3986 2.3
+_INTERCHANGEABLE = ":@!'()+,;[]"  # reserved, but equal to their escapes (module docstring)
+_DIVIDERS = "/?=&"  # reserved, and not equal to their escapes
+
+_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}]*")
+
+
+def _to_change(kept: str) -> re.Pattern[bytes]:
+    """Escapes, and octets that must become escapes. A `%` that begins no escape is neither, and stays."""
+    return re.compile(b"%[0-9A-Fa-f]{2}|[^" + re.escape(kept).encode() + b"]")
+
+
+_IN_URL: Final = _to_change(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS + "%")
+_IN_RULE: Final = _to_change(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS + "%*")
+
+
+def _forms(decoded: str) -> dict[bytes, bytes]:
+    """What becomes of each escape or lone octet: the character itself if it is in `decoded`, else its escape."""
+    forms = {}
+    for octet in range(256):
+        escape = b"%%%02X" % octet
+        form = bytes([octet]) if chr(octet) in decoded else escape
+        forms[bytes([octet])] = escape
+        for spelling in {escape, escape.lower(), b"%%%x%X" % divmod(octet, 16), b"%%%X%x" % divmod(octet, 16)}:
+            forms[spelling] = form
+    return forms
+
+
+_PATH_FORMS: Final = _forms(_UNRESERVED + _INTERCHANGEABLE)
+_QUERY_FORMS: Final = _forms(_UNRESERVED + _INTERCHANGEABLE + "/?")  # RFC 3986 3.4: no dividers behind the first `?`
+
+
+def comparable_rule(path: bytes) -> str:
+    """The path of a rule, without a `$` that ends it, in the form in which rules compare. `*` keeps its meaning."""
+    return _normal(path, _IN_RULE)
+
+
+def _normal(data: bytes, to_change: re.Pattern[bytes]) -> str:
+    path, mark, query = data.partition(b"?")
+    path = to_change.sub(lambda match: _PATH_FORMS[match[0]], path)
+    query = to_change.sub(lambda match: _QUERY_FORMS[match[0]], query)
+    return (path + mark + query).decode("ascii")
