@@ -38,6 +38,11 @@ class Hostile:
         """Their names; only these need be seeds."""
         return list(self._by_domain)
 
+    def attacks(self) -> list[str]:
+        """Where they attack."""
+        places = self._by_domain.items()
+        return [absolute(domain, _BY_FILE.get(hazard, "/hazard")) for domain, hazard in places]
+
     def is_hostile(self, host: str) -> bool:
         """Whether this is the host of a hostile domain."""
         return host in self._by_host

@@ -1,8 +1,9 @@
 """The judge of a crawl: what the server saw, held against what a perfect crawl does.
 
 It reads the server's log alone, so no error in the crawler's own books can deceive it. All times are the
-server's: a request's start is after the client's, its end before the client's, so a gap seen here is never
-shorter than the true one by more than the server's own delay in reading. `tolerance` allows for that.
+server's: it notes the start of a request after the client sent it, and the end of an answer before the client can
+have all of it, so a gap seen here is never shorter than the client's. Only where the client breaks an answer off does
+the server note the end late; `abort_tolerance` allows for that.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Limits:
     trapped: int | None = None  # pages of a trap at most; None for any number
     repeats: int = 0  # requests beyond the expected ones in all; each kill -9 may cost some
     tolerance: float = 0.002  # seconds
+    abort_tolerance: float = 0.05  # seconds; after an answer that the client broke off, as its end is when we noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,9 @@ def judge(records: Iterable[Record], expected: Expected, limits: Limits | None =
     _judge_strays(in_order, expected, limits, verdict)
     _judge_robots(in_order, expected.auxiliary, verdict)
     for domain, requests in _grouped(in_order, lambda record: record.domain).items():
-        _judge_domain(requests, min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap), limits, verdict)
+        crawl_delay = min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap)
+        _judge_domain(requests, crawl_delay, limits, verdict)
+        _judge_rest(requests, limits, verdict)
     for address, requests in _grouped(in_order, lambda record: record.address).items():
         _judge_address(address, requests, limits, verdict)
     return verdict
@@ -193,11 +197,8 @@ def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) 
 
 
 def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, verdict: Verdict) -> None:
-    """One request at a time, and the delay between any two. Crawl-delay counts once a robots.txt has been
-    read.
-    """
+    """One request at a time, and the delay between any two. Crawl-delay counts once a robots.txt has been read."""
     latest = records[0]
-    resting: Record | None = None
     needed = limits.delay
     closest = float("inf")
     for record in records[1:]:
@@ -205,20 +206,25 @@ def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, ver
             needed = max(limits.delay, crawl_delay)
         gap = record.start - latest.end
         closest = min(closest, gap)
-        # The end of an aborted answer is when the server noticed, which may be a little after the client
-        # gave up.
-        if gap < -(limits.tolerance if latest.aborted else 0.0):
+        tolerance = limits.abort_tolerance if latest.aborted else limits.tolerance
+        if gap < (-tolerance if latest.aborted else 0.0):
             verdict.overlaps.append(TooClose(latest, record, gap, needed))
-        elif gap < needed - limits.tolerance:
+        elif gap < needed - tolerance:
             verdict.too_close.append(TooClose(latest, record, gap, needed))
-        if latest.retry_after is not None and (resting is None or _rested_at(latest) > _rested_at(resting)):
-            resting = latest
-        if resting is not None and record.start < _rested_at(resting) - limits.tolerance:
-            rest = resting.retry_after or 0.0
-            verdict.unrested.append(TooClose(resting, record, record.start - resting.end, rest))
         if record.end >= latest.end:
             latest = record
     verdict.closest[records[0].domain] = closest
+
+
+def _judge_rest(records: list[Record], limits: Limits, verdict: Verdict) -> None:
+    """After 429 or 503 with Retry-After the whole domain is left alone (RFC 9110 section 10.2.3)."""
+    resting = records[0]
+    for record in records[1:]:
+        if resting.retry_after is not None and record.start < _rested_at(resting) - limits.tolerance:
+            gap = record.start - resting.end
+            verdict.unrested.append(TooClose(resting, record, gap, resting.retry_after))
+        if _rested_at(record) > _rested_at(resting):
+            resting = record
 
 
 def _rested_at(record: Record) -> float:

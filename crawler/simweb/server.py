@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Self
 
 from crawler.simweb.answers import answer
@@ -22,6 +23,7 @@ from crawler.simweb.world import World, address_slot
 _FLUSH_S = 0.5
 _LONGEST_HEAD = 65_536
 _STEPS_AT_ONCE = 16
+_PIECE_BYTES = 65_536
 
 
 class SimWebServer:
@@ -54,7 +56,9 @@ class SimWebServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen. Prepares the attacks first, so that none of them holds up the loop later."""
+        for url in self.world.attacks():
+            answer(self.world.resource(url), 1, "", 0.0)
         loop = asyncio.get_running_loop()
         for address in self._addresses:
             server = await loop.create_server(lambda: Connection(self), address, self._port, backlog=1024)
@@ -142,7 +146,6 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._end = time.monotonic()
         self._advance()
 
     def _read_request(self) -> None:
@@ -177,10 +180,21 @@ class Connection(asyncio.Protocol):
                     self._finish(self._answer)
                 return
             if isinstance(step, bytes):
-                self._end = time.monotonic()
-                self._transport.write(step)
+                self._send(step)
             else:
                 self._timer = asyncio.get_running_loop().call_later(step, self._wake)
+
+    def _send(self, data: bytes) -> None:
+        """Send a piece, and leave the rest as the next steps.
+
+        The end of an answer is noted before its last piece goes out: later than that, the client could already have
+        it; and as the pieces are small, it is not much too early either.
+        """
+        if len(data) > _PIECE_BYTES:
+            starts = range(_PIECE_BYTES, len(data), _PIECE_BYTES)
+            self._steps = chain((data[start : start + _PIECE_BYTES] for start in starts), self._steps)
+        self._end = time.monotonic()
+        self._transport.write(data[:_PIECE_BYTES])
 
     def _wake(self) -> None:
         self._timer = None

@@ -42,6 +42,10 @@ class World:
         names = [domain_name(number) for number in range(len(self.sites))] + self._hostile.domains()
         return [absolute(name, "/") for name in names]
 
+    def attacks(self) -> list[str]:
+        """The URLs at which the hostile domains attack; those behind a trap are not listed."""
+        return self._hostile.attacks()
+
     def resource(self, url: str) -> Resource | None:
         """What the canonical `url` answers; None where nothing is, which is a 404."""
         return self.at(*split(url))

@@ -24,12 +24,6 @@ def hostile_world(*hazards: Hazard) -> World:
     return World(1, 1, 1, replace(Features.plain(), robots={}, hazards=hazards))
 
 
-def attack_url(world: World, hazard: Hazard) -> str:
-    """The URL at which the only hostile domain of the world attacks."""
-    path = "robots.txt" if hazard in BY_ROBOTS else "sitemap.xml" if hazard is Hazard.SITEMAP_BOMB else "hazard"
-    return world.seeds()[1] + path
-
-
 async def connected(server: SimWebServer, url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection on which `url` has been asked for."""
     reader, writer = await asyncio.open_connection(*server.listening[0])
@@ -57,7 +51,7 @@ def test_a_sound_page_stands_beside_each_attack(hazard: Hazard) -> None:
     expected = expect(world, world.seeds(), Policy(sitemaps=True))
     assert {root, root + "hazard", root + "after"} <= expected.urls
     if hazard not in BY_ROBOTS:
-        assert attack_url(world, hazard) in expected.urls
+        assert world.attacks()[0] in expected.urls
     assert expected.traps == ({root[7:-1]} if hazard in TRAPS else set())
     assert len(expected.urls) == 14 if hazard is Hazard.CIRCLE else len(expected.urls) <= 5
     assert world.is_denied(root + "private/1")
@@ -69,7 +63,7 @@ async def test_an_endless_answer_flows_until_the_client_goes_and_others_are_serv
     log = RequestLog()
     world = hostile_world(hazard)
     async with SimWebServer(world, log) as server:
-        reader, writer = await connected(server, attack_url(world, hazard))
+        reader, writer = await connected(server, world.attacks()[0])
         received = 0
         while received < 5_000_000:
             received += len(await reader.read(65_536))
@@ -82,7 +76,7 @@ async def test_an_endless_answer_flows_until_the_client_goes_and_others_are_serv
 async def test_a_bomb_is_small_and_becomes_large(hazard: Hazard) -> None:
     world = hostile_world(hazard)
     async with SimWebServer(world, RequestLog()) as server:
-        body = await body_of(server, attack_url(world, hazard))
+        body = await body_of(server, world.attacks()[0])
     assert len(body) < 1_000_000
     coding = {Hazard.BROTLI_BOMB: "br", Hazard.ZSTD_BOMB: "zstd"}.get(hazard, "gzip")
     text = DECODERS[coding](body)
@@ -93,7 +87,7 @@ async def test_a_bomb_is_small_and_becomes_large(hazard: Hazard) -> None:
 async def test_a_nested_bomb_holds_a_bomb() -> None:
     world = hostile_world(Hazard.NESTED_BOMB)
     async with SimWebServer(world, RequestLog()) as server:
-        body = await body_of(server, attack_url(world, Hazard.NESTED_BOMB))
+        body = await body_of(server, world.attacks()[0])
     inner = gzip.decompress(body)
     assert len(body) < len(inner) < 2_000_000
     assert zlib.decompressobj(31).decompress(inner, 1000).startswith(b"<p>Boom.")
@@ -111,7 +105,7 @@ async def test_a_nested_bomb_holds_a_bomb() -> None:
 async def test_a_monstrous_document_is_as_large_as_it_says(hazard: Hazard, sign: bytes, count: int) -> None:
     world = hostile_world(hazard)
     async with SimWebServer(world, RequestLog()) as server:
-        assert (await body_of(server, attack_url(world, hazard))).count(sign) == count
+        assert (await body_of(server, world.attacks()[0])).count(sign) == count
 
 
 @pytest.mark.parametrize(
@@ -127,7 +121,7 @@ async def test_a_monstrous_document_is_as_large_as_it_says(hazard: Hazard, sign:
 async def test_a_malformed_answer_is_as_it_says(hazard: Hazard, sign: bytes) -> None:
     world = hostile_world(hazard)
     async with SimWebServer(world, RequestLog()) as server:
-        reader, writer = await connected(server, attack_url(world, hazard))
+        reader, writer = await connected(server, world.attacks()[0])
         received = b""
         while sign not in received:
             received += await reader.readexactly(1)
@@ -137,7 +131,7 @@ async def test_a_malformed_answer_is_as_it_says(hazard: Hazard, sign: bytes) -> 
 
 def test_a_circle_of_redirects_goes_to_and_fro_for_ever() -> None:
     world = hostile_world(Hazard.CIRCLE)
-    url = attack_url(world, Hazard.CIRCLE)
+    url = world.attacks()[0]
     urls = []
     for _ in range(50):
         urls.append(url)

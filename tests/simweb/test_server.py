@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ class Client:
 
     @classmethod
     async def to(cls, server: SimWebServer, index: int = 0) -> Client:
-        return cls(*await asyncio.open_connection(*server.listening[index]))
+        return cls(*await asyncio.open_connection(*server.listening[index], limit=1 << 26))
 
     def ask(self, url: str) -> None:
         host, _, path = url.removeprefix("http://").partition("/")
@@ -143,6 +144,24 @@ async def test_an_answer_that_the_client_does_not_read_has_not_ended() -> None:
         client.writer.transport.abort()
         await log.appended.wait()
     assert log.records[0].aborted
+
+
+async def test_a_large_answer_arrives_whole_and_ends_about_when_it_is_read() -> None:
+    """Given a page of many pieces, and a client that reads all but the last of it only later."""
+    log = RequestLog()
+    world, url = world_of(Kind.PAGE, body_bytes=(20_000_000, 20_000_000))
+    async with SimWebServer(world, log) as server:
+        client = await Client.to(server)
+        status, _, body = await client.get(url)
+        assert (status, body[-8:]) == (200, b"</html>\n")
+        assert len(body) >= 20_000_000
+        client.ask(url)
+        await client.reader.readexactly(1_000_000)
+        resumed = time.monotonic()
+        await client.reader.readuntil(b"</html>\n")
+        await client.close()
+    assert log.records[1].end > resumed
+    assert not log.records[1].aborted
 
 
 async def test_a_slow_url_answers_after_its_delay() -> None:

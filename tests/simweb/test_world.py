@@ -12,6 +12,7 @@ from crawler.simweb.answers import answer
 from crawler.simweb.resource import Resource
 from crawler.simweb.site import domain_name, domain_number
 from crawler.simweb.sites import zipf_sizes
+from frontier.urls import canonicalize
 from tests.simweb.naive import Reply, read_links
 
 ALL_CODINGS = "gzip, deflate, br, zstd"
@@ -73,6 +74,16 @@ def test_every_page_of_a_domain_is_reachable_from_its_root() -> None:
         scope = frozenset({domain_name(number)})
         urls = expect(world, [f"http://{domain_name(number)}/"], Policy(scope=scope)).urls
         assert {world.sites[number].slot(n).url for n in range(world.sites[number].size)} <= urls
+
+
+@BOTH
+def test_the_urls_of_the_world_are_canonical_for_the_frontier_too(features: Features) -> None:
+    """Otherwise the referee and the crawler would call one page by two names."""
+    for page in html_pages(World(4, 20, 300, features)):
+        assert page.markup is not None
+        base = canonicalize(page.markup.base or page.url, page.url).href
+        assert canonicalize(page.url).href == page.url
+        assert [canonicalize(link.href, base).href for link in page.links] == [link.url for link in page.links]
 
 
 @BOTH
