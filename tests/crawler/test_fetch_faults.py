@@ -133,6 +133,16 @@ async def test_an_endless_body_is_cut_at_the_limit_and_the_connection_closed() -
     assert (len(exchange.body), exchange.truncated) == (1_000_000, "length")
 
 
+async def test_a_body_that_reaches_the_limit_and_goes_on_is_cut() -> None:
+    """The first segment fills the limit exactly; only the next one shows that there is more."""
+    async with (
+        Raw(OK + b"Content-Length: 10\r\n\r\nfirst", b"later") as server,
+        fetcher(server.port, max_body_bytes=5) as under_test,
+    ):
+        exchange = await under_test.fetch("http://www.test/")
+    assert (exchange.body, exchange.truncated) == (b"first", "length")
+
+
 async def test_a_body_of_exactly_the_limit_is_whole() -> None:
     async with FaultServer() as server, fetcher(server.port, max_body_bytes=len(FaultServer.body)) as under_test:
         exchange = await under_test.fetch("http://www.test/")

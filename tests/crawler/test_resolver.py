@@ -219,7 +219,6 @@ async def test_a_name_that_does_not_exist_is_told_from_a_server_that_does_not_an
                 await lookup.lookup(host)
             assert caught.value.kind is kind
     assert ("nowhere.example", 1) in dns.questions
-    assert all(name.count(".") == 1 for name, _ in dns.questions)  # no search domain was tried
 
 
 async def test_a_rebinding_name_server_leads_nowhere() -> None:
