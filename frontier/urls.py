@@ -144,13 +144,14 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
 
 
 def canonicalize_links(
-    hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES
+    hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
 ) -> tuple[list[Url], Counter[str]]:
     """The distinct canonical URLs of a page's links in order of appearance; how many were rejected, by
     reason.
 
-    References to the page itself (empty, or a fragment alone) are passed over. Raises BadUrl if `base` is not
-    an absolute http(s) URL.
+    References to the page itself (empty, or a fragment alone) are passed over. At most `limit` different
+    texts are looked at; those beyond count as `excess`. Raises BadUrl if `base` is not an absolute http(s)
+    URL.
     """
     parsed = _parse_base(base)
     if not parsed.href.startswith(_HTTP):
@@ -166,6 +167,9 @@ def canonicalize_links(
         if href[:1] <= " ":
             href = href.strip(_C0_AND_SPACE)
         if not href or href in seen:
+            continue
+        if len(seen) == limit:
+            rejected["excess"] += 1
             continue
         seen.add(href)
         if len(href) > longest or (href[0] in "?hH" and not href.startswith(_HTTP)):
