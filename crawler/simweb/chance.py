@@ -26,9 +26,7 @@ def fraction(bits: int) -> float:
 
 
 class Shares(Generic[T]):
-    """A choice by shares in [0, 1]; what they leave over falls to `rest`. Raises ValueError when they
-    exceed 1.
-    """
+    """A choice by shares in [0, 1]; what they leave over falls to `rest`. Raises ValueError when they exceed 1."""
 
     def __init__(self, shares: Mapping[T, float], rest: T) -> None:
         self._bounds = list(accumulate(shares.values()))

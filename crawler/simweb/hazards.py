@@ -9,9 +9,7 @@ from enum import StrEnum
 
 
 class Hazard(StrEnum):
-    """What the page /hazard of a hostile domain does; for some, its robots.txt, its sitemap, or all that
-    follows.
-    """
+    """What the page /hazard of a hostile domain does; for some, its robots.txt, its sitemap, or all that follows."""
 
     GZIP_BOMB = "gzip-bomb"  # 128 MiB in 128 KiB
     BROTLI_BOMB = "br-bomb"

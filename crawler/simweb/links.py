@@ -34,9 +34,7 @@ def absolute(host: str, target: str) -> str:
 
 
 def spell(host: str, target: str, base: Base, choice: int) -> str:
-    """One of the spellings of the URL, by `choice` (any number from 0 on); relative ones only where they
-    can be.
-    """
+    """One of the spellings of the URL, by `choice` (any number from 0 on); relative ones only where they can be."""
     spellings = _NEAR if host == base.host else _FAR
     return spellings[choice % len(spellings)](host, target, base)
 

@@ -63,9 +63,7 @@ class RequestLog:
             self._unwritten.append(record)
 
     def flush(self) -> None:
-        """Write what has not been written yet. A reader sees whole lines, but perhaps a part of the last
-        one.
-        """
+        """Write what has not been written yet. A reader sees whole lines, but perhaps a part of the last one."""
         if not self._unwritten:
             return
         data = memoryview(b"".join(msgspec.json.encode(record) + b"\n" for record in self._unwritten))

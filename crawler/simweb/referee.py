@@ -36,9 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TooClose:
-    """Two requests, `second` at `gap` seconds after `first` where `needed` were due; below 0 they
-    overlapped.
-    """
+    """Two requests, `second` at `gap` seconds after `first` where `needed` were due; below 0 they overlapped."""
 
     first: Record
     second: Record
@@ -118,9 +116,7 @@ def _told(example: object) -> str:
 
 
 def judge(records: Iterable[Record], expected: Expected, limits: Limits | None = None) -> Verdict:
-    """Hold the server's records, in any order, against what was expected and what the crawl was told to
-    keep.
-    """
+    """Hold the server's records, in any order, against what was expected and what the crawl was told to keep."""
     limits = limits or Limits()
     in_order = sorted(records, key=lambda record: record.start)
     verdict = Verdict(requests=len(in_order), repeats_allowed=limits.repeats)
@@ -178,9 +174,7 @@ def _judge_strays(records: list[Record], expected: Expected, limits: Limits, ver
 
 
 def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) -> None:
-    """A URL is asked for only after its origin's robots.txt has been answered, with whatever (RFC 9309
-    section 2.3).
-    """
+    """A URL is asked for only after its origin's robots.txt has been answered, with whatever (RFC 9309 section 2.3)."""
     asked: set[str] = set()
     answered: dict[str, float] = {}
     read: set[str] = set()

@@ -57,9 +57,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """The answer to GET of one URL. `body` None means HTML made from `markup` and `links`. `delay` is in
-    seconds.
-    """
+    """The answer to GET of one URL. `body` None means HTML made from `markup` and `links`. `delay` is in seconds."""
 
     url: str
     status: int = 200

@@ -58,8 +58,10 @@ def denies(kind: RobotsKind, target: str) -> bool:
         return False
     if kind in DENIES_ALL:
         return True
-    closed = target.startswith("/private/") and not target.startswith("/private/open/")
-    return closed or target.endswith(".pdf")
+    # The most octets win (RFC 9309 2.2.2), so what is allowed in /private/open/ may well be a PDF.
+    if target.startswith("/private/open/"):
+        return False
+    return target.startswith("/private/") or target.endswith(".pdf")
 
 
 def text(kind: RobotsKind, crawl_delay_s: float, sitemap: str) -> bytes:

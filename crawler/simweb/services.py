@@ -87,9 +87,7 @@ def _moved(url: str, goal: str) -> Resource:
 
 
 def _sitemap(site: Site, target: str) -> Resource | None:
-    """/sitemap.xml, an index (sitemaps.org protocol), and the sitemaps that it lists, every other one
-    compressed.
-    """
+    """/sitemap.xml, an index (sitemaps.org protocol), and the sitemaps that it lists, every other one compressed."""
     count = -(-site.size // _LISTED_EACH)
     if target == "/sitemap.xml":
         return _listing(site, target, "sitemapindex", "sitemap", [_part_url(site, n) for n in range(count)])

@@ -67,9 +67,7 @@ class Site:
         self.has_sitemap = listable and fraction(bits >> 32) < features.sitemaps
 
     def _robots_kind(self, table: Shares[RobotsKind], host: str) -> RobotsKind:
-        """The hosts of a domain share one Crawl-delay or have none, so that it is known after the first
-        robots.txt.
-        """
+        """The hosts of a domain share one Crawl-delay or have none, so that it is known after the first robots.txt."""
         first = table.pick(draw(self._seed, "robots", self.domain))
         if host == self.domain or first is RobotsKind.DELAY:
             return first

@@ -21,9 +21,7 @@ from crawler.simweb.sites import Sites
 
 
 class World:
-    """`pages` numbered pages spread over `domains` domains. Raises ValueError if there are fewer pages than
-    domains.
-    """
+    """`pages` numbered pages spread over `domains` domains. Raises ValueError if there are fewer pages than domains."""
 
     def __init__(self, seed: int, domains: int, pages: int, features: Features | None = None) -> None:
         self.seed = seed

@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from protego import Protego
 
-from crawler.simweb import Features, Kind, Policy, World, expect
+from crawler.simweb import Features, Kind, Policy, RobotsKind, World, expect, robots
 from crawler.simweb.answers import answer
 from crawler.simweb.resource import Resource
 from crawler.simweb.site import domain_name, domain_number
@@ -15,6 +16,7 @@ from crawler.simweb.sites import zipf_sizes
 from frontier.urls import canonicalize
 from tests.simweb.naive import Reply, read_links
 
+ANSWERED_OTHERWISE = (RobotsKind.ABSENT, RobotsKind.FORBIDDEN, RobotsKind.UNREACHABLE)
 ALL_CODINGS = "gzip, deflate, br, zstd"
 BOTH = pytest.mark.parametrize("features", [Features.plain(), Features.mixed()], ids=["plain", "mixed"])
 
@@ -96,6 +98,15 @@ def test_a_numbered_page_is_found_at_its_own_url_only(features: Features) -> Non
         assert site.number_of(slot.host, "/x" + slot.target) is None
     assert world.resource("http://d00000.test/docs/otter-99999999.html") is None
     assert world.resource("http://elsewhere.test/") is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RobotsKind if kind not in ANSWERED_OTHERWISE])
+def test_what_a_robots_txt_denies_is_what_its_text_says(kind: RobotsKind) -> None:
+    """Given the text, an independent reader of robots.txt comes to what is known as data."""
+    read = Protego.parse(robots.text(kind, 0.5, "").decode("utf-8-sig", errors="replace"))
+    folders = ("/", "/docs/", "/private/", "/private/open/", "/privateer/")
+    for target in [folder + name for folder in folders for name in ("", "x", "x.pdf", "x.pdf?y", "show?id=1")]:
+        assert robots.denies(kind, target) != read.can_fetch(f"http://d00000.test{target}", "naive"), target
 
 
 def test_sizes_follow_zipf_and_add_up() -> None:
