@@ -40,7 +40,7 @@ class Sink(Protocol):
 class Archive:
     """The sink that writes WARC files and JSON lines.
 
-    All work is done in the order of the calls, in one thread. A cancelled `write` is carried out nevertheless.
+    All work is done in the order of the calls, in one thread. A cancelled `write` is carried out whole, or not at all.
     Raises UserError for whatever keeps the folder from being written, except a lack of room.
     """
 
@@ -65,8 +65,10 @@ class Archive:
         await self._in_thread(lambda: self._write(pages, exchanges))
 
     async def stop(self) -> None:
-        await self._in_thread(self._finish)
-        self._thread.shutdown()
+        try:
+            await self._in_thread(self._finish)
+        finally:
+            self._thread.shutdown()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def translated_work() -> T:

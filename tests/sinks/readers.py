@@ -36,15 +36,16 @@ def check(path: Path) -> None:
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = Checker(SimpleNamespace(inputs=[str(path)], verbose=False)).process_all()
     assert (status, said.getvalue()) == (0, "")
-    every = sum(1 for _ in ArchiveIterator(str(path), parse_http=False))
+    every = 0
     for record in ArchiveIterator(str(path), parse_http=False):
+        every += 1
         assert record.verify_block_digest(), record.headers.to_dict()
-    sound = 0
     for record in ArchiveIterator(str(path)):
-        sound += 1
-        if record.headers.get("WARC-Type") in ("response",):
+        every -= 1
+        # A revisit record has the digest of a payload that stands elsewhere.
+        if record.headers.get("WARC-Type") == "response":
             assert record.verify_payload_digest(), record.headers.to_dict()
-    assert sound == every
+    assert every == 0
 
 
 def by_fastwarc(path: Path) -> list[Record]:

@@ -1,0 +1,153 @@
+"""What is left of a file whose writer died, wherever the death cut it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.sinks import Archive
+from crawler.sinks.pages import PageLines
+from crawler.sinks.recovery import recover
+from crawler.sinks.segment import Segment
+from crawler.sinks.warc import WarcRecords
+from tests.sinks import readers
+from tests.sinks.values import NOON, exchange, page, settings
+
+
+def warc_records() -> list[bytes]:
+    """The records of a small file, the warcinfo first."""
+    records = WarcRecords(settings(Path()))
+    whole = [records.warcinfo("cut.warc.gz", NOON)]
+    for name in ("a", "b", "c"):
+        made = records.exchange(exchange(name, name.encode() * 300))
+        whole += [made.request, made.response]
+    return whole
+
+
+def json_lines() -> list[bytes]:
+    lines = PageLines(settings(Path()))
+    return [lines.encode([(page(exchange(name, b"")), "", None)]) for name in ("a", "b", "c")]
+
+
+RECORDS, LINES = warc_records(), json_lines()
+
+
+def whole_part(pieces: list[bytes], cut: int, header: int) -> bytes | None:
+    """What must be left of the `pieces` when only `cut` octets were written; None when that is not worth a file."""
+    kept = b""
+    count = 0
+    for piece in pieces:
+        if len(kept) + len(piece) > cut:
+            break
+        kept += piece
+        count += 1
+    return kept if count > header else None
+
+
+def recovered(folder: Path, name: str, data: bytes) -> bytes | None:
+    (folder / f"{name}.open").write_bytes(data)
+    recover(folder)
+    assert not (folder / f"{name}.open").exists()
+    kept = folder / name
+    if not kept.exists():
+        return None
+    try:
+        return kept.read_bytes()
+    finally:
+        kept.unlink()
+
+
+def test_a_warc_file_cut_at_any_octet_keeps_all_its_whole_records(tmp_path: Path) -> None:
+    data = b"".join(RECORDS)
+    for cut in range(len(data) + 1):
+        assert recovered(tmp_path, "cut.warc.gz", data[:cut]) == whole_part(RECORDS, cut, header=1), cut
+
+
+def test_json_lines_cut_at_any_octet_keep_all_their_whole_lines(tmp_path: Path) -> None:
+    data = b"".join(LINES)
+    for cut in range(len(data) + 1):
+        assert recovered(tmp_path, "cut.pages.jsonl", data[:cut]) == whole_part(LINES, cut, header=0), cut
+
+
+@given(cut=st.integers(0, sum(map(len, RECORDS))), junk=st.one_of(st.binary(max_size=300), st.just(bytes(70_000))))
+def test_junk_after_the_cut_is_removed(cut: int, junk: bytes) -> None:
+    """A power failure may leave zeros, or what the blocks held before."""
+    kept = whole_part(RECORDS, cut, header=0) or b""
+    with TemporaryDirectory() as folder:
+        left = recovered(Path(folder), "cut.warc.gz", kept + b"\0" + junk)
+    assert left == whole_part(RECORDS, cut, header=1)
+
+
+def test_records_larger_than_a_reading_step_are_recovered(tmp_path: Path) -> None:
+    records = WarcRecords(settings(Path()))
+    noise = random.Random(1).randbytes(300_000)
+    whole = [records.warcinfo("cut.warc.gz", NOON), records.exchange(exchange("large", noise)).response]
+    data = b"".join(whole)
+    assert recovered(tmp_path, "cut.warc.gz", data + data[:100_000] + data[:5]) == data + whole[0]
+    assert recovered(tmp_path, "cut.warc.gz", data[:-1]) is None
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    for name in ("notes.open", "notes.txt.open", "done.warc.gz", "done.pages.jsonl"):
+        (tmp_path / name).write_bytes(b"mine")
+    assert recover(tmp_path) == []
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"mine"}
+
+
+def test_the_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
+    living = Segment.create(tmp_path / "a.pages.jsonl")
+    living.append(b"whole\nhalf")
+    assert recover(tmp_path) == []
+    living.append(b"\n")
+    living.finish()
+    assert (tmp_path / "a.pages.jsonl").read_bytes() == b"whole\nhalf\n"
+
+
+def test_a_file_that_its_writer_gave_up_is_recovered(tmp_path: Path) -> None:
+    dead = Segment.create(tmp_path / "a.pages.jsonl")
+    dead.append(b"whole\nhalf")
+    dead.close()
+    assert recover(tmp_path) == [tmp_path / "a.pages.jsonl"]
+    assert (tmp_path / "a.pages.jsonl").read_bytes() == b"whole\n"
+
+
+@pytest.mark.parametrize("life", range(10))
+def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, life: int) -> None:
+    # Given a process that writes groups and tells of each when it is durable, killed in the midst of it,
+    durable = durable_before_death(tmp_path, groups=random.Random(life).randint(1, 40))
+    # When the next replica starts in its folder,
+    asyncio.run(start_and_stop(Archive(settings(tmp_path))))
+    # Then whole files are there, with everything that was called durable.
+    assert {path.suffix for path in tmp_path.iterdir()} == {".gz", ".jsonl"}
+    lines = readers.lines(tmp_path)
+    stored = set()
+    for file in readers.warc_files(tmp_path):
+        readers.check(file)
+        stored |= {record.url for record in readers.by_warcio(file) if record.type == "response"}
+    listed = {str(line["url"]) for line in lines}
+    assert len(listed) == len(lines)
+    assert durable <= listed <= stored
+
+
+def durable_before_death(folder: Path, groups: int) -> set[str]:
+    """The URLs that a process had called durable when it was killed, after `groups` groups or a little later."""
+    command = [sys.executable, "-m", "tests.sinks.writer", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = "".join(writer.stdout.readline() for _ in range(groups))
+        writer.kill()
+        said += writer.stdout.read()
+    return set(said[: said.rfind("\n")].split())
+
+
+async def start_and_stop(archive: Archive) -> None:
+    await archive.start()
+    await archive.stop()

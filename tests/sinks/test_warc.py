@@ -1,0 +1,189 @@
+"""What stands in a WARC file, as other people's readers see it."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from fastwarc.warc import ArchiveIterator
+
+from crawler.page import Exchange
+from crawler.sinks import Archive
+from crawler.sinks.warc import WarcRecords, sha1, stored_head, warc_date
+from tests.sinks import readers
+from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
+
+
+async def archived(folder: Path, *made: Exchange, **more: object) -> Path:
+    """The WARC file with the pages of the exchanges `made`, each written as a group of its own."""
+    archive = Archive(settings(folder, **more), wall=lambda: NOON)
+    await archive.start()
+    for one in made:
+        await archive.write([page(one)])
+    await archive.stop()
+    (file,) = readers.warc_files(folder)
+    return file
+
+
+async def test_readers_find_nothing_wrong_with_any_kind_of_exchange(tmp_path: Path) -> None:
+    readers.check(await archived(tmp_path, *varied_exchanges()))
+
+
+@pytest.mark.parametrize("read", [readers.by_fastwarc, readers.by_warcio])
+async def test_bodies_come_back_octet_for_octet(tmp_path: Path, read: object) -> None:
+    made = varied_exchanges()
+    assert callable(read)
+    found = read(await archived(tmp_path, *made))
+    assert {record.url: record.payload for record in found if record.type == "response"} == {
+        one.url: one.body for one in made
+    }
+
+
+async def test_heads_come_back_octet_for_octet_when_their_framing_is_true(tmp_path: Path) -> None:
+    made = [one for one in varied_exchanges() if stored_head(one) == one.response_head]
+    file = await archived(tmp_path, *made)
+    blocks = {
+        (record.headers.get("WARC-Type"), record.headers.get("WARC-Target-URI")): record.reader.read()
+        for record in ArchiveIterator(str(file), parse_http=False)
+    }
+    assert len(made) > 10
+    for one in made:
+        assert blocks["request", one.url] == one.request_head
+        assert blocks["response", one.url] == one.response_head + one.body
+
+
+@pytest.mark.parametrize(
+    ("lines", "truncated", "stored"),
+    [
+        ([b"Transfer-Encoding: chunked"], None, [b"X-Crawler-Transfer-Encoding: chunked"]),
+        (
+            [b"transfer-encoding : chunked", b"Content-Length: 3"],
+            None,
+            [b"X-Crawler-transfer-encoding : chunked", b"X-Crawler-Content-Length: 3"],
+        ),
+        ([b"Content-Length: 9"], "length", [b"X-Crawler-Content-Length: 9"]),
+        ([b"Content-Length: 4"], None, [b"Content-Length: 4"]),
+        ([b"Content-Length: 4", b"X-Transfer-Encoding: x"], None, [b"Content-Length: 4", b"X-Transfer-Encoding: x"]),
+    ],
+)
+def test_framing_that_is_untrue_of_the_stored_body_is_set_aside(
+    lines: list[bytes], truncated: str | None, stored: list[bytes]
+) -> None:
+    made = exchange("framed", b"body", *lines, truncated=truncated)
+    assert stored_head(made).split(b"\r\n")[2:-2] == stored
+    assert stored_head(made).startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n")
+
+
+async def test_a_decoding_reader_gets_the_text_of_chunked_and_compressed_responses(tmp_path: Path) -> None:
+    text = b"the text of the page " * 100
+    file = await archived(
+        tmp_path,
+        exchange("chunked", gzip.compress(text), b"Transfer-Encoding: chunked", b"Content-Encoding: gzip"),
+    )
+    texts = [
+        record.reader.read()
+        for record in ArchiveIterator(str(file), auto_decode="all")
+        if record.headers.get("WARC-Type") == "response"
+    ]
+    assert texts == [text]
+
+
+async def test_an_exchange_says_where_when_and_how(tmp_path: Path) -> None:
+    made = exchange("tls", b"secret", truncated="time", tls="TLS_AES_256_GCM_SHA384 TLSv1.3", address="2001:db8::7")
+    info, request, response = readers.by_warcio(await archived(tmp_path, made))
+    assert response.headers["WARC-Target-URI"] == request.headers["WARC-Target-URI"] == made.url
+    assert response.headers["WARC-Date"] == request.headers["WARC-Date"] == "2026-09-21T14:13:20.123456Z"
+    assert response.headers["WARC-IP-Address"] == "2001:db8::7"
+    assert response.headers["WARC-Truncated"] == "time"
+    assert "WARC-Truncated" not in request.headers
+    assert response.headers["WARC-Cipher-Suite"] == "TLS_AES_256_GCM_SHA384"
+    assert response.headers["WARC-Payload-Digest"] == sha1(b"secret")
+    assert response.headers["WARC-Concurrent-To"] == request.headers["WARC-Record-ID"]
+    assert request.headers["WARC-Concurrent-To"] == response.headers["WARC-Record-ID"]
+    assert response.headers["WARC-Warcinfo-ID"] == info.headers["WARC-Record-ID"]
+
+
+def test_the_protocol_field_is_repeated_for_each_layer() -> None:
+    records = WarcRecords(settings(Path()))
+    made = records.exchange(exchange("tls", b"", tls="ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2"))
+    assert re.findall(rb"WARC-Protocol: (\S+)", gzip.decompress(made.response)) == [b"http/1.1", b"tls/1.2"]
+
+
+async def test_the_file_begins_with_what_made_it(tmp_path: Path) -> None:
+    about = (("operator", "Ann <ann@crawler.test>"), ("description", "two\r\nlines: of text"))
+    file = await archived(tmp_path, exchange("a", b"a"), about=about)
+    info = readers.by_warcio(file)[0]
+    assert info.type == "warcinfo"
+    assert info.headers["WARC-Filename"] == file.name
+    fields = dict(line.split(": ", 1) for line in info.payload.decode().splitlines())
+    assert fields["format"] == "WARC File Format 1.1"
+    assert fields["isPartOf"] == "news"
+    assert fields["replica"] == "host-1a2b"
+    assert fields["operator"] == "Ann <ann@crawler.test>"
+    assert fields["description"] == "two lines: of text"
+
+
+async def test_the_same_body_is_stored_once(tmp_path: Path) -> None:
+    body = b"the same everywhere " * 100
+    first, again = exchange("first", body), exchange("again", body, started_at=NOON + 60)
+    file = await archived(tmp_path, first, again)
+    readers.check(file)
+    _, _, response, _, revisit = readers.by_warcio(file)
+    assert (response.type, revisit.type) == ("response", "revisit")
+    assert revisit.payload == b""
+    assert dict(revisit.http)["Content-Length"] == str(len(body))
+    assert revisit.headers["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+    assert revisit.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"]
+    assert revisit.headers["WARC-Refers-To"] == response.headers["WARC-Record-ID"]
+    assert revisit.headers["WARC-Refers-To-Target-URI"] == first.url
+    assert revisit.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
+    assert revisit.headers["WARC-Truncated"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "limit"),
+    [
+        pytest.param(b"short", {}, 100, id="short-body"),
+        pytest.param(b"cut " * 1000, {"truncated": "length"}, 100, id="truncated"),
+        pytest.param(b"same " * 1000, {}, 0, id="switched-off"),
+    ],
+)
+async def test_a_body_is_stored_again_when_a_reference_gains_nothing(
+    tmp_path: Path, body: bytes, more: dict[str, object], limit: int
+) -> None:
+    file = await archived(tmp_path, *(exchange(name, body, **more) for name in "ab"), revisits=limit)
+    assert [record.type for record in readers.by_warcio(file)].count("response") == 2
+
+
+def test_the_memory_of_bodies_is_bounded_and_keeps_what_was_used_last() -> None:
+    records = WarcRecords(settings(Path(), revisits=2))
+
+    def kind(name: str) -> bytes:
+        made = records.exchange(exchange(name, name.encode() * 2000))
+        return gzip.decompress(made.response).split(b"\r\n")[1]
+
+    response, revisit = b"WARC-Type: response", b"WARC-Type: revisit"
+    assert [kind(name) for name in "abacb"] == [response, response, revisit, response, response]
+
+
+def test_nothing_refers_to_a_record_that_was_not_written() -> None:
+    records = WarcRecords(settings(Path()))
+    sent = exchange("a", b"body " * 1000)
+    records.exchange(sent)
+    records.undo()
+    assert b"WARC-Type: response" in gzip.decompress(records.exchange(sent).response)
+    records.settle()
+    records.undo()
+    assert b"WARC-Type: revisit" in gzip.decompress(records.exchange(sent).response)
+
+
+def test_identity_is_an_argument() -> None:
+    records = WarcRecords(settings(Path()), new_uuid=lambda: UUID(int=7))
+    assert b"<urn:uuid:00000000-0000-0000-0000-000000000007>" in gzip.decompress(records.warcinfo("f", NOON))
+
+
+def test_dates_have_microseconds() -> None:
+    assert warc_date(1_700_000_000.0) == b"2023-11-14T22:13:20.000000Z"
