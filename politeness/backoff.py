@@ -21,8 +21,8 @@ MAX_RETRY_AFTER_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy:
-    """`base_s`: the rest after the first failure. `max_s`: the longest rest, Retry-After included. With the defaults it is reached by the
-    twelfth failure in a row, after a day and a half.
+    """`base_s`: the rest after the first failure. `max_s`: the longest rest, Retry-After included. With the defaults the
+    schedule reaches it by the twelfth failure in a row, after a day and a half.
 
     `jitter`: the share by which a rest varies up and down, so that domains which failed together do not return together.
 

@@ -50,9 +50,13 @@ class _Rule(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """A rule whose path holds `*`: it begins with `head`, holds `middle` in this order, and ends with `tail`."""
+    """A rule whose path holds `*`: it begins with `head`, holds `middle` in this order, and ends with `tail`.
+
+    `needle` is the longest of these parts. Looking for it first turns most patterns down in one step.
+    """
 
     rank: int
+    needle: str
     head: str
     middle: tuple[str, ...]
     tail: str
@@ -134,12 +138,13 @@ class Rules:
         path = comparable(url)
         if path == "/robots.txt":
             return IMPLICIT
-        best = self._exact.get(path) or self._longest_prefix(path)
         # An anchored rule on the very path has one octet more (its `$`) than any prefix of that path can have.
+        best = self._exact.get(path) or self._longest_prefix(path)
+        best_rank = best.rank if best is not None else 0
         for pattern in self._patterns:
-            if best is not None and pattern.rank <= best.rank:
+            if pattern.rank <= best_rank:
                 break
-            if pattern.matches(path):
+            if pattern.needle in path and pattern.matches(path):
                 return pattern.decision
         return best.decision if best is not None else self._default
 
@@ -175,7 +180,9 @@ def _dedupe(section: Section) -> dict[str, _Rule]:
 def _pattern(path: str, anchored: bool, rule: _Rule) -> _Pattern:
     head, *parts = path.split("*")
     tail = parts.pop() if anchored else ""
-    return _Pattern(rule.rank, head, tuple(part for part in parts if part), tail, anchored, rule.decision)
+    middle = tuple(part for part in parts if part)
+    needle = max((head, *middle, tail), key=len)
+    return _Pattern(rule.rank, needle, head, middle, tail, anchored, rule.decision)
 
 
 def _longest_delay(values: Iterable[str]) -> float | None:

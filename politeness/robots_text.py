@@ -192,6 +192,7 @@ _DIVIDERS = "/?=&"  # reserved, and not equal to their escapes
 
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}]*")
+_RULE_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}*]*".encode())
 
 
 def _to_change(kept: str) -> re.Pattern[bytes]:
@@ -221,7 +222,7 @@ _QUERY_FORMS: Final = _forms(_UNRESERVED + _INTERCHANGEABLE + "/?")  # RFC 3986 
 
 def comparable_rule(path: bytes) -> str:
     """The path of a rule, without a `$` that ends it, in the form in which rules compare. `*` keeps its meaning."""
-    return _normal(path, _IN_RULE)
+    return path.decode("ascii") if _RULE_AS_IT_IS.fullmatch(path) else _normal(path, _IN_RULE)
 
 
 def _normal(data: bytes, to_change: re.Pattern[bytes]) -> str:

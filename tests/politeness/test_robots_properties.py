@@ -1,0 +1,127 @@
+"""Rules against any octets, against a naive matcher that shares no code with them, and against Protego."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from protego import Protego
+
+from politeness.robots import Rules
+from politeness.robots_text import cut_body
+
+PIECES = ["/", "a", "b", "ab", "?", "=", "&", ":", "%3A", "%3a", "%2F", "%3F", "%61", "%3D", "é", "%C3%A9"]
+rule_paths = st.lists(st.sampled_from([*PIECES, "*", "*", "$", "%24", "%2A"]), max_size=7).map("".join)
+# A lone `%` is not among the pieces: as the first octet of an escape it may match half of one, token by token it cannot.
+url_paths = st.lists(st.sampled_from([*PIECES, "*", "$", "%24", "%2a"]), max_size=8).map(
+    lambda parts: "/" + "".join(parts)
+)
+rule_lists = st.lists(st.tuples(st.booleans(), rule_paths.map(lambda path: "/" + path)), max_size=8)
+
+
+ESCAPE_OR_OCTET = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
+
+
+def tokens(text: str, special: str) -> Iterator[str]:
+    """RFC 9309 2.2.2 word by word: one token an octet, encoded where it must be. Characters of `special` stay."""
+    in_query = False
+    for found in ESCAPE_OR_OCTET.findall(text.encode()):
+        octet, is_raw = (found[0], True) if len(found) == 1 else (int(found[1:], 16), False)
+        char = chr(octet)
+        divides = is_raw and char in ("=&" if in_query else "=&/?") + special
+        in_query = in_query or (divides and char == "?")
+        yield char if divides or (char.isascii() and (char.isalnum() or char in "-._~")) else f"%{octet:02X}"
+
+
+def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    @cache
+    def match(i: int, j: int) -> bool:
+        if i == len(pattern):
+            return True
+        if pattern[i] == "$":
+            return j == len(path)
+        if pattern[i] == "*":
+            return match(i + 1, j) or (j < len(path) and match(i, j + 1))
+        return j < len(path) and pattern[i] == path[j] and match(i + 1, j + 1)
+
+    return match(0, 0)
+
+
+def octets(pattern: tuple[str, ...]) -> int:
+    """A reserved character that may be written either way counts once; `politeness.robots_text` says why."""
+    path_end = pattern.index("?") if "?" in pattern else len(pattern)
+    either_way = {f"%{ord(char):02X}" for char in ":@!'()+,;[]"}
+    in_path = sum(1 if token in either_way else len(token) for token in pattern[:path_end])
+    return in_path + sum(1 if token in either_way | {"%2F", "%3F"} else len(token) for token in pattern[path_end:])
+
+
+def naive_decision(rules: list[tuple[bool, str]], url: str) -> bool:
+    path = tuple(tokens(url, ""))
+    best = (-1, True)
+    for allow, text in rules:
+        anchored = text.endswith("$")
+        pattern = tuple(tokens(text[: len(text) - anchored], "*")) + ("$",) * anchored
+        if naive_match(pattern, path):
+            best = max(best, (octets(pattern), allow))
+    return best[1]
+
+
+@settings(max_examples=600, deadline=None)
+@given(rule_lists, url_paths)
+@example([(False, "/a:*"), (True, "/a%3A")], "/a:b")
+def test_agrees_with_a_naive_matcher(rules: list[tuple[bool, str]], url: str) -> None:
+    lines = [f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules]
+    decision = Rules.parse("\n".join(["User-agent: *", *lines]).encode(), "ourbot").decide("http://h" + url)
+    assert decision.allowed == naive_decision(rules, url)
+    if decision.line is not None:
+        assert decision.rule == lines[decision.line - 2]
+
+
+quiet_rules = st.lists(
+    st.tuples(st.booleans(), st.text("ab/*", max_size=8).map(lambda path: "/" + path)), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(quiet_rules, st.text("ab/", max_size=10))
+def test_agrees_with_protego_where_both_follow_the_rfc(rules: list[tuple[bool, str]], path: str) -> None:
+    """Plain characters and `*`. `docs/robots.md` lists where Protego deviates."""
+    body = "User-agent: *\n" + "\n".join(f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules)
+    url = "http://h/" + path
+    assert Rules.parse(body.encode(), "ourbot").decide(url).allowed == Protego.parse(body).can_fetch(url, "ourbot")
+
+
+GROUPS = [b"User-agent: ourbot", b"User-agent: *", b"User-agent: x"]
+RULES = [b"Disallow: /", b"Allow: /a", b"Disallow:", b"Disallow: *$*", b"Crawl-delay: 3", b"Request-rate: 1/5"]
+OTHERS = [b"Sitemap: s", b"nonsense", b"# comment", b"\xff\xfe\x00", b"%"]
+lines = st.sampled_from(GROUPS + RULES + OTHERS)
+any_octets = st.binary(max_size=200) | st.lists(lines | st.binary(max_size=9), max_size=12).map(b"\r\n".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(any_octets, st.text(max_size=40), st.text(max_size=12))
+def test_any_octets_give_rules_and_any_text_an_answer(body: bytes, url: str, token: str) -> None:
+    rules = Rules.parse(body, token)
+    decision = rules.decide(url)
+    assert (decision.line is None) == (decision.rule is None)
+    assert decision.allowed or decision.line is not None, "a denial must name its line"
+    assert rules.crawl_delay is None or rules.crawl_delay >= 0
+    assert rules.request_rate is None or rules.request_rate > 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_octets, st.text("ab/", max_size=6))
+def test_line_ends_do_not_matter(body: bytes, path: str) -> None:
+    unix = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    assert Rules.parse(body, "ourbot").decide(path) == Rules.parse(unix, "ourbot").decide(path)
+
+
+@given(st.binary(max_size=60), st.integers(1, 40))
+def test_a_cut_body_is_a_beginning_within_the_limit(body: bytes, limit: int) -> None:
+    kept = cut_body(body, limit)
+    assert body.startswith(kept)
+    assert len(kept) <= limit
+    assert len(body) < limit or kept[-1:] in (b"\n", b"\r") or not {10, 13} & set(body[:limit])
