@@ -1,19 +1,15 @@
 """WARC 1.1 records (ISO 28500:2017): one HTTP exchange becomes a request and a response record.
 
-The records are formatted here and compressed by ISA-L, instead of by a WARC library, for the sake of one page's cost.
-CPU per page of 40 KB (documentation pages; request and response records, digests included) and size of the records
-relative to the pages, medians on one machine:
+The records are formatted here and compressed by ISA-L. CPU per page of 37 KB, request and response records with their
+digests, and their size relative to the pages, as `tests/sinks/bench_warc.py` measures it:
 
-    writer                  ms     size        writer                  ms     size
-    here, ISA-L 0         0.15     0.28        here, zlib 1          0.41     0.27
-    here, ISA-L 2         0.18     0.26        here, zlib 6          0.88     0.23
-    here, ISA-L 3         0.32     0.25        FastWARC, level 1     0.18     0.29
-    here, zlib-ng 2       0.33     0.25        FastWARC, level 3     0.34     0.21
-    here, libdeflate 1    0.25     0.25        warcio                1.63     0.22
+    here, ISA-L level 2      0.21 ms  0.30      FastWARC, level 1      0.19 ms  0.33
+    digest of body given     0.18 ms  0.30      FastWARC, level 3      0.35 ms  0.24
+    here, ISA-L level 0      0.19 ms  0.32      warcio                 1.83 ms  0.25
 
-(0.15 for ISA-L 2 when the page brings its digest.) FastWARC holds the interpreter's lock all the while, so a thread
-would not free the event loop; hashlib and ISA-L release it for 0.13 of these milliseconds. FastWARC and warcio read
-the files back in the tests.
+FastWARC costs no more, but holds the interpreter's lock all the while, so the event loop would stand still even with a
+thread; hashlib and ISA-L release it for three quarters of the time. zlib's compression alone takes 0.32 to 0.84 ms.
+FastWARC and warcio read the files back in the tests.
 
 Rules for editors:
 
