@@ -4,47 +4,100 @@ from __future__ import annotations
 
 import importlib
 import socket
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
+from crawler.addresses import AddressPolicy, HostMap
 from crawler.errors import UserError
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
-from crawler.links import LinkFilter
-from crawler.page import LinkKind
-from crawler.pages import PageBuilder
+from crawler.links import LinkFilter, Scorer, breadth_first
+from crawler.pages import BuildSettings, PageBuilder
+from crawler.recent import RecentUrls
 from crawler.replica import Parts
 from crawler.scope import Scope
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.sinks import ArchiveSettings, Archive
+from crawler.sinks import Archive, ArchiveSettings
+from crawler.traps import TrapPolicy
 from crawler.turns import TurnSettings
+from frontier.clock import SystemClock
 from frontier.peers import new_replica_id
+from frontier.urls import UrlRules
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy
+from politeness.robots_fetch import RobotsPolicy
 
-Scorer = Callable[[str, int, LinkKind], float]
-"""(url, depth, kind of the link) -> priority; higher is fetched earlier."""
+RECENT_URLS = 200_000
+"""URLs kept to spare Redis questions: about 30 MB of typical ones."""
 
 
 def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Parts:
     """Raises UserError for settings that name what cannot be had."""
     replica = new_replica_id(socket.gethostname().partition(".")[0])
+    recent = RecentUrls(RECENT_URLS)
+    rules = url_rules(settings)
+    links = LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
+    extraction = ExtractPolicy(
+        obey_nofollow=settings.scope.nofollow,
+        user_agent=settings.fetch.user_agent,
+        max_links=settings.limits.max_links,
+        rules=rules,
+    )
     return Parts(
         replica=replica,
-        sink=Archive(archive_settings(crawl, replica, settings, local.out)),
-        fetcher=Fetcher(fetch_settings(settings, local.concurrency)),
-        builder=PageBuilder(
-            ExtractPolicy(obey_nofollow=settings.scope.nofollow, max_links=settings.limits.max_links),
-            LinkFilter(scope(settings), scorer(settings.frontier.scorer)),
-            settings.limits.max_decoded,
-        ),
+        sink=Archive(archive_settings(crawl, replica, settings, local)),
+        fetcher=Fetcher(fetch_settings(settings), SystemClock()),
+        builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded), links),
         turns=turn_settings(settings),
+        recent=recent,
     )
 
 
-def breadth_first(url: str, depth: int, kind: LinkKind) -> float:
-    """The default scorer: nearer to a seed is earlier."""
-    return -float(depth)
+def url_rules(settings: CrawlSettings) -> UrlRules:
+    """What may be changed about a URL: the same on all replicas."""
+    return UrlRules()
+
+
+def scope(settings: CrawlSettings) -> Scope:
+    named = settings.scope
+    return Scope.of(
+        kind=named.kind,
+        names=named.domains,
+        include=named.include,
+        exclude=named.exclude,
+        max_depth=named.max_depth,
+        max_hops=named.max_hops,
+    )
+
+
+def fetch_settings(settings: CrawlSettings) -> FetchSettings:
+    fetch = settings.fetch
+    return FetchSettings(
+        user_agent=fetch.user_agent_header,
+        max_body_bytes=settings.limits.max_body,
+        connect_timeout_s=fetch.connect_timeout,
+        read_timeout_s=fetch.read_timeout,
+        total_timeout_s=fetch.timeout,
+        verify_tls=fetch.verify_tls,
+        addresses=AddressPolicy.of(allow_private=fetch.allow_private),
+        host_map=HostMap.parse(fetch.host_map),
+    )
+
+
+def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
+    archive = settings.archive
+    return ArchiveSettings(
+        folder=local.out,
+        crawl=crawl,
+        replica=replica,
+        warc=archive.warc,
+        pages=archive.pages,
+        max_bytes=archive.max_bytes,
+        max_age_s=archive.max_age,
+        fsync=archive.fsync,
+        revisits=archive.revisits,
+        links=archive.links,
+        about=(("http-header-user-agent", settings.fetch.user_agent_header),),
+    )
 
 
 def scorer(name: str) -> Scorer:
@@ -63,15 +116,18 @@ def scorer(name: str) -> Scorer:
 
 def turn_settings(settings: CrawlSettings) -> TurnSettings:
     polite = settings.politeness
+    backoff = BackoffPolicy(
+        base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
+    )
     return TurnSettings(
         delay=DelayPolicy(
             min_delay_s=polite.delay,
             crawl_delay_cap_s=polite.crawl_delay_cap,
+            # Who sets the delay to 0 owns the site, and a share of the response time is a delay.
             response_share=polite.response_share if polite.delay else 0.0,
             response_share_cap_s=polite.response_share_cap,
         ),
-        backoff=BackoffPolicy(
-            base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
-        ),
+        backoff=backoff,
+        robots=RobotsPolicy(max_age_s=polite.robots_max_age, retry=replace(backoff, give_up_after=None)),
         tries=polite.tries,
     )

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from crawler.errors import SinkFull
 from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Page
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.visit import Visit
@@ -63,6 +63,19 @@ class _Group:
     closing: list[Visit] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Told:
+    """What a group has to tell Redis about one visit."""
+
+    urls: list[Settled] = field(default_factory=list)
+    octets: int = 0
+
+    def add(self, settled: Settled, page: Page | None) -> None:
+        self.urls.append(settled)
+        if page is not None and page.exchange is not None:
+            self.octets += len(page.exchange.body)
+
+
 class Committer:
     """Commits results in groups, one group at a time, in the order in which they came."""
 
@@ -70,10 +83,11 @@ class Committer:
         self,
         frontier: Frontier,
         sink: PageSink,
+        recent: RecentUrls,
         patience: Patience,
         events: Events,
         clock: Clock,
-        settings: CommitSettings = CommitSettings(),  # noqa: B008 - frozen
+        settings: CommitSettings = CommitSettings(),
     ) -> None:
         self._frontier = frontier
         self._sink = sink
@@ -81,7 +95,7 @@ class Committer:
         self._events = events
         self._clock = clock
         self._settings = settings
-        self.recent = RecentUrls(capacity=200_000)
+        self._recent = recent
         self.next_ms: Callable[[Visit], int] = lambda visit: 0
         self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
         self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
@@ -152,19 +166,19 @@ class Committer:
 
     async def _push(self, results: Sequence[Result]) -> None:
         offered = [link for result in results for link in result.links]
-        links = {link.url: link for link in offered if link.url not in self.recent}
+        links = {link.url: link for link in offered if link.url not in self._recent}
         pushed = Pushed()
         if links:
             pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
             for url in links:
-                self.recent.add(url)
+                self._recent.add(url)
             self.on_pushed(pushed.shards)
         if offered:
             skipped = len(offered) - len(links)
             self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, skipped))
 
     async def _write(self, results: Sequence[Result]) -> None:
-        pages = [r.page for r in results if r.page is not None and r.page.outcome is not Outcome.RETRY]
+        pages = [result.page for result in results if result.page is not None]
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
             return
@@ -181,16 +195,17 @@ class Committer:
 
     async def _settle(self, results: Sequence[Result]) -> int:
         """Settle the group's URLs; returns how many visits turned out to be stale."""
-        by_visit: dict[Visit, list[Settled]] = {}
+        by_visit: dict[Visit, _Told] = {}
         for result in results:
             if result.settled is not None:
-                by_visit.setdefault(result.visit, []).append(result.settled)
+                by_visit.setdefault(result.visit, _Told()).add(result.settled, result.page)
         if not by_visit:
             return 0
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
             at = self._clock.monotonic()
-            settlements = [visit.settlement(self.next_ms(visit), urls) for visit, urls in by_visit.items()]
+            told = by_visit.items()
+            settlements = [visit.settlement(self.next_ms(visit), news.urls, news.octets) for visit, news in told]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
 

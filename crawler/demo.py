@@ -17,7 +17,7 @@ from crawler.settings import load
 from crawler.simweb import Features, Limits, Policy, World, expect, judge, read_log
 
 SEED = 7
-DELAY_S = 0.05
+DELAY_S = 0.03
 """Short, so that the demo ends within a minute; the crawl's default is a second."""
 
 TRIES = 4
@@ -36,7 +36,7 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
             settings = load(
                 None,
                 {
-                    "politeness": {"delay": DELAY_S, "backoff_base": 0.5, "response_share": 0, "tries": TRIES},
+                    "politeness": {"delay": DELAY_S, "backoff_base": 0.3, "response_share": 0, "tries": TRIES},
                     "scope": {"kind": "any"},
                     "fetch": {"host_map": hosts, "read_timeout": 2.0, "timeout": 5.0},
                     "replica": {"data_dir": Path(scratch) / "data", "out": folder, "interval": 1.0},

@@ -67,7 +67,7 @@ def summary(found: Overview, out: Path) -> RenderableType:
     table.add_column(justify="right")
     table.add_column(style="dim")
     statuses = sorted((reason[5:], count) for reason, count in found.reasons.items() if reason.startswith("done:"))
-    table.add_row("pages", f"{found.done:,}", "  ".join(f"{status}: {count:,}" for status, count in statuses))
+    table.add_row("pages", f"{found.done:,}", _listed(statuses))
     table.add_row("octets", f"{found.octets:,}", f"{found.octets / max(found.done, 1) / 1024:.1f} KiB a page")
     table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
@@ -82,5 +82,10 @@ def summary(found: Overview, out: Path) -> RenderableType:
 
 def _reasons(found: Overview, outcome: str) -> str:
     start = outcome + ":"
-    reasons = sorted((-count, reason[len(start) :]) for reason, count in found.reasons.items() if reason.startswith(start))
-    return "  ".join(f"{reason}: {-count:,}" for count, reason in reasons[:6])
+    counts = [(reason[len(start) :], count) for reason, count in found.reasons.items() if reason.startswith(start)]
+    return _listed(sorted(counts, key=lambda pair: -pair[1])[:6])
+
+
+def _listed(counts: list[tuple[str, int]]) -> str:
+    """Names and numbers in a row that breaks between pairs only."""
+    return "  ".join(f"{name}:\u00a0{count:,}" for name, count in counts)

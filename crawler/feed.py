@@ -180,9 +180,7 @@ class Feeder:
             return
         epoch = self.view.epoch
         each = max(1, self._settings.ahead // len(shards))
-        leased, fenced = await self._patience.insist(
-            lambda: self._frontier.lease(shards, epoch, self._replica, each)
-        )
+        leased, fenced = await self._patience.insist(lambda: self._frontier.lease(shards, epoch, self._replica, each))
         for answer in leased:
             self._take_up(answer, now)
         for refusal in fenced:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -179,7 +178,9 @@ async def _run_several(crawl: str, settings: Settings, replicas: int, until_empt
         return await supervisor.run()
 
 
-def _supervisor(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> Supervisor:
+def _supervisor(
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
+) -> Supervisor:
     """A supervisor of replicas of `crawl`. The Redis URL, which may hold a password, travels by the environment, where
     `ps` does not show it."""
     local = settings.replica
@@ -189,7 +190,10 @@ def _supervisor(crawl: str, settings: Settings, replicas: int, until_empty: bool
         words += ["--interval", str(local.interval)]
     if until_empty:
         words.append("--until-empty")
-    environment = {"CRAWLER_REPLICA__LOG": local.log}
+    environment = {
+        "CRAWLER_REPLICA__LOG": local.log,
+        "CRAWLER_REPLICA__LOG_LEVEL": log_level or local.log_level,
+    }
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
     return Supervisor(replica_command(*words), replicas, SystemClock(), environment)
@@ -210,7 +214,7 @@ class CrawlJob:
     show: bool
 
     async def run(self) -> int:
-        logs.configure(self.settings.replica.log, logging.WARNING)
+        logs.configure(self.settings.replica.log, "warning")
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         console = Console(stderr=True)
         async with open_store(self.settings.replica) as store:
@@ -219,7 +223,7 @@ class CrawlJob:
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
             await Control(store, stored.keys.control).set("run")
-            supervisor = _supervisor(self.crawl, self.settings, self.replicas, until_empty=True)
+            supervisor = _supervisor(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)

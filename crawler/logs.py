@@ -25,12 +25,12 @@ class _Console(logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
 
 
-def configure(form: Literal["console", "json"], level: int = logging.INFO) -> None:
-    """Send the crawler's log to standard error in the given form."""
+def configure(form: Literal["console", "json"], level: str) -> None:
+    """Send the crawler's log to standard error in the given form, from `level` ("info", "warning", "error") on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     log.handlers[:] = [handler]
-    log.setLevel(level)
+    log.setLevel(level.upper())
     log.propagate = False
 
 

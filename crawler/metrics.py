@@ -17,10 +17,16 @@ class Metrics:
         self.registry = CollectorRegistry()
         registry = self.registry
         self.pages = Counter(
-            "peercrawl_pages", "URLs settled or put off, by outcome and status class", ["outcome", "status"], registry=registry
+            "peercrawl_pages",
+            "URLs settled or put off, by outcome and status class",
+            ["outcome", "status"],
+            registry=registry,
         )
         self.reasons = Counter(
-            "peercrawl_page_reasons", "URLs settled or put off, by outcome and reason", ["outcome", "reason"], registry=registry
+            "peercrawl_page_reasons",
+            "URLs settled or put off, by outcome and reason",
+            ["outcome", "reason"],
+            registry=registry,
         )
         self.bytes = Counter("peercrawl_received_bytes", "Octets of bodies as received", registry=registry)
         self.truncated = Counter("peercrawl_truncated", "Bodies cut off, by reason", ["reason"], registry=registry)
@@ -45,7 +51,9 @@ class Metrics:
         self.epoch = Gauge("peercrawl_epoch", "Epoch of the view in force", registry=registry)
         self.index = Gauge("peercrawl_peer_index", "This replica's index in the view, 0 if absent", registry=registry)
         self.replicas = Gauge("peercrawl_replicas", "Replicas in the view", registry=registry)
-        self.checksum = Gauge("peercrawl_view_checksum", "32 bits over the view; equal on all replicas", registry=registry)
+        self.checksum = Gauge(
+            "peercrawl_view_checksum", "32 bits over the view; equal on all replicas", registry=registry
+        )
         self.shards = Gauge("peercrawl_shards_owned", "Shards owned in the view", registry=registry)
         self.moved = Counter("peercrawl_shards_moved", "Shards that came or went", ["direction"], registry=registry)
         self.away = Gauge("peercrawl_redis_away", "1 while Redis cannot serve", registry=registry)

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from frontier.books import Books, Counts
-from frontier.clock import SystemClock
 from frontier.crawls import open_crawl
 from frontier.peers import Health
 from frontier.store import RedisStore

@@ -17,7 +17,7 @@ class RecentUrls:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def __contains__(self, url: str) -> bool:
+    def __contains__(self, url: object) -> bool:
         return url in self._young or url in self._old
 
     def add(self, url: str) -> None:

@@ -26,6 +26,7 @@ from crawler.logs import LogListener, tell
 from crawler.metrics import Metrics
 from crawler.pages import PageBuilder
 from crawler.patience import Patience
+from crawler.recent import RecentUrls
 from crawler.schedule import Schedule
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Sink
@@ -41,6 +42,7 @@ from frontier.peers import Health, PeerLoop, PeerSettings, View
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
+
 
 class Replica:
     """A crawler process of the crawl `crawl`. `until_empty`: end by itself when nothing is left to do."""
@@ -77,7 +79,7 @@ class Replica:
         self._patience = Patience(self._clock, self.events, self._rng)
         self._build_frontier(crawl, settings)
         self._build_workers(settings)
-        self._patience.on_return.append(self._committer.recent.clear)
+        self._patience.on_return.append(self._parts.recent.clear)
         self._parts.builder.on_drop = self._on_drop
         self.events.subscribe(self.metrics.observe)
         self.events.subscribe(LogListener(self.id).observe)
@@ -102,7 +104,9 @@ class Replica:
     def _build_workers(self, settings: CrawlSettings) -> None:
         clocks = (self._clock, self.peers.server_clock)
         schedule: Schedule[Visit] = Schedule(self._clock)
-        self._committer = Committer(self._frontier, self._parts.sink, self._patience, self.events, self._clock)
+        self._committer = Committer(
+            self._frontier, self._parts.sink, self._parts.recent, self._patience, self.events, self._clock
+        )
         self._feeder = Feeder(
             self._frontier,
             schedule,
@@ -113,9 +117,7 @@ class Replica:
             self.id,
             FeedSettings(ahead=2 * self._local.concurrency),
         )
-        robots = RobotsCache(
-            self._store, self._frontier, settings.fetch.user_agent, settings.politeness.robots_max_bytes
-        )
+        robots = RobotsCache(self._store, self._frontier, settings.fetch.user_agent)
         self._turns = Turns(
             schedule,
             self._feeder,
@@ -250,9 +252,10 @@ class Replica:
         ask."""
         while True:
             await self._clock.sleep(min(0.5, self._local.interval / 2))
-            if not self._feeder.visits and self._feeder.view is not None and self._feeder.view.index:
-                if await self._patience.insist(self.books.has_ended):
-                    self._end("empty")
+            view = self._feeder.view
+            idle = not self._feeder.visits and view is not None and view.index
+            if idle and await self._patience.insist(self.books.has_ended):
+                self._end("empty")
 
     def _end(self, reason: str) -> None:
         if not self.ended.is_set():
@@ -304,3 +307,4 @@ class Parts:
     fetcher: Fetcher
     builder: PageBuilder
     turns: TurnSettings
+    recent: RecentUrls

@@ -11,8 +11,9 @@ composition root hands them their few values.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import (
@@ -27,6 +28,7 @@ from crawler.errors import UserError
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 
+T = TypeVar("T")
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -47,9 +49,7 @@ class Politeness(_Table):
     response_share: NotNegative = Field(
         1.0, description="A domain rests at least this many times as long as its last response took; 0 turns it off."
     )
-    response_share_cap: NotNegative = Field(
-        30.0, description="Seconds that `response_share` may ask for at most."
-    )
+    response_share_cap: NotNegative = Field(30.0, description="Seconds that `response_share` may ask for at most.")
     backoff_base: PositiveFloat = Field(
         60.0, description="Seconds a domain rests after its first 429, 503, time-out or refused connection."
     )
@@ -59,26 +59,23 @@ class Politeness(_Table):
     backoff_forgiven: NotNegative = Field(
         1_800.0, description="After this many seconds without a failure a domain's backoff starts from its base again."
     )
-    tries: PositiveInt = Field(
-        4, le=15, description="Requests for a URL at most, before it becomes a dead letter."
-    )
+    tries: PositiveInt = Field(4, le=15, description="Requests for a URL at most, before it becomes a dead letter.")
     robots_max_age: PositiveFloat = Field(
-        86_400.0, le=86_400.0, description="Seconds a robots.txt is used before it is fetched again (RFC 9309 2.4: a day)."
-    )
-    robots_max_bytes: PositiveInt = Field(
-        524_288, ge=512_000, description="Octets of a robots.txt that are parsed (RFC 9309 2.5: at least 500 KiB)."
+        86_400.0,
+        le=86_400.0,
+        description="Seconds a robots.txt is used before it is fetched again (RFC 9309 2.4: a day).",
     )
 
 
 class Scope(_Table):
     """Which links belong to the crawl."""
 
-    kind: Literal["seeds", "domains", "hosts", "prefix", "any"] = Field(
+    kind: Literal["seeds", "domains", "hosts", "any"] = Field(
         "seeds",
         description="`seeds`: the registrable domains of the seeds; `domains` or `hosts`: those listed; "
-        "`prefix`: URLs that begin like a seed; `any`: the whole web.",
+        "`any`: the whole web.",
     )
-    domains: tuple[str, ...] = Field((), description="For `kind = \"domains\"` or `\"hosts\"`: their names.")
+    domains: tuple[str, ...] = Field((), description='For `kind = "domains"` or `"hosts"`: their names.')
     include: tuple[str, ...] = Field((), description="If given, a URL must match one of these regular expressions.")
     exclude: tuple[str, ...] = Field((), description="A URL that matches one of these is out of scope.")
     max_depth: Count | None = Field(None, le=255, description="Links from a seed at most; unset: any number.")
@@ -104,10 +101,12 @@ class Frontier(_Table):
     """The queue."""
 
     shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
-        1_024, description="Partitions of the frontier, fixed for the crawl's life: 32 or more per replica you will ever run."
+        1_024,
+        description="Partitions of the frontier, fixed for the crawl's life: 32 or more per replica you will ever run.",
     )
     lease: PositiveFloat = Field(
-        30.0, description="Seconds a domain stays with a replica that falls silent. Lower: quicker take-over, more renewals."
+        30.0,
+        description="Seconds a domain stays with a replica that falls silent. Lower: quicker take-over, more renewals.",
     )
     batch: Annotated[int, Field(ge=1, le=1_000)] = Field(
         32, description="URLs in a lease at most. Higher: fewer round trips; lower: priorities hold more strictly."
@@ -120,8 +119,12 @@ class Frontier(_Table):
 class Fetch(_Table):
     """How requests are made."""
 
-    user_agent: str = Field("peercrawl", description="Product name in User-Agent, and the token that robots.txt groups match.")
-    contact: str = Field(HOME_PAGE, description="Where a webmaster can reach you: a URL or mail address, sent in User-Agent.")
+    user_agent: str = Field(
+        "peercrawl", description="Product name in User-Agent, and the token that robots.txt groups match."
+    )
+    contact: str = Field(
+        HOME_PAGE, description="Where a webmaster can reach you: a URL or mail address, sent in User-Agent."
+    )
     timeout: PositiveFloat = Field(60.0, description="Seconds for a whole response; a longer one is cut off there.")
     connect_timeout: PositiveFloat = Field(15.0, description="Seconds for name resolution, connection and TLS.")
     read_timeout: PositiveFloat = Field(20.0, description="Seconds without an octet before a response is given up.")
@@ -146,8 +149,12 @@ class Archive(_Table):
     links: bool = Field(True, description="List each page's links in its JSON line.")
     max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
     max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
-    fsync: bool = Field(False, description="Wait for the disk before a URL is settled; without, a power failure can cost pages.")
-    revisits: bool = Field(True, description="Write a revisit record instead of a body that was just archived.")
+    fsync: bool = Field(
+        False, description="Wait for the disk before a URL is settled; without, a power failure can cost pages."
+    )
+    revisits: Count = Field(
+        16_384, description="Bodies remembered to write a revisit record for the next identical one; 0: none."
+    )
 
 
 class CrawlSettings(_Table):
@@ -183,6 +190,7 @@ class ReplicaSettings(_Table):
     capacity: PositiveFloat = Field(1.0, description="Weight in the share-out of shards.")
     listen: str = Field("127.0.0.1:0", description="Address of /metrics, /healthz and /readyz; port 0: a free one.")
     grace: NotNegative = Field(20.0, description="Seconds that requests in flight are waited for when stopping.")
+    log_level: Literal["info", "warning", "error"] = Field("info", description="What is logged: this and worse.")
     log: Literal["console", "json"] = Field("console", description="Format of the log on standard error.")
 
 
@@ -190,7 +198,11 @@ class Settings(BaseSettings):
     """The whole: the TOML file's tables are the fields of `CrawlSettings` and `[replica]`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="CRAWLER_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="CRAWLER_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
 
     politeness: Politeness = Politeness()
@@ -257,7 +269,7 @@ def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
             into[key] = dict(value) if isinstance(value, dict) else value
 
 
-def _checked(build: Any, where: str) -> Any:
+def _checked(build: Callable[[], T], where: str) -> T:
     try:
         return build()
     except ValidationError as error:
@@ -265,5 +277,3 @@ def _checked(build: Any, where: str) -> Any:
         key = ".".join(str(part) for part in first["loc"])
         told = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
         raise UserError(f"{where}: {key}: {told}; see `crawler config explain`") from error
-
-

@@ -26,7 +26,11 @@ class StatusServer:
     async def start(self) -> None:
         app = web.Application()
         app.add_routes(
-            [web.get("/metrics", self._serve_metrics), web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
+            [
+                web.get("/metrics", self._serve_metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
@@ -35,7 +39,9 @@ class StatusServer:
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
-            raise UserError(f"cannot listen at {self._host}:{self._port}: {error.strerror}; choose another --listen") from error
+            raise UserError(
+                f"cannot listen at {self._host}:{self._port}: {error.strerror}; choose another --listen"
+            ) from error
         host, port, *_ = self._runner.addresses[0]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

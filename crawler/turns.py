@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from crawler.commit import Committer, Result
+from crawler.decode import decode
 from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled, TurnTaken
 from crawler.feed import Feeder
@@ -24,12 +25,14 @@ from crawler.visit import Visit
 from frontier.budget import Budget
 from frontier.clock import Clock, ServerClock
 from frontier.entries import Entry
-from frontier.queue import Settled, retry
+from frontier.queue import Settled, postpone, retry
 from frontier.urls import origin_of
-from politeness.backoff import BackoffPolicy, after_failure, after_success, parse_retry_after
+from politeness.backoff import BackoffPolicy, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 from politeness.robots_cache import KnownRobots, RobotsCache
-from politeness.robots_fetch import RobotsFetch, next_record
+from politeness.robots_fetch import RobotsFetch, RobotsPolicy, next_record
+from politeness.robots_fetch import Verdict as RobotsVerdict
+from politeness.robots_text import MAX_BODY
 
 BUDGET_PAUSE_S = 0.2
 """How long a domain waits when all permits are in use: one of them may come back."""
@@ -41,6 +44,7 @@ class TurnSettings:
 
     delay: DelayPolicy
     backoff: BackoffPolicy
+    robots: RobotsPolicy
     tries: int
 
 
@@ -123,10 +127,13 @@ class Turns:
         return True
 
     async def _settled_without_request(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
+        if is_given_up(visit.backoff, self._settings.backoff):
+            visit.pending.popleft()
+            await self._settle(visit, entry, Verdict(Outcome.DEAD, f"given_up_{visit.backoff.reason}"))
+            return True
         if known.record.access == "disallow":
             visit.pending.popleft()
-            verdict = last_try(Verdict(Outcome.RETRY, "robots_unreachable"), entry.tries, self._settings.tries)
-            await self._settle(visit, entry, verdict, ready_ms=known.record.retry_at_ms)
+            await self._without_robots(visit, entry, known)
             return True
         if known.rules is not None and not known.rules.decide(entry.url).allowed:
             visit.pending.popleft()
@@ -135,6 +142,15 @@ class Turns:
         return False
 
     # robots.txt
+
+    async def _without_robots(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
+        """RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to fetch the
+        file, as many times as it would be tried itself."""
+        if known.record.failures >= self._settings.tries:
+            await self._settle(visit, entry, Verdict(Outcome.DEAD, "robots_unreachable"))
+            return
+        settled = postpone(entry, "robots_unreachable", known.record.retry_at_ms)
+        await self._committer.add(Result(visit, settled))
 
     async def _known_robots(self, visit: Visit, entry: Entry) -> KnownRobots | None:
         """The robots.txt that counts for `entry`, or None when this turn had to ask for it."""
@@ -159,17 +175,24 @@ class Turns:
             if failure.kind in NOBODYS_FAULT:
                 self._rest(visit, 0.0, known)
                 return
-            verdict = fetch.failed(str(failure.kind), self._server_clock.now_ms())
+            verdict: RobotsVerdict | None = fetch.failed(str(failure.kind), self._server_clock.now_ms())
         else:
-            verdict = fetch.received(exchange, self._server_clock.now_ms())
+            coding = exchange.header(b"content-encoding")
+            decoded = await decode(exchange.body, coding.decode("latin-1"), MAX_BODY) if coding else None
+            body = decoded.data if decoded and not decoded.error else None
+            verdict = fetch.received(exchange, self._server_clock.now_ms(), body)
         self._rest(visit, self._clock.monotonic() - started, known)
         if exchange is not None:
+            # Whoever answers "too many requests" means the site, and not this file.
+            self._back_off(visit, judge_status(exchange.status), exchange)
             await self._committer.add(Result(visit, exchange=exchange))
         if verdict is None:
             return  # a redirect: the next hop is the next turn
         del visit.robots[origin]
         now_ms = self._server_clock.now_ms()
-        record = next_record(known.record if known else None, verdict, now_ms, self._rng.random())
+        record = next_record(
+            known.record if known else None, verdict, now_ms, self._rng.random(), self._settings.robots
+        )
         await self._patience.insist(lambda: self._robots.save(origin, visit.domain, record))
         self._events.emit(RobotsSettled(origin, record.access, record.status))
 
@@ -196,8 +219,8 @@ class Turns:
             self._budget.give_back()
         else:
             self._budget.used()
-        self._back_off(visit, verdict, exchange.header(b"retry-after"))
-        await self._settle(visit, entry, verdict, exchange=exchange)
+        self._back_off(visit, verdict, exchange)
+        await self._settle(visit, entry, verdict, exchange)
 
     async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
         if failure.kind in NOBODYS_FAULT:
@@ -221,12 +244,13 @@ class Turns:
             response_s,
         )
 
-    def _back_off(self, visit: Visit, verdict: Verdict, retry_after: bytes | None) -> None:
+    def _back_off(self, visit: Visit, verdict: Verdict, exchange: Exchange | None) -> None:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
         now_ms = self._server_clock.now_ms()
         if not verdict.backs_off:
             visit.backoff = after_success(visit.backoff, self._settings.backoff, now_ms)
             return
+        retry_after = exchange.header(b"retry-after") if exchange else None
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
         visit.backoff = after_failure(
             visit.backoff,
@@ -234,6 +258,7 @@ class Turns:
             now_ms,
             None if wait_s is None else int(wait_s * 1000),
             self._rng.random(),
+            verdict.reason,
         )
         rest_s = (visit.backoff.until_ms - now_ms) / 1000
         visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
@@ -245,15 +270,21 @@ class Turns:
         entry: Entry,
         verdict: Verdict,
         exchange: Exchange | None = None,
-        ready_ms: int = 0,
     ) -> None:
         """Hand the end of `entry` to the commit, with the page and the links that it brought."""
         now_ms = self._server_clock.now_ms()
         if verdict.outcome is Outcome.RETRY:
             page = Page(
-                entry.url, visit.domain, entry.depth, verdict.outcome, verdict.reason, now_ms / 1000, entry.tries, exchange
+                entry.url,
+                visit.domain,
+                entry.depth,
+                verdict.outcome,
+                verdict.reason,
+                now_ms / 1000,
+                entry.tries,
+                exchange,
             )
-            ready_ms = max(ready_ms, visit.backoff.until_ms if verdict.backs_off else self._retry_at_ms(entry, now_ms))
+            ready_ms = visit.backoff.until_ms if verdict.backs_off else self._retry_at_ms(entry, now_ms)
             settled = retry(entry, verdict.reason, ready_ms, entry.priority - 1)
             await self._committer.add(Result(visit, settled, page))
             return

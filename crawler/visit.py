@@ -18,7 +18,18 @@ class Visit:
     what makes a replica that slept harmless. `closing`: the lease shall be given back as soon as nothing is in flight.
     """
 
-    __slots__ = ("backoff", "busy", "closing", "deadline", "delay_ms", "ended_at", "lease", "next_at", "pending", "robots")
+    __slots__ = (
+        "backoff",
+        "busy",
+        "closing",
+        "deadline",
+        "delay_ms",
+        "ended_at",
+        "lease",
+        "next_at",
+        "pending",
+        "robots",
+    )
 
     def __init__(self, lease: Lease, deadline: float, now: float) -> None:
         self.lease = lease
@@ -48,6 +59,6 @@ class Visit:
         self.ended_at = ended_at
         self.next_at = max(self.next_at, until)
 
-    def settlement(self, next_ms: int, urls: list[Settled]) -> Settlement:
-        """What there is to tell Redis about this visit now."""
-        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls)
+    def settlement(self, next_ms: int, urls: list[Settled], octets: int = 0) -> Settlement:
+        """What there is to tell Redis about this visit now. `octets` were received for `urls`."""
+        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, fields
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.store import Reply, Store, command, pairs
 
-
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
@@ -143,7 +142,9 @@ def _counts(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
     flat: Sequence[bytes] = [item for pair in stats.items() for item in pair] if isinstance(stats, dict) else stats
     numbers = {name: int(value) for name, value in pairs(flat).items()}
     dropped = Counter({name[5:]: value for name, value in numbers.items() if name.startswith("drop:")})
-    reasons = Counter({name: value for name, value in numbers.items() if ":" in name and name.partition(":")[0] in _OUTCOMES})
+    reasons = Counter(
+        {name: value for name, value in numbers.items() if ":" in name and name.partition(":")[0] in _OUTCOMES}
+    )
     return Counts(
         accepted=numbers.get("accepted", 0),
         done=numbers.get("done", 0),

@@ -169,14 +169,10 @@ class Health:
     async def report(self, replica: str, record: bytes) -> None:
         """Keep `record` (the caller's own format) for `ttl_s`."""
         key = f"{self._key}:{replica}"
-        await self._store.send(
-            [command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)]
-        )
+        await self._store.send([command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)])
 
     async def withdraw(self, replica: str) -> None:
-        await self._store.send(
-            [command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)]
-        )
+        await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])
 
     async def records(self) -> dict[str, bytes]:
         """The record of each replica that reported within `ttl_s`. Forgets the others."""
@@ -199,8 +195,7 @@ def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:
         claims.append((int(index), replica.decode(), float(capacity), "" if address == "-" else address))
     claims.sort()
     return tuple(
-        Member(replica, rank, capacity, address)
-        for rank, (_, replica, capacity, address) in enumerate(claims, start=1)
+        Member(replica, rank, capacity, address) for rank, (_, replica, capacity, address) in enumerate(claims, start=1)
     )
 
 

@@ -83,6 +83,11 @@ def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
     return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
 
 
+def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
+    """`entry` was not asked for, and shall be looked at again from `ready_ms` on: no try is counted."""
+    return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
+
+
 @dataclass(slots=True)
 class Settlement:
     """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.

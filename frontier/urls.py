@@ -163,10 +163,12 @@ def canonicalize_links(
     seen: set[str] = set()
     for href in hrefs:
         if "#" in href:
-            href = href.partition("#")[0]
+            whole, _, _ = href.partition("#")
+            if whole[-1:] > " ":  # a space before `#` belongs to the URL, one at the end does not
+                href = whole
         if href[:1] <= " ":
             href = href.strip(_C0_AND_SPACE)
-        if not href or href in seen:
+        if not href or href[0] == "#" or href in seen:
             continue
         if len(seen) == limit:
             rejected["excess"] += 1

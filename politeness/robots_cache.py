@@ -26,13 +26,10 @@ class KnownRobots:
 class RobotsCache:
     """The rules for `product_token`. At most `capacity` origins are kept parsed (about 2 KB each for common files)."""
 
-    def __init__(
-        self, store: Store, frontier: Frontier, product_token: str, max_bytes: int, capacity: int = 4_096
-    ) -> None:
+    def __init__(self, store: Store, frontier: Frontier, product_token: str, capacity: int = 4_096) -> None:
         self._store = store
         self._frontier = frontier
         self._product_token = product_token
-        self._max_bytes = max_bytes
         self._capacity = capacity
         self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
 
@@ -60,7 +57,7 @@ class RobotsCache:
     def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
         rules = None
         if record.access == "rules":
-            rules = Rules.parse(record.body, self._product_token, self._max_bytes)
+            rules = Rules.parse(record.body, self._product_token)
         known = self._parsed[origin] = KnownRobots(record, rules)
         self._parsed.move_to_end(origin)
         if len(self._parsed) > self._capacity:

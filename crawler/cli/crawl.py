@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,26 +23,32 @@ from crawler.settings import Settings, load
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
-    list[Path] | None, typer.Option("--file", "-f", help="Seed file: a URL a line. May be given again.", show_default=False)
+    list[Path] | None,
+    typer.Option("--file", "-f", help="Seed file: a URL a line. May be given again.", show_default=False),
 ]
-MaxPages = Annotated[int | None, typer.Option(min=0, help="Pages at most, by all replicas together.", show_default=False)]
+MaxPages = Annotated[
+    int | None, typer.Option(min=0, help="Pages at most, by all replicas together.", show_default=False)
+]
 MaxDepth = Annotated[int | None, typer.Option(min=0, max=255, help="Links from a seed at most.", show_default=False)]
 Replicas = Annotated[int, typer.Option(min=1, max=256, help="Replicas on this machine.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for WARC files and JSON lines.", show_default=False)]
 Delay = Annotated[
-    float | None, typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own.", show_default=False)
+    float | None,
+    typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own.", show_default=False),
 ]
-ScopeKind = Annotated[
-    str | None, typer.Option("--scope", help="seeds, domains, hosts, prefix or any.", show_default=False)
-]
+ScopeKind = Annotated[str | None, typer.Option("--scope", help="seeds, domains, hosts or any.", show_default=False)]
 HostMap = Annotated[
     list[str] | None, typer.Option(help="PATTERN=ADDRESS:PORT: connect there for hosts that match.", show_default=False)
 ]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
 Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
-Capacity = Annotated[float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)]
+Capacity = Annotated[
+    float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)
+]
 Listen = Annotated[str | None, typer.Option(help="ADDRESS:PORT of /metrics, /healthz, /readyz.", show_default=False)]
-UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")]
+UntilEmpty = Annotated[
+    bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -114,7 +119,7 @@ def seed(
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
     loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
-    logs.configure(loaded.replica.log)
+    logs.configure(loaded.replica.log, loaded.replica.log_level)
     _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ())))
 
 
@@ -128,7 +133,9 @@ def run(
     until_empty: UntilEmpty = False,
     redis: Redis = None,
     data_dir: DataDir = None,
-    interval: Annotated[float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)] = None,
+    interval: Annotated[
+        float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)
+    ] = None,
     grace: Annotated[float | None, typer.Option(min=0, help="Seconds for requests in flight when stopping.")] = None,
     settings: SettingsFile = None,
 ) -> None:
@@ -156,13 +163,13 @@ def run(
         ),
     )
     _embedded_defaults(loaded)
-    logs.configure(loaded.replica.log, logging.INFO)
+    logs.configure(loaded.replica.log, loaded.replica.log_level)
     _finish(run_replica(crawl, loaded, replicas, until_empty))
 
 
 def demo(
     replicas: Replicas = 3,
-    pages: Annotated[int, typer.Option(min=10, help="Pages of the synthetic web.")] = 3_000,
+    pages: Annotated[int, typer.Option(min=10, help="Pages of the synthetic web.")] = 1_500,
     domains: Annotated[int, typer.Option(min=1, help="Domains of the synthetic web.")] = 60,
     out: Out = None,
 ) -> None:

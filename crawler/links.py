@@ -1,0 +1,50 @@
+"""Which of a page's links become entries of the frontier: scope, traps, depth, and the priority of each. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+
+from crawler.page import LinkKind
+from crawler.scope import Scope
+from crawler.traps import TrapPolicy, judge_trap
+from frontier.entries import Entry
+from frontier.urls import Url
+
+Scorer = Callable[[str, int, LinkKind], float]
+"""(url, depth, kind of the link) -> priority; higher is fetched earlier."""
+
+
+def breadth_first(url: str, depth: int, kind: LinkKind) -> float:
+    """The default scorer: nearer to a seed is earlier."""
+    return -float(depth)
+
+
+class LinkFilter:
+    """Turns links into entries. `known`: URLs that need no look, because they were pushed lately."""
+
+    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: Container[str]) -> None:
+        self._scope = scope
+        self._traps = traps
+        self._scorer = scorer
+        self._known = known
+
+    def select(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> tuple[list[Entry], Counter[str]]:
+        """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
+
+        A redirect keeps its source's depth and counts a hop; any other link is one deeper.
+        """
+        selected: list[Entry] = []
+        dropped: Counter[str] = Counter()
+        for url, kind in links:
+            if url.href in self._known:
+                continue
+            is_redirect = kind is LinkKind.REDIRECT
+            depth = found_on.depth if is_redirect else found_on.depth + 1
+            hops = found_on.hops + 1 if is_redirect else 0
+            reason = self._scope.judge(url, depth, hops, found_on.domain) or judge_trap(url.href, self._traps)
+            if reason is None:
+                selected.append(Entry(url.href, url.domain, self._scorer(url.href, depth, kind), depth, hops=hops))
+            else:
+                dropped[reason] += 1
+        return selected, dropped
