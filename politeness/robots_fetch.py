@@ -82,6 +82,7 @@ class Verdict:
 
     `access`: "rules" (2xx; they are in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
     `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
+    `dropped_octets`: how much of what was received lay beyond the limit.
     """
 
     access: Access
@@ -90,6 +91,7 @@ class Verdict:
     body: bytes = b""
     retry_after_ms: int | None = None
     max_age_s: float | None = None
+    dropped_octets: int = 0
 
 
 class RobotsFetch:
@@ -138,7 +140,9 @@ class RobotsFetch:
                 return Verdict("disallow", "content_coding", answer.status)
             body = answer.body
         kept = cut_body(body, self._max_bytes)
-        return Verdict("rules", "ok", answer.status, kept, max_age_s=_max_age(_header(answer, b"cache-control")))
+        max_age_s = _max_age(_header(answer, b"cache-control"))
+        dropped = len(body) - len(kept)
+        return Verdict("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_octets=dropped)
 
     def _redirected(self, answer: Answer) -> Verdict | None:
         """RFC 9309 2.3.1.2. A redirect without a target that can be requested is one that never ends."""
