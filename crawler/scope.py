@@ -1,0 +1,131 @@
+"""Which URLs belong to a crawl. Pure: a frozen value that answers with a reason.
+
+| reason | meaning |
+|---|---|
+| `depth` | more links away from a seed than `max_depth` |
+| `hops` | more redirects in a row than `max_hops` |
+| `outside` | not of the domains, hosts or prefixes of the crawl |
+| `excluded` | matches a pattern of `exclude` |
+| `not_included` | matches no pattern of `include`, and there are some |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from frontier.errors import BadInput, BadUrl
+from frontier.urls import Url, canonicalize
+
+Kind = Literal["seeds", "domains", "hosts", "prefix", "any"]
+Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
+
+REASONS: tuple[Reason, ...] = ("depth", "hops", "outside", "excluded", "not_included")
+"""All that `Scope.judge` may answer, in the order in which it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Made by `Scope.of`. `names` are domains or hosts, `prefixes` begin after the scheme."""
+
+    kind: Kind = "any"
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+    max_depth: int | None = None
+    max_hops: int = 10
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        seeds: Iterable[Url] = (),
+        names: Iterable[str] = (),
+        patterns: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        max_depth: int | None = None,
+        max_hops: int = 10,
+    ) -> Scope:
+        """A scope of one kind.
+
+        `seeds`: everything of a seed's registrable domain. `domains`: everything at or below `names`.
+        `hosts`: those very `names`. `prefix`: what lies in the directory of a seed or below it, over http and
+        https alike. `any`: all. `patterns` are regular expressions to include and to exclude, searched for
+        anywhere in the canonical URL.
+
+        Raises BadInput for a name that is no host and for a malformed pattern.
+        """
+        include, exclude = (tuple(map(_compiled, given)) for given in patterns)
+        seeds = tuple(seeds)
+        return cls(
+            kind,
+            frozenset(seed.domain for seed in seeds) if kind == "seeds" else frozenset(map(_host, names)),
+            tuple(sorted({_directory(seed.href) for seed in seeds})) if kind == "prefix" else (),
+            include,
+            exclude,
+            max_depth,
+            max_hops,
+        )
+
+    def judge(self, url: Url, depth: int, hops: int = 0) -> Reason | None:
+        """Why `url` is out of scope, or None. `depth`: links from a seed; `hops`: redirects that led straight
+        here."""
+        if self.max_depth is not None and depth > self.max_depth:
+            return "depth"
+        if hops > self.max_hops:
+            return "hops"
+        if not self._covers(url):
+            return "outside"
+        if any(pattern.search(url.href) for pattern in self.exclude):
+            return "excluded"
+        if self.include and not any(pattern.search(url.href) for pattern in self.include):
+            return "not_included"
+        return None
+
+    def _covers(self, url: Url) -> bool:
+        match self.kind:
+            case "any":
+                return True
+            case "seeds":
+                return url.domain in self.names
+            case "domains":
+                return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
+            case "hosts":
+                return _host_of(url.origin) in self.names
+            case "prefix":
+                return url.href.partition("://")[2].startswith(self.prefixes)
+
+
+def _host_of(origin: str) -> str:
+    host = origin.partition("://")[2]
+    return host if host.endswith("]") else re.sub(r":\d+$", "", host)
+
+
+def _is_below(host: str, names: frozenset[str]) -> bool:
+    while host:
+        if host in names:
+            return True
+        host = host.partition(".")[2]
+    return False
+
+
+def _directory(href: str) -> str:
+    path = href.partition("://")[2].partition("?")[0]
+    return path[: path.rindex("/") + 1]
+
+
+def _host(name: str) -> str:
+    """`name` as hosts are written in canonical URLs; `*.example.com` and `.example.com` are `example.com`."""
+    try:
+        return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
+    except BadUrl:
+        raise BadInput(f"not a domain or host: {name!r}; write it like example.com") from None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None

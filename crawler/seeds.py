@@ -1,0 +1,73 @@
+"""Seed lists: a URL a line. Pure. The format is described in seeds/README.md."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frontier.errors import BadUrl
+from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECASE)
+"""A colon that does not introduce a port: `example.com:8080` has no scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A URL to begin with. `priority` is None where the list gives none; `line` counts from 1."""
+
+    url: Url
+    priority: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeedError:
+    """A line that is no seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority` or
+    `option`."""
+
+    line: int
+    text: str
+    reason: str
+
+
+def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[list[Seed], list[SeedError]]:
+    """The seeds of `lines` and the lines that could not be read; one broken line does not stop the rest."""
+    seeds: list[Seed] = []
+    errors: list[SeedError] = []
+    for number, line in enumerate(lines, 1):
+        text = _COMMENT.sub("", line.lstrip("\ufeff").strip()).strip()
+        if not text:
+            continue
+        try:
+            seeds.append(_seed(text, number, rules))
+        except BadUrl as error:
+            errors.append(SeedError(number, text, error.reason))
+    return seeds, errors
+
+
+def _seed(text: str, line: int, rules: UrlRules) -> Seed:
+    location, *options = text.split()
+    if not _HAS_SCHEME.match(location):
+        location = "https:" + location if location.startswith("//") else "https://" + location
+    url = canonicalize(location, rules=rules)
+    priority: float | None = None
+    for option in options:
+        name, _, value = option.partition("=")
+        if name != "priority":
+            raise BadUrl(text, "option")
+        priority = _priority(text, value)
+    return Seed(url, priority, line)
+
+
+def _priority(text: str, value: str) -> float:
+    try:
+        priority = float(value)
+    except ValueError:
+        raise BadUrl(text, "priority") from None
+    if not math.isfinite(priority):
+        raise BadUrl(text, "priority")
+    return priority

