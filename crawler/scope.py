@@ -4,7 +4,7 @@
 |---|---|
 | `depth` | more links away from a seed than `max_depth` |
 | `hops` | more redirects in a row than `max_hops` |
-| `outside` | not of the domains, hosts or prefixes of the crawl |
+| `outside` | not of the domains or hosts of the crawl |
 | `excluded` | matches a pattern of `exclude` |
 | `not_included` | matches no pattern of `include`, and there are some |
 """
@@ -12,14 +12,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, canonicalize
 
-Kind = Literal["seeds", "domains", "hosts", "prefix", "any"]
+Kind = Literal["seeds", "domains", "hosts", "any"]
 Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
 
 REASONS: tuple[Reason, ...] = ("depth", "hops", "outside", "excluded", "not_included")
@@ -28,11 +28,10 @@ REASONS: tuple[Reason, ...] = ("depth", "hops", "outside", "excluded", "not_incl
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Made by `Scope.of`. `names` are domains or hosts, `prefixes` begin after the scheme."""
+    """Made by `Scope.of`. `names` are domains or hosts as canonical URLs write them."""
 
-    kind: Kind = "any"
+    kind: Kind = "seeds"
     names: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
     include: tuple[re.Pattern[str], ...] = ()
     exclude: tuple[re.Pattern[str], ...] = ()
     max_depth: int | None = None
@@ -41,42 +40,42 @@ class Scope:
     @classmethod
     def of(
         cls,
-        kind: Kind,
-        seeds: Iterable[Url] = (),
+        *,
+        kind: Kind = "seeds",
         names: Iterable[str] = (),
-        patterns: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
         max_depth: int | None = None,
         max_hops: int = 10,
     ) -> Scope:
         """A scope of one kind.
 
-        `seeds`: everything of a seed's registrable domain. `domains`: everything at or below `names`.
-        `hosts`: those very `names`. `prefix`: what lies in the directory of a seed or below it, over http and
-        https alike. `any`: all. `patterns` are regular expressions to include and to exclude, searched for
-        anywhere in the canonical URL.
+        `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its
+        seeds. `domains`: everything at or below `names`. `hosts`: those very `names`. `any`: the whole web.
+        `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
 
         Raises BadInput for a name that is no host and for a malformed pattern.
         """
-        include, exclude = (tuple(map(_compiled, given)) for given in patterns)
-        seeds = tuple(seeds)
         return cls(
             kind,
-            frozenset(seed.domain for seed in seeds) if kind == "seeds" else frozenset(map(_host, names)),
-            tuple(sorted({_directory(seed.href) for seed in seeds})) if kind == "prefix" else (),
-            include,
-            exclude,
+            frozenset(map(_host, names)),
+            tuple(map(_compiled, include)),
+            tuple(map(_compiled, exclude)),
             max_depth,
             max_hops,
         )
 
-    def judge(self, url: Url, depth: int, hops: int = 0) -> Reason | None:
-        """Why `url` is out of scope, or None. `depth`: links from a seed; `hops`: redirects that led straight
-        here."""
+    def judge(self, url: Url, depth: int, hops: int, source_domain: str) -> Reason | None:
+        """Why `url` is out of scope, or None.
+
+        `depth`: links from a seed; `hops`: redirects in a row that led here; `source_domain`: of the page
+        that named it.
+        """
         if self.max_depth is not None and depth > self.max_depth:
             return "depth"
         if hops > self.max_hops:
             return "hops"
-        if not self._covers(url):
+        if not self._covers(url, source_domain):
             return "outside"
         if any(pattern.search(url.href) for pattern in self.exclude):
             return "excluded"
@@ -84,18 +83,16 @@ class Scope:
             return "not_included"
         return None
 
-    def _covers(self, url: Url) -> bool:
+    def _covers(self, url: Url, source_domain: str) -> bool:
         match self.kind:
             case "any":
                 return True
             case "seeds":
-                return url.domain in self.names
+                return url.domain == source_domain
             case "domains":
                 return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
             case "hosts":
                 return _host_of(url.origin) in self.names
-            case "prefix":
-                return url.href.partition("://")[2].startswith(self.prefixes)
 
 
 def _host_of(origin: str) -> str:
@@ -109,11 +106,6 @@ def _is_below(host: str, names: frozenset[str]) -> bool:
             return True
         host = host.partition(".")[2]
     return False
-
-
-def _directory(href: str) -> str:
-    path = href.partition("://")[2].partition("?")[0]
-    return path[: path.rindex("/") + 1]
 
 
 def _host(name: str) -> str:

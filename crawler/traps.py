@@ -28,7 +28,7 @@ _SHORT_PATH = 4  # segments; a shorter path is left alone, as `/1/1/1` may be a 
 
 
 @dataclass(frozen=True, slots=True)
-class TrapLimits:
+class TrapPolicy:
     """Limits above which a URL counts as a trap. Lower: fewer traps, more real pages lost."""
 
     max_length: int = 1_024
@@ -36,31 +36,30 @@ class TrapLimits:
     max_repeats: int = 4
     max_params: int = 24
 
-    def judge(self, href: str) -> Reason | None:
-        """Why the canonical URL `href` looks like a trap, or None."""
-        length = len(href)
-        if length > self.max_length:
-            return "length"
-        slashes = href.count("/") - 2
-        if slashes > _SHORT_PATH:
-            path = href[href.index("/", 8) + 1 :].partition("?")[0]
-            segments = path.split("/")
-            if len(segments) > self.max_segments:
-                return "path_depth"
-            if self._repeats(segments):
-                return "repetition"
-        if "?" in href and href.count("&") >= self.max_params:
-            return "params"
-        if "%2525" in href:
-            return "nesting"
-        return None
 
-    def _repeats(self, segments: list[str]) -> bool:
-        if len(set(segments)) > len(segments) - (_ROUNDS - 1):
-            return False
-        if Counter(filter(None, segments)).most_common(1)[0][1] > self.max_repeats:
-            return True
-        return any(_has_cycle(segments, size) for size in range(1, _LONGEST_CYCLE + 1))
+def judge_trap(href: str, policy: TrapPolicy) -> Reason | None:
+    """Why the canonical URL `href` looks like a trap, or None."""
+    if len(href) > policy.max_length:
+        return "length"
+    if href.count("/") - 2 > _SHORT_PATH:
+        segments = href[href.index("/", 8) + 1 :].partition("?")[0].split("/")
+        if len(segments) > policy.max_segments:
+            return "path_depth"
+        if _repeats(segments, policy.max_repeats):
+            return "repetition"
+    if "?" in href and href.count("&") >= policy.max_params:
+        return "params"
+    if "%2525" in href:
+        return "nesting"
+    return None
+
+
+def _repeats(segments: list[str], max_repeats: int) -> bool:
+    if len(segments) - len(set(segments)) < _ROUNDS - 1:
+        return False
+    if max(Counter(filter(None, segments)).values(), default=0) > max_repeats:
+        return True
+    return any(_has_cycle(segments, size) for size in range(1, _LONGEST_CYCLE + 1))
 
 
 def _has_cycle(segments: list[str], size: int) -> bool:
