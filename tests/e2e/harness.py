@@ -1,0 +1,270 @@
+"""Whole processes under a test's control: a synthetic web with its log, and crawler commands with their output.
+
+What a test waits for happens in other processes, so here, and only here, waiting means looking again every few
+hundredths of a second, with a limit that a loaded machine does not reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from crawler.simweb import Features, Limits, Policy, Record, Verdict, World, expect, judge, read_log
+from crawler.simweb.expected import Expected
+
+PATIENCE_S = 60.0
+"""How long anything may take. Far above what it needs: a busy machine must not fail a test."""
+
+TRIES = 3
+DELAY_S = 0.05
+
+Tables = dict[str, dict[str, Any]]
+
+
+def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
+    """What `happened` returns once it is true. Raises AssertionError, naming `what`, when that takes too long."""
+    deadline = time.monotonic() + limit_s
+    while not (result := happened()):
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
+        time.sleep(0.02)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Running:
+    """A process that was started, and its output so far."""
+
+    def __init__(self, words: list[str], folder: Path, name: str, environment: Mapping[str, str]) -> None:
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                words,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    @property
+    def children(self) -> list[int]:
+        """The process ids of its children: of a supervisor, its replicas."""
+        with contextlib.suppress(FileNotFoundError):
+            return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return []
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a crash would end it: kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self, limit_s: float = PATIENCE_S) -> Finished:
+        """Its end. Raises AssertionError, with its output, when that takes too long."""
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {limit_s:.0f} s:\n{self.out}\n{self.err}") from None
+        return Finished(code, self.out, self.err)
+
+
+def replicas_under(supervisor: Running, count: int) -> list[int]:
+    """The process ids of the `count` replicas that `supervisor` keeps, once they crawl."""
+
+    def found() -> list[int]:
+        pids = [pid for pid in supervisor.children if b"run" in _command_line(pid)]
+        return pids if len(pids) == count else []
+
+    pids: list[int] = wait_until(found, f"{count} replicas under {supervisor.pid}")
+    return pids
+
+
+def _command_line(pid: int) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return []
+
+
+class Web:
+    """The synthetic web in its own process. `features` is the name of a mixture."""
+
+    def __init__(self, folder: Path, seed: int = 1, domains: int = 16, pages: int = 160, features: str = "mixed"):
+        self.world = World(seed, domains, pages, Features.named(features))
+        self.log = folder / "requests.jsonl"
+        words = ["--seed", seed, "--domains", domains, "--pages", pages, "--features", features, "--log", self.log]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "crawler.simweb", "serve", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        self.host_map: list[str] = json.loads(self._process.stdout.readline())["host_map"]
+
+    def __enter__(self) -> Web:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it; its log is whole then."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(PATIENCE_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @cached_property
+    def expected(self) -> Expected:
+        """What a perfect crawl from all roots fetches."""
+        return expect(self.world, self.world.seeds(), Policy(tries=TRIES))
+
+    @property
+    def requests(self) -> int:
+        """How many requests the log holds by now: all but those of the last half second."""
+        return self.log.read_bytes().count(b"\n")
+
+    def wait_for(self, requests: int) -> None:
+        """Until there have been so many requests."""
+        wait_until(lambda: self.requests >= requests, f"{requests} requests")
+
+    def records(self) -> list[Record]:
+        """Every request. Ends the web first, for a whole log."""
+        self.stop()
+        return list(read_log(self.log))
+
+    def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> Verdict:
+        """The referee's word on the whole crawl."""
+        expected = expect(self.world, self.world.seeds(), policy) if policy else self.expected
+        return judge(self.records(), expected, Limits(delay=delay_s, repeats=repeats))
+
+
+@dataclass
+class Bench:
+    """A folder with settings in which crawler commands run. `redis`: URL of the store, "" for the embedded one."""
+
+    folder: Path
+    web: Web
+    redis: str = ""
+    tables: Tables = field(default_factory=dict)
+    _started: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.out = self.folder / "out"
+        self.settings = self.folder / "crawler.toml"
+        self.seeds = self.folder / "seeds.txt"
+        self.seeds.write_text("".join(f"{url}\n" for url in self.web.world.seeds()))
+        self.configure(self.tables)
+
+    def configure(self, changes: Tables) -> None:
+        """Write the settings file: what suits a short test, and `changes`."""
+        tables: Tables = {
+            "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
+            "scope": {"kind": "any"},
+            "fetch": {"host_map": self.web.host_map, "read_timeout": 2.0, "timeout": 5.0},
+            "frontier": {"lease": 2.0, "shards": 64},
+            "replica": {"data_dir": str(self.folder / "data"), "out": str(self.out), "interval": 0.5, "grace": 5.0},
+        }
+        if self.redis:
+            tables["replica"]["redis"] = self.redis
+        for table, keys in changes.items():
+            tables.setdefault(table, {}).update(keys)
+        self.settings.write_text(toml(tables))
+
+    def start(self, *words: str, environment: Mapping[str, str] | None = None) -> Running:
+        """Start `crawler words...` with the settings file."""
+        command = [sys.executable, "-m", "crawler", words[0], "--settings", str(self.settings), *words[1:]]
+        running = Running(command, self.folder, f"{words[0]}-{len(self._started)}", environment or {})
+        self._started.append(running)
+        return running
+
+    def run(self, *words: str, environment: Mapping[str, str] | None = None) -> Finished:
+        """`crawler words...` to its end."""
+        return self.start(*words, environment=environment).wait()
+
+    def crawl(self, *words: str) -> Running:
+        """Start `crawler crawl` from all roots of the web."""
+        return self.start("crawl", "-f", str(self.seeds), "--quiet", *words)
+
+    def status(self) -> dict[str, Any]:
+        """`crawler status --json`."""
+        done = self.run("status", "--json")
+        assert done.code == 0, done.err
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The JSON lines of all finished and unfinished volumes."""
+        files = sorted([*self.out.glob("*.jsonl"), *self.out.glob("*.jsonl.open")])
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def close(self) -> None:
+        """Kill what still runs, replicas of killed supervisors included."""
+        for running in self._started:
+            for pid in running.children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if running.is_running:
+                running.kill()
+
+
+@contextlib.contextmanager
+def bench(folder: Path, web: Web, redis: str = "", tables: Tables | None = None) -> Iterator[Bench]:
+    """A `Bench` whose processes are gone at the end of the block."""
+    made = Bench(folder, web, redis, tables or {})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def toml(tables: Tables) -> str:
+    """`tables` as TOML, whose numbers, strings, booleans and arrays of them are those of JSON."""
+    lines: list[str] = []
+    for table, keys in tables.items():
+        lines.append(f"[{table}]")
+        lines.extend(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+    return "\n".join(lines) + "\n"
+
+
+def repeated(items: Iterable[str]) -> list[str]:
+    """Those of `items` that occur more than once."""
+    seen: set[str] = set()
+    return sorted({item for item in items if item in seen or seen.add(item)})  # type: ignore[func-returns-value]
