@@ -123,13 +123,9 @@ def test_links_need_a_base_that_can_be_crawled(base: str) -> None:
 
 
 CONFUSING = st.text(st.sampled_from("htp:/?#.;=&%@[]^\\ \t\nab0é\ud8002fDxn-~"), max_size=24)
-PIECES = st.lists(
-    st.sampled_from(
-        ["http:", "https:", "/", "//", "?", "&", ";", "=", "%", "%4", "%41", "%2e", "%2E", "..", ".", "sid", TOKEN]
-        + ["utm_a", "jsessionid", "a", "b", "#", "@", ":80", "xn--", "食", "\ud800", "^", "\\", " ", "\t"]
-    ),
-    max_size=14,
-).map("".join)
+PARTS = ["http:", "https:", "/", "//", "?", "&", ";", "=", "..", ".", "a", "b", "#", "@", ":80", "^", "\\", " ", "\t"]
+SPECIAL = ["%", "%4", "%41", "%2e", "%2E", "sid", "utm_a", "jsessionid", TOKEN, "xn--", "食", "\ud800"]
+PIECES = st.lists(st.sampled_from(PARTS + SPECIAL), max_size=14).map("".join)
 TEXTS = st.one_of(st.text(max_size=30), CONFUSING, PIECES, PIECES.map("http://example.com/".__add__))
 
 
