@@ -1,0 +1,70 @@
+"""Run the simulation: ``python -m tests.simulation --runs 5000``, or one seed again with ``--seed N -v``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.simulation.history import Breach
+from tests.simulation.run import Run
+from tests.simulation.scenario import Scenario
+from tests.simulation.wire import Wire
+from tests.valkey import ValkeyProcess
+
+TOLD = 80
+"""Lines of history that are printed without -vv."""
+
+
+def main() -> int:
+    arguments = _arguments()
+    seeds = [arguments.seed] if arguments.seed is not None else range(arguments.first, arguments.first + arguments.runs)
+    with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
+        wire = Wire(server.socket)
+        started = time.process_time()
+        breaches, events, calls = 0, 0, 0
+        for seed in seeds:
+            run = Run(Scenario.draw(seed, arguments.steps, arguments.replicas), wire)
+            try:
+                result = run.go()
+            except Breach as breach:
+                breaches += 1
+                _tell(breach, run, arguments.verbose)
+                if breaches >= arguments.breaches:
+                    break
+            else:
+                events, calls = events + result.events, calls + result.calls
+                if arguments.seed is not None:
+                    print(result)
+        used = time.process_time() - started
+        print(f"{len(seeds)} runs, {breaches} breaches, {events} events, {calls} calls, {used:.1f} s of CPU here")
+        wire.close()
+    return 1 if breaches else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one run")
+    parser.add_argument("--runs", type=int, default=100, help="how many runs, each with a seed of its own")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--steps", type=int, help="events during which faults happen")
+    parser.add_argument("--replicas", type=int)
+    parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="print the history of a breach; -vv: all of it"
+    )
+    return parser.parse_args()
+
+
+def _tell(breach: Breach, run: Run, verbose: int) -> None:
+    print(f"\nBREACH {breach}\n  {run.scenario}")
+    print(f"  again: python -m tests.simulation --seed {run.scenario.seed} -v")
+    if verbose:
+        lines = run.history.told("" if verbose > 1 else breach.about)
+        print("\n".join(lines if verbose > 1 else lines[-TOLD:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What happens to replicas: pauses, crashes, orderly leaves, joins, and Redis out of reach of one or of all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.history import History
+from tests.simulation.loop import Universe
+from tests.simulation.network import Network
+from tests.simulation.replica import SimReplica
+from tests.simulation.scenario import Scenario
+
+KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away")
+
+
+class Faults:
+    """Lets something happen again and again until `stop`."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        network: Network,
+        scenario: Scenario,
+        history: History,
+        join: Callable[[], None],
+        alive: Callable[[], list[SimReplica]],
+    ) -> None:
+        self._universe = universe
+        self._network = network
+        self._scenario = scenario
+        self._history = history
+        self._join = join
+        self._alive = alive
+        self._rng = random.Random(f"faults {scenario.seed}")
+        self._is_on = True
+        self._plan()
+
+    def _plan(self) -> None:
+        in_s = self._rng.expovariate(1 / self._scenario.fault_every_s)
+        self._universe.at(self._universe.now + in_s, self._strike)
+
+    def _strike(self) -> None:
+        if not self._is_on:
+            return
+        kind, now, alive = self._rng.choice(KINDS), self._universe.now, self._alive()
+        lease_s = self._scenario.lease_ms / 1000
+        lasting_s = lease_s * self._rng.choice((0.1, 0.6, 1.0, 1.1, 2.5)) * self._rng.uniform(0.8, 1.2)
+        replica = self._rng.choice(alive) if alive else None
+        self._history.note(replica.name if replica else "", kind, f"{lasting_s:.3f} s")
+        if kind == "join":
+            if len(alive) < 1.5 * self._scenario.replicas:
+                self._join()
+        elif kind == "away":
+            self._network.cut[""] = now + lasting_s / 2
+        elif replica is not None:
+            self._harm(replica, kind, now + lasting_s)
+        self._plan()
+
+    def _harm(self, replica: SimReplica, kind: str, until: float) -> None:
+        if kind == "pause":
+            replica.loop.paused_until = until
+        elif kind == "cut":
+            self._network.cut[replica.name] = until
+        elif kind == "crash":
+            replica.loop.is_dead = True
+        elif kind == "leave":
+            replica.leave(grace_s=self._rng.choice((0.0, 5.0)))
+
+    def stop(self) -> None:
+        """From now on all is well."""
+        self._is_on = False
+        self._network.is_faulty = False
+        self._network.cut.clear()

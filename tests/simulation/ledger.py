@@ -1,0 +1,250 @@
+"""The referee's own books of the frontier: what has been promised to whom, kept from the calls that were carried out.
+
+It does not repeat what the scripts do. It knows what they promise: a URL is accepted once and settled once; who was told
+that he holds a domain until some moment holds it until then; nobody gets a domain before its rest is over; a shard
+serves the newest view it has seen, and in it one replica. Everything is checked at the call that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from frontier.entries import parse_entry
+from frontier.store import Call, Reply
+from tests.simulation.history import Breach, History
+from tests.simulation.world import World
+
+
+@dataclass(slots=True)
+class Holding:
+    """A lease as its holder knows it. `until_ms` is the latest moment that the holder has been told."""
+
+    token: int
+    replica: str
+    until_ms: int
+    urls: set[str]
+
+
+@dataclass(slots=True)
+class Domain:
+    """`rests_until_ms`: no lease may be given before. `delay_ms`: as last settled, 0 for the default."""
+
+    name: str
+    shard: str
+    queued: dict[str, float] = field(default_factory=dict)  # url -> priority
+    waiting: dict[str, int] = field(default_factory=dict)  # url -> ready ms
+    holding: Holding | None = None
+    rests_until_ms: int = 0
+    filled_ms: int = 0  # by the clock of whoever queued a URL last
+    delay_ms: int = 0
+    accepted: int = 0
+
+    @property
+    def due_ms(self) -> int:
+        """From when on a lease call must give the domain out, if anything is queued."""
+        return max(self.rests_until_ms, self.filled_ms)
+
+
+class Ledger:
+    """Observes every script call of the frontier."""
+
+    def __init__(self, world: World, history: History, delay_ms: int, recorded: dict[str, int]) -> None:
+        self._world = world
+        self._history = history
+        self._delay_ms = delay_ms
+        self._recorded = recorded
+        self.domains: dict[str, Domain] = {}
+        self.accepted: set[str] = set()
+        self.capped: set[str] = set()
+        self.settled: dict[str, str] = {}
+        self.lost_with_holder: set[str] = set()
+        self._lost: dict[str, int] = {}
+        self.fences: dict[str, tuple[int, str]] = {}
+        self._tokens: dict[str, int] = {}
+        self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
+        self.on_empty: Callable[[], None] = lambda: None
+        self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
+
+    @property
+    def open(self) -> int:
+        """URLs accepted and not yet settled."""
+        return len(self.accepted) - len(self.settled)
+
+    def observe(self, replica: str, call: Call, reply: Reply) -> None:
+        """One call was carried out."""
+        name = call.script.name if call.script else ""
+        if name in self._observers:
+            self._observers[name](replica, call, reply)
+
+    def delay_of(self, domain: str) -> int:
+        known = self.domains.get(domain)
+        return known.delay_ms if known and known.delay_ms else self._delay_ms
+
+    def _check(self, holds: bool, invariant: str, message: str, about: str) -> None:
+        if not holds:
+            raise Breach(invariant, message, about)
+
+    # push
+
+    def _push(self, replica: str, call: Call, reply: Reply) -> None:
+        words = list(call.arguments)
+        cap = int(words[1])
+        accepted = known = capped = 0
+        at = 2
+        while at < len(words):
+            domain = self._domain(str(words[at]), call.keys[0])
+            count = int(words[at + 1])
+            for place in range(at + 2, at + 2 + 3 * count, 3):
+                entry = parse_entry(str(words[place + 2]), domain.name, float(words[place + 1]))
+                if entry.url in self.accepted:
+                    known += 1
+                elif cap and domain.accepted >= cap:
+                    capped += 1
+                    self.capped.add(entry.url)
+                else:
+                    accepted += 1
+                    domain.accepted += 1
+                    self.accepted.add(entry.url)
+                    domain.queued[entry.url] = entry.priority
+                    domain.filled_ms = max(domain.filled_ms, int(words[0]))
+            at += 2 + 3 * count
+        self._history.note(replica, "push", (accepted, known, capped, [str(word) for word in words[2:]]))
+        told = tuple(map(int, reply[1:]))
+        self._check(told == (accepted, known, capped), "I1", f"push says {told}, not {(accepted, known, capped)}", "")
+
+    def _domain(self, name: str, key: str) -> Domain:
+        if name not in self.domains:
+            self.domains[name] = Domain(name, key[: key.index("}") + 1])
+        return self.domains[name]
+
+    # lease
+
+    def _lease(self, replica: str, call: Call, reply: Reply) -> None:
+        shard = call.keys[0][: call.keys[0].index("}") + 1]
+        epoch, now_ms = int(call.arguments[0]), int(call.arguments[2])
+        if self._is_fenced(shard, epoch, replica, reply):
+            return
+        here = [domain for domain in self.domains.values() if domain.shard == shard]
+        self._take_back(here, now_ms)
+        for domain in here:
+            for url in [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]:
+                del domain.waiting[url]
+                domain.queued[url] = 0.0
+        for lease in reply[2:]:
+            self._grant(shard, replica, call, lease)
+        if len(reply[2:]) < int(call.arguments[4]):
+            idle = [domain.name for domain in here if domain.queued and not domain.holding and domain.due_ms <= now_ms]
+            self._check(not idle, "I1", f"{idle} wait in {shard}, and nobody gets them", idle[0] if idle else "")
+
+    def _is_fenced(self, shard: str, epoch: int, replica: str, reply: Reply) -> bool:
+        newest = self.fences.get(shard, (0, ""))
+        must_be = newest[0] > epoch or (newest[0] == epoch and newest[1] != replica)
+        is_so = bool(reply[0] == b"fenced")
+        self._check(
+            is_so == must_be, "I4", f"{replica} asks {shard} in epoch {epoch}: {reply[0]!r}; newest was {newest}", shard
+        )
+        if not is_so:
+            self.fences[shard] = (epoch, replica)
+        return is_so
+
+    def _take_back(self, here: Sequence[Domain], now_ms: int) -> None:
+        for domain in here:
+            held = domain.holding
+            if held is None or held.until_ms > now_ms:
+                continue
+            domain.holding = None
+            domain.rests_until_ms = max(domain.rests_until_ms, held.until_ms + (domain.delay_ms or self._delay_ms))
+            self._history.note("server", "take back", (domain.name, held.token, held.replica))
+            for url in held.urls:
+                self._lost[url] = self._lost.get(url, 0) + 1
+                if self._lost[url] < 15:
+                    domain.queued[url] = 0.0
+                else:
+                    self.lost_with_holder.add(url)
+                    self._close(url, "dead")
+
+    def _grant(self, shard: str, replica: str, call: Call, lease: Reply) -> None:
+        now_ms, lease_ms = int(call.arguments[2]), int(call.arguments[3])
+        name, token = lease[0].decode(), int(lease[1])
+        domain = self.domains[name]
+        self._history.note(replica, "lease", (name, token, now_ms, [item.decode() for item in lease[4::2]]))
+        held = domain.holding
+        self._check(held is None, "I2", f"{name} is leased to {replica} while {held} holds", name)
+        self._check(
+            now_ms + 600 >= domain.rests_until_ms,
+            "I2",
+            f"{name} leased at {now_ms}, rests till {domain.rests_until_ms}",
+            name,
+        )
+        self._check(token > self._tokens.get(shard, 0), "I2", f"token {token} of {name} is not new", name)
+        self._tokens[shard] = token
+        urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4::2]}
+        strange = urls - domain.queued.keys()
+        self._check(not strange, "I1", f"leased what was not queued: {strange}", name)
+        self._check(bool(urls), "I1", f"{name} leased without a URL", name)
+        for url in urls:
+            del domain.queued[url]
+        domain.holding = Holding(token, replica, now_ms + lease_ms, urls)
+
+    # settle and release
+
+    def _settle(self, replica: str, call: Call, reply: Reply) -> None:
+        name, token, now_ms, lease_ms, next_ms = (call.arguments[0], *map(int, call.arguments[1:5]))
+        domain, words = self.domains[str(name)], [str(word) for word in call.arguments[9:]]
+        self._history.note(replica, "settle", (name, token, now_ms, next_ms, words, reply))
+        held = self._held(domain, token, reply)
+        if held is None:
+            return
+        for outcome, raw, _, again in zip(*(iter(words),) * 4, strict=True):
+            url = parse_entry(raw, domain.name, 0.0).url
+            if url in held.urls:
+                held.urls.remove(url)
+                if outcome == "retry":
+                    domain.waiting[url] = int(again.partition("\n")[0])
+                else:
+                    self._check_order(url, outcome)
+                    self._close(url, outcome)
+        domain.delay_ms = int(call.arguments[5]) if call.arguments[5] != "" else domain.delay_ms
+        domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
+        if held.urls:
+            held.until_ms = max(held.until_ms, now_ms + lease_ms)
+        else:
+            domain.holding = None
+        self._check(
+            (reply[0] == b"held") == bool(held.urls), "I1", f"{name}: {reply!r} with {held.urls} left", domain.name
+        )
+
+    def _held(self, domain: Domain, token: int, reply: Reply) -> Holding | None:
+        held = domain.holding if domain.holding and domain.holding.token == token else None
+        is_stale = reply[0] == b"stale"
+        self._check(
+            is_stale == (held is None),
+            "I2",
+            f"token {token} on {domain.name}: {reply!r}; {domain.holding}",
+            domain.name,
+        )
+        return held
+
+    def _check_order(self, url: str, outcome: str) -> None:
+        self._check(bool(self._recorded.get(url)), "I1", f"{url} is settled, and its record is not durable", url)
+        links = self._world.resources[url].links if outcome == "done" else ()
+        unknown = [link for link in links if link not in self.accepted and link not in self.capped]
+        self._check(not unknown, "I1", f"{url} is settled before its links {unknown}", url)
+
+    def _close(self, url: str, outcome: str) -> None:
+        self._check(url not in self.settled, "I1", f"{url} is settled twice", url)
+        self.settled[url] = outcome
+        if not self.open:
+            self.on_empty()
+
+    def _release(self, replica: str, call: Call, reply: Reply) -> None:
+        name, token, next_ms = str(call.arguments[0]), int(call.arguments[1]), int(call.arguments[2])
+        domain = self.domains[name]
+        self._history.note(replica, "release", (name, token, next_ms, reply))
+        held = self._held(domain, token, reply)
+        if held is None:
+            return
+        domain.queued.update(dict.fromkeys(held.urls, 0.0))
+        domain.holding = None
+        domain.rests_until_ms = max(domain.rests_until_ms, next_ms)

@@ -1,0 +1,167 @@
+"""Virtual time: one heap of everything that is to happen, and an event loop of its own for each replica.
+
+A replica's loop is a real asyncio loop to the code that runs on it (tasks, futures, timers, `asyncio.timeout`), but its
+time is a wrong copy of the global one, and it can stand still for a while or stop for ever, which is a paused or a
+killed process. Nothing here waits: the universe goes from one event to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from itertools import count
+from typing import Any, cast
+
+TICK_S = 1e-6
+"""Timers ring so much late: a loop whose clock has just not reached the moment would ask for it again for ever."""
+
+
+class Universe:
+    """Global time in seconds, and what will happen when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self.breach: BaseException | None = None  # found inside a task, where nobody could catch it
+        self._order = count()
+        self._heap: list[tuple[float, int, SimLoop | None, asyncio.Handle | Callable[[], None]]] = []
+
+    def at(self, when: float, action: Callable[[], None], loop: SimLoop | None = None) -> None:
+        """Let `action` happen at `when`, in the process of `loop` if one is given."""
+        heapq.heappush(self._heap, (when, next(self._order), loop, action))
+
+    def push(self, when: float, loop: SimLoop, handle: asyncio.Handle) -> None:
+        heapq.heappush(self._heap, (when, next(self._order), loop, handle))
+
+    def step(self) -> bool:
+        """Let the next thing happen. False if there is none."""
+        if not self._heap:
+            return False
+        when, _, loop, action = heapq.heappop(self._heap)
+        self.now = max(self.now, when)
+        if loop is None:
+            cast(Callable[[], None], action)()
+        elif loop.paused_until > self.now:
+            heapq.heappush(self._heap, (loop.paused_until, next(self._order), loop, action))
+        elif not loop.is_dead:
+            loop.run(action)
+        self.events += 1
+        if self.breach is not None:
+            raise self.breach
+        return True
+
+
+class SimLoop:
+    """The event loop of one simulated process: as much of asyncio's interface as tasks, futures and timers need.
+
+    `rate`: seconds of its clock in one true second. `offset`: what its clock shows at the beginning. `lateness`: the
+    chance that a timer rings up to a second late, as on a machine that is overloaded.
+    """
+
+    def __init__(self, universe: Universe, name: str, rng: random.Random, lateness: float) -> None:
+        self._universe = universe
+        self.name = name
+        self._rng = rng
+        self._lateness = lateness
+        self.rate = 1.0 + rng.uniform(-1e-3, 1e-3)
+        self.offset = rng.uniform(0.0, 1e6)
+        self.paused_until = 0.0
+        self.is_dead = False
+        self.failures: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<SimLoop {self.name} rate={self.rate:.6f}>"
+
+    @property
+    def as_asyncio(self) -> asyncio.AbstractEventLoop:
+        return cast(asyncio.AbstractEventLoop, self)
+
+    def run(self, action: asyncio.Handle | Callable[[], None]) -> None:
+        """Run one callback of this process."""
+        asyncio._set_running_loop(self.as_asyncio)
+        try:
+            if isinstance(action, asyncio.Handle):
+                if not action.cancelled():
+                    action._run()
+            else:
+                action()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task of this process from outside of it."""
+        task = self.create_task(work)
+        task.add_done_callback(self._note_failure)
+        return task
+
+    def _note_failure(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        if isinstance(task.exception(), AssertionError):
+            self._universe.breach = task.exception()
+        else:
+            self.failures.append(f"{task.get_coro()!r} ended with {task.exception()!r}")
+
+    # what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self.offset + self._universe.now * self.rate
+
+    def call_soon(
+        self, callback: Callable[..., object], *arguments: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, arguments, self.as_asyncio, context)
+        self._universe.push(self._universe.now, self, handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *arguments: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *arguments, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *arguments: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, arguments, self.as_asyncio, context)
+        at = max(self._universe.now, (when - self.offset) / self.rate) + TICK_S
+        if self._rng.random() < self._lateness:
+            at += self._rng.random()
+        self._universe.push(at, self, handle)
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self.as_asyncio)
+
+    def create_task(self, work: Coroutine[Any, Any, Any], **_: object) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=self.as_asyncio)
+        # A killed process leaves tasks behind, and nobody is to be told.
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_dead
+
+    def is_closed(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer stays in the heap and does nothing."""
+
+
+class SimClock:
+    """A replica's `Clock`: its loop's time."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.monotonic = loop.time
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

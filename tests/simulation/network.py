@@ -1,0 +1,182 @@
+"""What stands between a replica and the server: time that passes on the way, and everything that may get lost there.
+
+Each call of an exchange is carried out at a moment of its own, so those of other replicas come in between, as they do
+on a cluster. An exchange may go wrong in these ways, all of which look the same from outside, `RedisAway`:
+
+- `request`: it never arrives;
+- `reply`: it was carried out, the answer is lost;
+- `half`: the first of its calls were carried out, the answer is lost;
+- `late`: it is carried out after its sender has given up, and perhaps tried again: octets that lay in the socket of a
+  server that was busy.
+
+And one looks like success: `double`, where it is carried out once more, later.
+
+Roster keys expire. The server's own clock hardly moves during a run, so expiry is made here: the claim script's time to
+live is stretched, and the keys are deleted when their simulated time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from frontier.errors import RedisAway
+from frontier.scripts import CLAIM
+from frontier.store import Call, Reply
+from tests.simulation.history import History
+from tests.simulation.loop import SimLoop, Universe
+from tests.simulation.scenario import Scenario
+from tests.simulation.wire import Wire
+
+TIMEOUT_S = 5.0
+"""As `frontier.store.connect` has it."""
+
+EPOCH_MS = 1_700_000_000_000
+"""The server's clock when a run begins."""
+
+FAULTS = ("request", "reply", "half", "late", "double")
+
+Observer = Callable[[str, Call, Reply], None]
+"""Is told (replica, call, reply) of each call that was carried out, at that moment."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    loop: SimLoop
+    calls: Sequence[Call]
+    future: asyncio.Future[list[Reply]]
+    replies: list[Reply]
+    is_answered: bool = True
+
+
+class Network:
+    """Carries exchanges to the server. `cut`: until when (global seconds) a replica, or "" for all, is cut off."""
+
+    def __init__(self, universe: Universe, wire: Wire, scenario: Scenario, history: History) -> None:
+        self._universe = universe
+        self._wire = wire
+        self._scenario = scenario
+        self._history = history
+        self._rng = random.Random(f"network {scenario.seed}")
+        self._lives_until: dict[str, float] = {}
+        self.cut: dict[str, float] = {}
+        self.is_faulty = True
+        self.observers: list[Observer] = []
+
+    def now_ms(self) -> float:
+        """The server's clock."""
+        return EPOCH_MS + self._universe.now * 1000
+
+    def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
+        """Send `calls` on their way."""
+        exchange = _Exchange(loop, calls, loop.create_future(), [])
+        rng, now = self._rng, self._universe.now
+        if max(self.cut.get(loop.name, 0.0), self.cut.get("", 0.0)) > now:
+            self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
+            return exchange.future
+        fault = rng.choice(FAULTS) if self.is_faulty and rng.random() < self._scenario.exchange_fault else ""
+        if fault:
+            self._history.note(loop.name, "lost", f"{fault} {[call.script and call.script.name for call in calls]}")
+        arrival = now + self._way()
+        if fault in ("request", "reply", "half", "late"):
+            failed_at = now + rng.choice((0.001, rng.uniform(0.0, TIMEOUT_S), TIMEOUT_S))
+            self._fail(exchange, failed_at)
+            if fault == "request":
+                return exchange.future
+            if fault == "late":
+                arrival = failed_at + rng.uniform(0.0, 2 * TIMEOUT_S)
+        if fault == "half":
+            exchange.calls = calls[: rng.randint(0, len(calls) - 1)]
+        self._carry_out(exchange, arrival, now)
+        if fault == "double":
+            echo = _Exchange(loop, calls, loop.create_future(), [], is_answered=False)
+            self._carry_out(echo, arrival + rng.uniform(0.0, 2.0), now)
+        return exchange.future
+
+    def _way(self) -> float:
+        """Seconds that one way takes."""
+        rng = self._rng
+        if self.is_faulty and rng.random() < self._scenario.slow:
+            return rng.choice((rng.uniform(0.01, 0.25), rng.uniform(0.01, 0.25), rng.uniform(0.2, 4.0)))
+        return rng.uniform(0.0001, 0.002)
+
+    def _fail(self, exchange: _Exchange, at: float) -> None:
+        exchange.is_answered = False
+        future = exchange.future
+
+        def fail() -> None:
+            if not future.done():
+                future.set_exception(RedisAway("simulated: no answer"))
+
+        self._universe.at(at, fail, exchange.loop)
+
+    def _carry_out(self, exchange: _Exchange, at: float, sent_at: float) -> None:
+        """Carry out the calls from `at` on: at one moment, or each a little after the one before."""
+        step_s = self._rng.choice((0.0, 0.0, self._rng.uniform(0.0, 0.01)))
+        if not step_s:
+            self._universe.at(at, lambda: self._do(exchange, len(exchange.calls), sent_at))
+            return
+        for number in range(max(1, len(exchange.calls))):
+            self._universe.at(at + number * step_s, lambda: self._do(exchange, 1, sent_at))
+
+    def _do(self, exchange: _Exchange, count: int, sent_at: float) -> None:
+        done = len(exchange.replies)
+        for call in exchange.calls[done : done + count]:
+            exchange.replies.append(self._execute(exchange.loop.name, call))
+        if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
+            at = self._universe.now + self._way()
+            if at > sent_at + TIMEOUT_S:
+                self._fail(exchange, sent_at + TIMEOUT_S)
+            else:
+                self._universe.at(at, lambda: self._answer(exchange), exchange.loop)
+
+    @staticmethod
+    def _answer(exchange: _Exchange) -> None:
+        if not exchange.future.done():
+            exchange.future.set_result(exchange.replies)
+
+    def _execute(self, replica: str, call: Call) -> Reply:
+        if call.script is None and call.arguments[0] == "TIME":
+            return [int(self.now_ms() // 1000), int(self.now_ms() * 1000 % 1_000_000)]
+        if call.script is CLAIM:
+            self._expire()
+            *arguments, ttl_ms = call.arguments
+            reply = self._wire.execute(replace(call, arguments=(*arguments, int(ttl_ms) * 1000)))
+            for key in _claimed(call.keys[0], int(reply[1])):
+                self._lives_until[key] = self._universe.now + int(ttl_ms) / 1000
+        else:
+            reply = self._wire.execute(call)
+        for observer in self.observers:
+            observer(replica, call, reply)
+        return reply
+
+    def _expire(self) -> None:
+        over = [key for key, until in self._lives_until.items() if until <= self._universe.now]
+        for key in over:
+            del self._lives_until[key]
+            self._wire.command("DEL", key)
+
+
+def _claimed(key: str, epoch: int) -> tuple[str, ...]:
+    """The keys whose life the claim script prolongs."""
+    return f"{key}:claims:{epoch}", f"{key}:roster:{epoch}", f"{key}:roster:{epoch - 1}"
+
+
+class SimStore:
+    """The `Store` of one replica."""
+
+    def __init__(self, network: Network, loop: SimLoop) -> None:
+        self._network = network
+        self._loop = loop
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        return await self._network.submit(self._loop, calls)
+
+    async def time_ms(self) -> float:
+        (reply,) = await self.send([Call(("TIME",))])
+        seconds, microseconds = reply
+        return int(seconds) * 1000 + int(microseconds) / 1000
+
+    async def close(self) -> None: ...

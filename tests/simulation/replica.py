@@ -1,0 +1,216 @@
+"""A replica of the crawler's own parts, on a loop of its own; only the web, the page builder and the sink are simulated.
+
+It is put together and stopped as `crawler.replica.Replica` does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from crawler.commit import Committer
+from crawler.errors import SinkFull
+from crawler.events import Events
+from crawler.feed import Feeder, FeedSettings
+from crawler.fetch import Fetcher
+from crawler.page import Exchange, Outcome, Page
+from crawler.pages import PageBuilder
+from crawler.patience import Patience
+from crawler.recent import RecentUrls
+from crawler.schedule import Schedule
+from crawler.turns import Turns, TurnSettings
+from crawler.verdict import Verdict
+from crawler.visit import Visit
+from frontier.books import Books
+from frontier.budget import Budget
+from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.peers import PeerLoop, PeerSettings, View
+from frontier.queue import Frontier, FrontierSettings
+from politeness.backoff import BackoffPolicy
+from politeness.delay import DelayPolicy
+from politeness.robots_cache import RobotsCache
+from politeness.robots_fetch import RobotsPolicy
+from tests.simulation.history import History
+from tests.simulation.loop import SimClock, SimLoop
+from tests.simulation.network import Network, SimStore
+from tests.simulation.scenario import Scenario
+from tests.simulation.sites import SimFetcher, Sites
+from tests.simulation.world import USER_AGENT, World
+
+WORKERS = 8
+TRIES = 3
+QUICK = BackoffPolicy(base_s=1.0, max_s=8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all replicas of a run share. `recorded`: url -> how often its record was made durable."""
+
+    scenario: Scenario
+    world: World
+    network: Network
+    sites: Sites
+    history: History
+    keys: CrawlKeys
+    recorded: dict[str, int]
+    on_view: Callable[[View], None]
+
+
+class SimBuilder:
+    """Stands for `crawler.pages.PageBuilder`: links come from the world's graph instead of a body."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def build(
+        self, entry: Entry, verdict: Verdict, exchange: Exchange | None, settled_at: float
+    ) -> tuple[Page, Sequence[Entry]]:
+        page = Page(entry.url, entry.domain, entry.depth, verdict.outcome, verdict.reason, settled_at, entry.tries)
+        if verdict.outcome is not Outcome.DONE:
+            return page, ()
+        found = [self._world.resources[url] for url in self._world.resources[entry.url].links]
+        depth = entry.depth + 1
+        return page, [Entry(resource.url, resource.domain, float(-depth), depth) for resource in found]
+
+
+class SimSink:
+    """Makes records durable after a while; now and then its disk is full."""
+
+    def __init__(self, here: Surroundings, clock: SimClock, rng: random.Random) -> None:
+        self._here = here
+        self._clock = clock
+        self._rng = rng
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+        await self._clock.sleep(self._rng.uniform(0.0, 0.05))
+        if self._here.network.is_faulty and self._rng.random() < 0.02:
+            raise SinkFull("simulated: the disk is full")
+        for page in pages:
+            if page.outcome is not Outcome.RETRY:
+                self._here.recorded[page.url] = self._here.recorded.get(page.url, 0) + 1
+        return frozenset()
+
+
+class SimReplica:
+    """One process. `ended`: it has found the crawl to be over."""
+
+    def __init__(self, here: Surroundings, loop: SimLoop) -> None:
+        self.loop = loop
+        self.name = loop.name
+        self.ended = False
+        self.has_left = False
+        self._here = here
+        self._rng = random.Random(f"{here.scenario.seed} {loop.name}")
+        self._clock = SimClock(loop)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._workers: list[asyncio.Task[Any]] = []
+        self._build_frontier(SimStore(here.network, loop))
+        self._build_workers(SimStore(here.network, loop))
+
+    def __repr__(self) -> str:
+        return f"<SimReplica {self.name} {self._feeder!r}>"
+
+    def _build_frontier(self, store: SimStore) -> None:
+        here, scenario = self._here, self._here.scenario
+        settings = PeerSettings(scenario.interval_s, self._rng.choice((1.0, 1.0, 0.5, 2.0)))
+        self.peers = PeerLoop(store, here.keys.peers, self._clock, settings, self.name, self._rng)
+        self._frontier = Frontier(
+            store, here.keys, self.peers.server_clock, frontier_settings(scenario), fingerprint_key=b"key"
+        )
+        self.books = Books(store, here.keys)
+
+    def _build_workers(self, store: SimStore) -> None:
+        here, scenario, events = self._here, self._here.scenario, Events()
+        clocks = (self._clock, self.peers.server_clock)
+        self._patience = Patience(self._clock, events, self._rng)
+        self._schedule: Schedule[Visit] = Schedule(self._clock)
+        recent = RecentUrls(1_000)
+        sink = SimSink(here, self._clock, self._rng)
+        self._committer = Committer(self._frontier, sink, recent, self._patience, events, self._clock)
+        feed = FeedSettings(ahead=2 * WORKERS, poll_s=2.0)
+        self._feeder = Feeder(
+            self._frontier, self._schedule, self._committer, self._patience, events, clocks, self.name, feed
+        )
+        delay = DelayPolicy(min_delay_s=scenario.delay_ms / 1000, response_share=0.0)
+        # A response may take as long as the margin between a holder's deadline and the expiry of its lease.
+        fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
+        self._turns = Turns(
+            self._schedule,
+            self._feeder,
+            self._committer,
+            cast(Fetcher, fetcher),
+            RobotsCache(store, self._frontier, USER_AGENT),
+            cast(PageBuilder, SimBuilder(here.world)),
+            Budget(store, here.keys.budget, self.peers.server_clock, self.name, 0),
+            self._patience,
+            events,
+            clocks,
+            TurnSettings(delay, QUICK, RobotsPolicy(retry=QUICK), TRIES),
+            self._rng,
+        )
+        self._patience.on_return.append(recent.clear)
+
+    def start(self) -> None:
+        """Begin to crawl, as a process of its own."""
+        self._tasks = [self.loop.spawn(self._start())]
+
+    async def _start(self) -> None:
+        while True:
+            try:
+                await self.peers.server_clock.refresh()
+            except RedisAway:
+                await self._clock.sleep(1.0)  # its supervisor starts it again
+            else:
+                break
+        work = (self._follow_views(), self._committer.run(), self._feeder.run(), self._feeder.keep_alive())
+        self._tasks = [self.loop.spawn(task) for task in work]
+        self._workers = [self.loop.spawn(self._turns.work()) for _ in range(WORKERS)]
+
+    async def _follow_views(self) -> None:
+        async for view in self.peers.views(on_away=self._patience.lost):
+            self._patience.found()
+            self._here.history.note(self.name, "view", (view.epoch, view.index, view.replicas, view.checksum))
+            self._here.on_view(view)
+            self._feeder.adopt(view)
+
+    def leave(self, grace_s: float) -> None:
+        """Stop in good order, within about `grace_s`."""
+        self._here.history.note(self.name, "leaves")
+        self.loop.spawn(self._stop(grace_s))
+
+    async def _stop(self, grace_s: float) -> None:
+        self._feeder.quiet()
+        deadline = self._clock.monotonic() + grace_s
+        while any(visit.busy for visit in self._feeder.visits) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.02)
+        await self._cancel(self._workers)
+        for visit in list(self._feeder.visits):
+            self._committer.give_back(visit)
+        try:
+            async with asyncio.timeout(max(1.0, deadline - self._clock.monotonic())):
+                await self._committer.flush()
+        except TimeoutError:
+            self._here.history.note(self.name, "unsettled")
+        await self._cancel(self._tasks)
+        try:
+            async with asyncio.timeout(2.0):
+                await self.peers.leave()
+        except (RedisAway, TimeoutError):
+            self._here.history.note(self.name, "unnoticed")
+        self.has_left = True
+
+    @staticmethod
+    async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def frontier_settings(scenario: Scenario) -> FrontierSettings:
+    """The settings of the crawl that a scenario names."""
+    return FrontierSettings(scenario.lease_ms, scenario.batch, scenario.domain_cap, scenario.delay_ms)

@@ -1,0 +1,55 @@
+"""What one run is made of, drawn from its seed: sizes, settings, and how often what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`steps`: events during which faults happen; afterwards all is well and the crawl must come to its end.
+
+    `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
+    replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
+    """
+
+    seed: int
+    steps: int
+    replicas: int
+    shards: int
+    domains: int
+    urls: int
+    interval_s: float
+    lease_ms: int
+    delay_ms: int
+    batch: int
+    domain_cap: int
+    exchange_fault: float
+    fault_every_s: float
+    slow: float
+    lateness: float
+
+    @classmethod
+    def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
+        """The scenario of `seed`; `steps` and `replicas` replace what would have been drawn."""
+        rng = random.Random(f"scenario {seed}")
+        crowd = rng.random() < 0.02
+        drawn = 200 if crowd else int(3 * 10 ** rng.random())
+        return cls(
+            seed=seed,
+            steps=steps or rng.choice((1_000, 3_000, 6_000)),
+            replicas=replicas or drawn,
+            shards=rng.choice((8, 16, 32)),
+            domains=rng.randint(5, 40),
+            urls=rng.randint(40, 250),
+            interval_s=rng.choice((1.0, 5.0)),
+            lease_ms=rng.choice((4_000, 10_000, 30_000)),
+            delay_ms=rng.choice((200, 1_000, 2_000)),
+            batch=rng.choice((1, 4, 32)),
+            domain_cap=rng.choice((0, 0, 0, 8)),
+            exchange_fault=rng.choice((0.0, 0.01, 0.05)),
+            fault_every_s=rng.choice((0.5, 2.0, 10.0)),
+            slow=rng.choice((0.0, 0.02, 0.2)),
+            lateness=rng.choice((0.0, 0.02)),
+        )
