@@ -11,9 +11,12 @@ local base = string.sub(KEYS[1], 1, -4)
 local domain = ARGV[1]
 local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
 
-if redis.call('HGET', domain_key, 'token') ~= ARGV[2] then
+local known = redis.call('HMGET', domain_key, 'token', 'next')
+if known[1] ~= ARGV[2] then
   return {'stale'}
 end
+-- A rest that an earlier settle asked for is never shortened.
+local next_ms = math.max(tonumber(ARGV[3]), tonumber(known[2] or '0'))
 local entries = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do
   redis.call('ZADD', queue, entries[i + 1], entries[i])
@@ -21,10 +24,10 @@ end
 redis.call('DEL', inflight)
 redis.call('ZREM', KEYS[2], domain)
 redis.call('HDEL', domain_key, 'token')
-redis.call('HSET', domain_key, 'next', ARGV[3])
+redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
 if ARGV[4] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[4]) end
 if redis.call('EXISTS', queue) == 1 then
-  redis.call('ZADD', KEYS[1], ARGV[3], domain)
-  return {'released', tonumber(ARGV[3])}
+  redis.call('ZADD', KEYS[1], next_ms, domain)
+  return {'released', next_ms}
 end
 return {'released', -1}

@@ -1,6 +1,7 @@
 -- settle: tell how leased URLs ended, keep the domain's politeness state, and renew the lease. The last settled
 -- URL of a lease ends it. A stale token changes nothing; an entry that is no longer in flight is passed over, so a
--- doubled call counts once.
+-- doubled call counts once. A call that arrives after one that was made later (its sender gave up on it and tried
+-- again) never shortens the lease or the rest: their holder counts on what it was told last.
 --
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
@@ -20,7 +21,8 @@ local base = string.sub(KEYS[1], 1, -4)
 local domain, token, now_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
 
-if redis.call('HGET', domain_key, 'token') ~= token then
+local known = redis.call('HMGET', domain_key, 'token', 'next')
+if known[1] ~= token then
   return {'stale'}
 end
 
@@ -49,19 +51,20 @@ for name, number in pairs(counts) do
   if number > 0 then redis.call('HINCRBY', KEYS[4], name, string.format('%.0f', number)) end
 end
 
-redis.call('HSET', domain_key, 'next', ARGV[5])
+local next_ms = math.max(tonumber(ARGV[5]), tonumber(known[2] or '0'))
+redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
 if ARGV[6] ~= '' then redis.call('HSET', domain_key, 'delay', ARGV[6]) end
 if ARGV[7] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[7]) end
 
 if redis.call('EXISTS', inflight) == 1 then
   local expiry_ms = now_ms + tonumber(ARGV[4])
-  redis.call('ZADD', KEYS[2], expiry_ms, domain)
+  redis.call('ZADD', KEYS[2], 'GT', expiry_ms, domain)
   return {'held', expiry_ms}
 end
 redis.call('ZREM', KEYS[2], domain)
 redis.call('HDEL', domain_key, 'token')
 if redis.call('EXISTS', queue) == 1 then
-  redis.call('ZADD', KEYS[1], ARGV[5], domain)
-  return {'ended', tonumber(ARGV[5])}
+  redis.call('ZADD', KEYS[1], next_ms, domain)
+  return {'ended', next_ms}
 end
 return {'ended', -1}

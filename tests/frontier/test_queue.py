@@ -166,6 +166,22 @@ class TestSettle:
         await frontier.settle([settlement])
         assert (await books.counts()).done == 1
 
+    async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
+        self, store: RedisStore, frontier: Frontier, time: ManualTime
+    ) -> None:
+        """Given a renewal that was sent again because nobody answered, when the first copy arrives after the second, then
+        the lease and the rest are still those of the second: the holder counts on them."""
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        time.ms += 6000
+        (renewed,) = await frontier.settle([Settlement(lease, next_ms=time.ms + 900)])
+        time.ms -= 6000
+        await frontier.settle([Settlement(lease, next_ms=time.ms)])
+        assert await store._client.zscore(frontier.keys.shards[0].leases, "a.test") == renewed.expires_ms
+        assert renewed.expires_ms == time.ms + 36_000
+        (released,) = await frontier.release([Settlement(lease, next_ms=time.ms)])
+        assert released.due_ms == time.ms + 6900
+
     async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime, books: Books) -> None:
         await frontier.push([entry()])
         lost = await lease_one(frontier)
