@@ -32,8 +32,9 @@ from frontier.errors import RedisAway, RedisMisused
 from frontier.scripts import CLAIM, LEAVE
 from frontier.store import Store, command, run
 
-KEPT_EPOCHS = 3
-"""For how many intervals a roster is kept: the open one, the one in effect, and one for a late reader."""
+KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
+"""For how many intervals a roster is kept: the open one, the one in effect, and one for a late reader; and for how many
+seconds, since a call may reach a server that was busy long after its sender has given up, however short the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class PeerLoop:
         self._store = store
         self._key = key
         self._clock = clock
+        self._rng = rng
         self._skew_s = rng.random() * settings.interval_s / 2
         self._leaving = False
 
@@ -123,7 +125,7 @@ class PeerLoop:
         """Claim an index in the current epoch and return the view in effect. Raises RedisAway."""
         await self.server_clock.refresh()
         epoch = epoch_of(self.server_clock.now_ms(), self.settings.interval_s)
-        ttl_ms = int(KEPT_EPOCHS * self.settings.interval_s * 1000)
+        ttl_ms = int(max(KEPT_EPOCHS * self.settings.interval_s, KEPT_AT_LEAST_S) * 1000)
         settings = self.settings
         call = run(CLAIM, [self._key], epoch, self.replica, settings.capacity, settings.address or "-", ttl_ms)
         (reply,) = await self._store.send([call])
@@ -142,7 +144,7 @@ class PeerLoop:
             except (RedisAway, RedisMisused) as error:
                 if on_away is not None:
                     on_away(error)
-                wait_s = self.settings.interval_s * random.uniform(0.25, 0.75)
+                wait_s = self.settings.interval_s * self._rng.uniform(0.25, 0.75)
             await self._clock.sleep(wait_s)
 
     def until_next_tick_s(self) -> float:

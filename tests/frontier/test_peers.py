@@ -151,6 +151,16 @@ async def test_a_server_clock_that_goes_back_changes_no_view(peer: Callable[...,
     assert (await one.tick()).roster == before.roster
 
 
+async def test_a_short_interval_does_not_make_a_roster_short_lived(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """A claim may arrive long after it was sent, and must then read what others read."""
+    key = f"{{{crawl_name}}}:peers"
+    one = PeerLoop(ManualStore(store, time), key, time, PeerSettings(0.2), "one")
+    view = await one.tick()
+    assert await store._client.pttl(f"{key}:roster:{view.epoch}") > 50_000
+
+
 async def test_capacity_and_address_are_in_the_roster(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
     one = peer("one", capacity=2.5)
     one.settings = PeerSettings(INTERVAL_S, 2.5, "10.0.0.1:9410")
