@@ -9,6 +9,7 @@ counts float seconds; the conversion happens here and at the script calls, nowhe
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -37,27 +38,42 @@ class SystemClock:
 class ServerClock:
     """The Redis server's time in whole milliseconds since 1970, without asking for it at each use.
 
-    `read_server_ms` asks the server once. The offset is taken at the middle of the round trip, so its error is at most
-    half of that; a reading slower than `TRUSTED_ROUND_TRIP_S` replaces an older one only if there is none.
+    `read_server_ms` asks the server once. The server read its clock at some moment of the round trip, and nobody knows
+    at which. So a reading gives two bounds (F. Cristian 1989, "Probabilistic clock synchronization"): `now_ms` is never
+    ahead of the server and may be behind it by up to `uncertainty_ms`, the length of the round trip. What must not come
+    too early, such as the end of a rest, adds that.
+
+    A reading replaces an older one that is less sure than it by now, counting `DRIFT` for its age.
     """
 
-    TRUSTED_ROUND_TRIP_S = 0.5
+    DRIFT = 1e-3
+    """Seconds that two clocks may part in a second. Ten times what a bad crystal does."""
 
     def __init__(self, clock: Clock, read_server_ms: Callable[[], Awaitable[float]]) -> None:
         self._clock = clock
         self._read_server_ms = read_server_ms
         self._offset_ms: float | None = None
+        self._round_trip_ms = 0.0
+        self._read_at = 0.0
 
     async def refresh(self) -> None:
         """Read the server's clock once. Raises whatever `read_server_ms` raises; the old offset then stays."""
         before = self._clock.monotonic()
         server_ms = await self._read_server_ms()
         after = self._clock.monotonic()
-        if self._offset_ms is None or after - before <= self.TRUSTED_ROUND_TRIP_S:
-            self._offset_ms = server_ms - (before + after) / 2 * 1000
+        round_trip_ms = (after - before) * 1000
+        drifted_ms = (after - self._read_at) * 1000 * self.DRIFT
+        if self._offset_ms is None or round_trip_ms <= self._round_trip_ms + drifted_ms:
+            self._offset_ms = server_ms - after * 1000
+            self._round_trip_ms, self._read_at = round_trip_ms, after
+
+    @property
+    def uncertainty_ms(self) -> int:
+        """By how much the server may be ahead of `now_ms`."""
+        return math.ceil(self._round_trip_ms)
 
     def now_ms(self) -> int:
-        """The server's time now. Call `refresh` once before the first use."""
+        """The server's time now, or a little earlier. Call `refresh` once before the first use."""
         if self._offset_ms is None:
             raise RuntimeError("ServerClock.refresh() has not succeeded yet")
         return int(self._clock.monotonic() * 1000 + self._offset_ms)

@@ -92,6 +92,7 @@ def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
 class Settlement:
     """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
 
+    `next_ms`: when the domain may next be fetched from, counted from `ServerClock.now_ms`.
     `octets` were received for these URLs, `duplicates` of them had a content that was archived before: for the books.
     """
 
@@ -179,6 +180,7 @@ class Frontier:
         Returns the answers, and for each shard where a newer view has another owner a `Fenced`. Raises RedisAway.
         """
         now_ms, settings = self._clock.now_ms(), self.settings
+        lease_ms = self._lease_ms
         calls = []
         for shard in shards:
             keys = self.keys.shards[shard]
@@ -189,7 +191,7 @@ class Frontier:
                     epoch,
                     replica,
                     now_ms,
-                    settings.lease_ms,
+                    lease_ms,
                     max_domains,
                     settings.batch,
                     settings.delay_ms,
@@ -201,8 +203,13 @@ class Frontier:
             if reply[0] == b"fenced":
                 fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
             else:
-                leased.append(_leased(shard, reply, now_ms + settings.lease_ms))
+                leased.append(_leased(shard, reply, now_ms + lease_ms))
         return leased, fenced
+
+    @property
+    def _lease_ms(self) -> int:
+        """What is added to `now_ms` for the end of a lease: `lease_ms` by the server's clock, even if ours is behind it."""
+        return self.settings.lease_ms + self._clock.uncertainty_ms
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Carry out `settlements`, in order. Sending one twice is harmless. Raises RedisAway."""
@@ -216,8 +223,8 @@ class Frontier:
             lease.domain,
             lease.token,
             self._clock.now_ms(),
-            self.settings.lease_ms,
-            settlement.next_ms,
+            self._lease_ms,
+            settlement.next_ms + self._clock.uncertainty_ms,
             "" if settlement.delay_ms is None else settlement.delay_ms,
             "" if settlement.state is None else settlement.state,
             settlement.octets,
@@ -234,7 +241,8 @@ class Frontier:
             lease = settlement.lease
             keys = self.keys.shards[lease.shard]
             state = "" if settlement.state is None else settlement.state
-            calls.append(run(RELEASE, (keys.due, keys.leases), lease.domain, lease.token, settlement.next_ms, state))
+            next_ms = settlement.next_ms + self._clock.uncertainty_ms
+            calls.append(run(RELEASE, (keys.due, keys.leases), lease.domain, lease.token, next_ms, state))
         replies = await self._store.send(calls) if calls else []
         return [_settle_reply(reply) for reply in replies]
 
