@@ -18,6 +18,9 @@ from frontier.clock import Clock
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Before a crashed replica is replaced, doubling while replacements crash as well."""
 
+HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
+"""A replica that lived this many seconds was healthy; so many that did not, one after the other, are a broken setup."""
+
 
 class Supervisor:
     """Runs `count` replica processes, each with the command line `command` and `environment` added to ours."""
@@ -45,27 +48,40 @@ class Supervisor:
         return max(keeper.result() for keeper in keepers)
 
     async def _keep_one(self) -> int:
-        """Run one replica, and its replacements while they crash. A usage error (exit code 2) is not retried."""
-        pause_s = FIRST_PAUSE_S
+        """Run one replica, and its replacements while they crash. A usage error (exit code 2) is not retried, and
+        neither is a crash that repeats itself at once: something is broken that a new replica will not mend."""
+        pause_s, at_once = FIRST_PAUSE_S, 0
         while True:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                env=self._environment,
-                start_new_session=True,  # Ctrl-C goes to us alone, so that "again" means hurry and not twice at once
-            )
-            self._processes.add(process)
-            if self._stopping:
-                process.send_signal(signal.SIGTERM)
-            code = await process.wait()
-            self._processes.discard(process)
+            started = self._clock.monotonic()
+            code = await self._run_one()
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
             self.crashes += 1
+            if self._clock.monotonic() - started > HEALTHY_S:
+                pause_s, at_once = FIRST_PAUSE_S, 0
+            at_once += 1
+            if at_once == GIVEN_UP_AFTER:
+                self.stop()
+                return 1
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             if self._stopping:
                 return 0
+
+    async def _run_one(self) -> int:
+        """The exit code of one replica; negative if a signal ended it."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C goes to us alone, so that "again" means hurry and not twice at once
+        )
+        self._processes.add(process)
+        if self._stopping:
+            process.send_signal(signal.SIGTERM)
+        code = await process.wait()
+        self._processes.discard(process)
+        return code
 
     def stop(self) -> None:
         """Ask all replicas to stop in good order; called again, to hurry."""
