@@ -12,14 +12,15 @@ Each piece subclasses one of aiohttp's own:
   the end of the time limit. Both are common on the real web, and in both the page is there.
 
 Rules for editors: a `Flight` is all that these share with the fetcher, one for each request. Some hooks are
-private to aiohttp (`_factory`, `_release`, `_conns`, `_payload`); tests/crawler/test_fetch*.py hold what they
-are there for against real sockets, so a release that breaks one is seen.
+private to aiohttp (`_factory`, `_release`, `_conns`, `_payload`, `_create_connection`, `_wrap_create_connection`);
+tests/crawler/test_fetch*.py hold what they are there for against real sockets, so a release that breaks one is seen.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+from asyncio import BaseTransport, Transport
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ from aiohttp.connector import Connection
 
 from crawler.addresses import AddressPolicy, OperatorAddress, judge_address
 from crawler.errors import FailureKind, FetchFailed
+from crawler.page import Phases
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 """RFC 9112 2.2: a recipient may take a bare LF for a line end."""
@@ -49,7 +51,10 @@ class Flight:
         "_monotonic",
         "_wall",
         "address",
+        "connecting_at",
         "deadline",
+        "opening_at",
+        "phases",
         "request_head",
         "response_head",
         "reused",
@@ -71,6 +76,9 @@ class Flight:
         self.tls: str | None = None
         self.request_head = b""
         self.response_head = b""
+        self.opening_at = 0.0  # loop time when a new connection was asked for, and its host's addresses with it
+        self.connecting_at = 0.0  # loop time when they were known
+        self.phases: Phases | None = None
 
     def elapsed(self) -> float:
         """Seconds since the request was written."""
@@ -85,6 +93,8 @@ class Flight:
             raise FetchFailed(FailureKind.STALE_CONNECTION, "the idle connection was no longer clean")
         if self.deadline is not None and self.deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
+        if not self.reused and self.opening_at:
+            self.phases = self._opened(protocol)
         protocol.flights += 1
         protocol.flight = self
         self.address = transport.get_extra_info("peername")[0]
@@ -92,6 +102,13 @@ class Flight:
         self.tls = f"{cipher[0]} {cipher[1]}" if cipher else None
         self.started_at = self._wall()
         self.sent_at = self._monotonic()
+
+    def _opened(self, protocol: HeadKeeper) -> Phases:
+        return Phases(
+            dns_s=self.connecting_at - self.opening_at,
+            connect_s=protocol.connected_at - self.connecting_at,
+            tls_s=protocol.ready_at - protocol.connected_at if protocol.is_tls else None,
+        )
 
 
 class HeadKeeper(ResponseHandler):
@@ -103,6 +120,14 @@ class HeadKeeper(ResponseHandler):
         self._head_is_open = False
         self.flight: Flight | None = None
         self.flights = 0  # requests written on this connection
+        self.connected_at = loop.time()  # the loop makes the protocol when TCP stands
+        self.ready_at = self.connected_at
+        self.is_tls = False
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self.ready_at = self._loop.time()  # with TLS the loop tells after the handshake
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
+        super().connection_made(transport)
 
     def set_response_params(self, **params: Any) -> None:
         self.flight = None
@@ -169,6 +194,18 @@ class GuardedConnector(TCPConnector):
         self._max_idle = max_idle
         keeper: Callable[..., ResponseHandler] = HeadKeeper
         self._factory = partial(keeper, self._loop, max_head_bytes)
+
+    async def _create_connection(self, req: ClientRequest, *others: Any, **options: Any) -> ResponseHandler:
+        assert isinstance(req, GuardedRequest)
+        req.flight.opening_at = self._loop.time()
+        return await super()._create_connection(req, *others, **options)
+
+    async def _wrap_create_connection(
+        self, *args: Any, req: ClientRequest, **options: Any
+    ) -> tuple[Transport, ResponseHandler]:
+        assert isinstance(req, GuardedRequest)
+        req.flight.connecting_at = self._loop.time()
+        return await super()._wrap_create_connection(*args, req=req, **options)
 
     def _make_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
         """A socket that is about to be connected to the address in `addr_info`, and to no other."""

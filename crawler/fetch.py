@@ -234,6 +234,7 @@ class Fetcher:
             truncated=truncated,
             protocol=f"http/{version.major}.{version.minor}" if version else "",
             tls=flight.tls,
+            phases=flight.phases,
         )
 
     def _failure(self, error: Exception, flight: Flight) -> FetchFailed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Outcome(StrEnum):
@@ -33,6 +34,14 @@ class Link:
     kind: LinkKind = LinkKind.ANCHOR
 
 
+class Phases(NamedTuple):
+    """What it took to open a connection, in seconds. `tls_s` is None over plain http."""
+
+    dns_s: float
+    connect_s: float
+    tls_s: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One HTTP exchange as it went over the wire, transfer coding removed and content coding kept.
@@ -56,6 +65,7 @@ class Exchange:
     truncated: str | None = None
     protocol: str = "http/1.1"
     tls: str | None = None  # cipher suite and version, None over plain http
+    phases: Phases | None = None  # None when a connection was used again
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of the header `name` (given in lower case), or None."""
