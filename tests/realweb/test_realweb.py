@@ -1,0 +1,40 @@
+"""A crawl of real documentation, against an independent walk over its files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bench.docweb import available, serve
+from tests.realweb.walk import walk
+
+pytestmark = pytest.mark.e2e
+
+if not (available() and shutil.which("nginx")):
+    if os.environ.get("CI"):
+        raise RuntimeError("CI must install nginx-light and the documentation packages; see .ci/run")
+    pytest.skip("needs nginx and Debian's documentation packages", allow_module_level=True)
+
+
+@pytest.mark.timeout(300)
+def test_the_crawl_fetches_exactly_what_the_files_link_to(tmp_path: Path) -> None:
+    with serve(copies=1) as web:
+        command = [sys.executable, "-m", "crawler", "crawl", *web.seeds, "--quiet", "--replicas", "2", "--delay", "0"]
+        command += ["--out", str(tmp_path / "out"), "--data-dir", str(tmp_path / "data")]
+        for mapping in web.host_map:
+            command += ["--host-map", mapping]
+        subprocess.run(command, check=True, timeout=280, capture_output=True)
+    files = sorted((tmp_path / "out").glob("*.jsonl"))
+    lines = [msgspec.json.decode(line) for path in files for line in path.read_bytes().splitlines()]
+    fetched = [line["url"] for line in lines if line["status"] is not None]
+    expected = set()
+    for seed, folder in zip(web.seeds, available().values(), strict=True):
+        expected |= walk(seed, folder)
+    assert len(fetched) == len(set(fetched))
+    assert set(fetched) == expected
