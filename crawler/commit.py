@@ -30,10 +30,10 @@ from frontier.queue import Frontier, Pushed, Settled, Settlement, SettleReply
 
 
 class PageSink(Protocol):
-    """Where records go. `write` returns when they are durable; it raises SinkFull when there is no room for them, and
-    the same call may then be made again."""
+    """Where records go. `write` returns when they are durable: the URLs whose body was kept before. It raises SinkFull
+    when there is no room for them, and the same call may then be made again."""
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None: ...
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,11 @@ class _Told:
 
     urls: list[Settled] = field(default_factory=list)
     octets: int = 0
+    duplicates: int = 0
 
-    def add(self, settled: Settled, page: Page | None) -> None:
+    def add(self, settled: Settled, page: Page | None, is_duplicate: bool) -> None:
         self.urls.append(settled)
+        self.duplicates += is_duplicate
         if page is not None and page.exchange is not None:
             self.octets += len(page.exchange.body)
 
@@ -152,9 +154,9 @@ class Committer:
         started = self._clock.monotonic()
         await self._push(group.results)
         pushed = self._clock.monotonic()
-        await self._write(group.results)
+        duplicates = await self._write(group.results)
         written = self._clock.monotonic()
-        stale = await self._settle(group.results)
+        stale = await self._settle(group.results, duplicates)
         await self._release(group.closing)
         settled = self._clock.monotonic()
         for result in group.results:
@@ -177,35 +179,37 @@ class Committer:
             skipped = len(offered) - len(links)
             self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, skipped))
 
-    async def _write(self, results: Sequence[Result]) -> None:
+    async def _write(self, results: Sequence[Result]) -> frozenset[str]:
         pages = [result.page for result in results if result.page is not None]
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
-            return
+            return frozenset()
         wait_s = 1.0
         while True:
             try:
-                await self._sink.write(pages, exchanges)
+                return await self._sink.write(pages, exchanges)
             except SinkFull as error:
                 self._events.emit(SinkBlocked(str(error)))
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
-            else:
-                return
 
-    async def _settle(self, results: Sequence[Result]) -> int:
+    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str]) -> int:
         """Settle the group's URLs; returns how many visits turned out to be stale."""
         by_visit: dict[Visit, _Told] = {}
         for result in results:
             if result.settled is not None:
-                by_visit.setdefault(result.visit, _Told()).add(result.settled, result.page)
+                by_visit.setdefault(result.visit, _Told()).add(
+                    result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
+                )
         if not by_visit:
             return 0
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
             at = self._clock.monotonic()
             told = by_visit.items()
-            settlements = [visit.settlement(self.next_ms(visit), news.urls, news.octets) for visit, news in told]
+            settlements = [
+                visit.settlement(self.next_ms(visit), news.urls, news.octets, news.duplicates) for visit, news in told
+            ]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
 

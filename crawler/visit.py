@@ -59,6 +59,7 @@ class Visit:
         self.ended_at = ended_at
         self.next_at = max(self.next_at, until)
 
-    def settlement(self, next_ms: int, urls: list[Settled], octets: int = 0) -> Settlement:
-        """What there is to tell Redis about this visit now. `octets` were received for `urls`."""
-        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets)
+    def settlement(self, next_ms: int, urls: list[Settled], octets: int = 0, duplicates: int = 0) -> Settlement:
+        """What there is to tell Redis about this visit now. `octets` were received for `urls`, and the bodies of
+        `duplicates` of them were archived before."""
+        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets, duplicates)

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
@@ -27,14 +28,24 @@ class Sink(Protocol):
     async def start(self) -> None:
         """Make ready for `write`."""
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
-        """Return when the records of `pages`, and of further `exchanges` (robots.txt), are durable.
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+        """Return when the records of `pages`, and of further `exchanges` (robots.txt), are durable: the URLs of the pages
+        whose body was kept before, so that it was not kept again.
 
         Raises SinkFull when there is no room for them: then none of them is kept, and the same call may be made again.
         """
 
     async def stop(self) -> None:
         """Finish the files. Nothing can be written afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What a group adds to the WARC file and to the JSON lines, and the URLs whose body was there before."""
+
+    octets: bytes
+    lines: bytes
+    duplicates: frozenset[str]
 
 
 class Archive:
@@ -60,9 +71,9 @@ class Archive:
         """Make the folder and finish the files of dead writers in it."""
         await self._in_thread(self._start)
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
         """See `Sink.write`. A page that will be retried leaves its exchange, but no line."""
-        await self._in_thread(lambda: self._write(pages, exchanges))
+        return await self._in_thread(lambda: self._write(pages, exchanges))
 
     async def stop(self) -> None:
         try:
@@ -81,21 +92,22 @@ class Archive:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         recover(self._settings.folder)
 
-    def _write(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> None:
+    def _write(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> frozenset[str]:
         volume = self._current_volume()
         try:
-            octets, lines = self._group(volume, pages, exchanges)
-            volume.append(octets, lines)
+            group = self._group(volume, pages, exchanges)
+            volume.append(group.octets, group.lines)
         except BaseException:
             self._records.undo()
             if volume.is_broken:
                 self._volume = None
             raise
         self._records.settle()
+        return group.duplicates
 
-    def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> tuple[bytes, bytes]:
-        """The octets that the group adds to the WARC file and to the JSON lines."""
+    def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> _Group:
         octets: list[bytes] = []
+        duplicates: set[str] = set()
         lines: list[tuple[Page, str, Place | None]] = []
         at = volume.warc.size if volume.warc else 0
         for page in pages:
@@ -103,6 +115,8 @@ class Archive:
             if volume.warc and page.exchange and not (page.noarchive and self._settings.noarchive):
                 made = self._records.exchange(page.exchange, digest)
                 octets += (made.request, made.response)
+                if made.is_revisit and page.outcome is not Outcome.RETRY:
+                    duplicates.add(page.url)
                 digest, place = made.digest, Place(volume.warc.path.name, at + len(made.request), len(made.response))
                 at += len(made.request) + len(made.response)
             elif page.exchange and not digest:
@@ -112,7 +126,7 @@ class Archive:
         for exchange in exchanges if volume.warc else ():
             made = self._records.exchange(exchange)
             octets += (made.request, made.response)
-        return b"".join(octets), self._lines.encode(lines) if volume.pages else b""
+        return _Group(b"".join(octets), self._lines.encode(lines) if volume.pages else b"", frozenset(duplicates))
 
     def _current_volume(self) -> Volume:
         now = self._wall()

@@ -48,11 +48,13 @@ Fields = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRecords:
-    """The two compressed records of an exchange; `digest` is that of the stored payload."""
+    """The two compressed records of an exchange; `digest` is that of the payload. `is_revisit`: a record elsewhere holds
+    the body."""
 
     request: bytes
     response: bytes
     digest: str
+    is_revisit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class WarcRecords:
         ]
         original = self._recall(exchange, digest, response_id)
         response = self._response(exchange, fields) if original is None else self._revisit(exchange, fields, original)
-        return ExchangeRecords(request, response, digest)
+        return ExchangeRecords(request, response, digest, is_revisit=original is not None)
 
     def settle(self) -> None:
         """The records made since the last call are durable; later ones may refer to them."""
