@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench soak chaos fuzz conformance clean
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 $(BIN)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +27,20 @@ check: setup  ## lint and types only
 	$(BIN)/mypy
 
 bench: setup  ## the benchmarks, short forms
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.throughput --copies 2
+	$(BIN)/python -m tests.bench.ring 2 4
+
+soak: setup  ## thousands of simulated clusters
+	$(BIN)/python -m tests.simulation --runs 5000
+
+chaos: setup  ## five minutes of real processes under faults
+	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5
+
+fuzz: setup  ## a million inputs
+	$(BIN)/python -m tests.fuzz
+
+conformance: setup  ## the scores on published test data
+	$(BIN)/python -m tests.conformance
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache demo-out
