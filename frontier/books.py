@@ -39,6 +39,7 @@ class Counts:
     domains: int = 0
     octets: int = 0
     duplicates: int = 0
+    requeued: int = 0  # dead letters that were queued again: counted in accepted and in dead
     first_ms: int = 0  # server time of the first settle of a URL, 0 before it
     last_ms: int = 0  # of the last one
     reasons: Counter[str] = field(default_factory=Counter)  # "outcome:reason"
@@ -90,7 +91,7 @@ class Books:
             )
         ]
         replies = await self._store.send(calls)
-        return sum((_counts(*replies[at : at + 4]) for at in range(0, len(replies), 4)), Counts())
+        return sum((counts_of(*replies[at : at + 4]) for at in range(0, len(replies), 4)), Counts())
 
     async def totals(self) -> tuple[int, int]:
         """(accepted, settled) over all shards: one call a shard, what the end of a crawl is found from."""
@@ -138,7 +139,8 @@ class Books:
         return letters[:limit]
 
 
-def _counts(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
+def counts_of(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
+    """The books of one shard, from its `stats` and the sizes of its sets."""
     flat: Sequence[bytes] = [item for pair in stats.items() for item in pair] if isinstance(stats, dict) else stats
     numbers = {name: int(value) for name, value in pairs(flat).items()}
     dropped = Counter({name[5:]: value for name, value in numbers.items() if name.startswith("drop:")})
@@ -159,6 +161,7 @@ def _counts(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
         domains=numbers.get("domains", 0),
         octets=numbers.get("octets", 0),
         duplicates=numbers.get("duplicates", 0),
+        requeued=numbers.get("requeued", 0),
         first_ms=numbers.get("first_ms", 0),
         last_ms=numbers.get("last_ms", 0),
         reasons=reasons,

@@ -34,5 +34,7 @@ LEASE = _load("lease", keys=6)
 SETTLE = _load("settle", keys=5)
 RELEASE = _load("release", keys=2)
 SPEND = _load("spend", keys=1)
+SURVEY = _load("survey", keys=5)
+REQUEUE = _load("requeue", keys=4)
 
-ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND)
+ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND, SURVEY, REQUEUE)

@@ -1,0 +1,37 @@
+-- requeue: give dead letters another chance. Each goes back to its domain's queue with its tries counted anew, and the
+-- domain's backoff is forgotten, which had perhaps given the domain up. A letter that is no longer there is passed over.
+--
+-- A requeued URL counts as accepted once more and stays counted as dead, so accepted less settled is what is open.
+--
+-- KEYS[1] due     zset  domain -> due ms
+-- KEYS[2] leases  zset  domain -> expiry ms
+-- KEYS[3] stats   hash  accepted, requeued
+-- KEYS[4] dead    hash  "domain LF entry" -> reason
+-- also   q:<domain> zset, d:<domain> hash (next, state)
+-- ARGV[1] now_ms   ARGV[2] priority
+-- ARGV[3...] for each letter: domain, entry
+--
+-- Returns {"requeued", number}
+
+local base = string.sub(KEYS[1], 1, -4)
+local now_ms = tonumber(ARGV[1])
+local requeued = 0
+for i = 3, #ARGV, 2 do
+  local domain, entry = ARGV[i], ARGV[i + 1]
+  if redis.call('HDEL', KEYS[4], domain .. '\n' .. entry) == 1 then
+    -- Characters 4 and 6 are the tries and the times lost with a holder.
+    local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
+    redis.call('ZADD', base .. 'q:' .. domain, ARGV[2], fresh)
+    requeued = requeued + 1
+    if not redis.call('ZSCORE', KEYS[2], domain) then
+      redis.call('HDEL', base .. 'd:' .. domain, 'state')
+      local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
+      redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
+    end
+  end
+end
+if requeued > 0 then
+  redis.call('HINCRBY', KEYS[3], 'accepted', requeued)
+  redis.call('HINCRBY', KEYS[3], 'requeued', requeued)
+end
+return {'requeued', requeued}
