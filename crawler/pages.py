@@ -10,15 +10,12 @@ from crawler.charset import MediaType
 from crawler.decode import decode
 from crawler.extract import Extracted, ExtractPolicy, extract
 from crawler.links import LinkFilter
+from crawler.markup import is_quick
 from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.verdict import Verdict
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize
-
-INLINE_BYTES = 512 * 1024
-"""Larger documents are parsed in a thread: at 10 ms a megabyte the event loop would feel them."""
-
 
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
@@ -89,7 +86,7 @@ class PageBuilder:
             body = (await decode(body, coding.decode("latin-1"), self._settings.max_decoded)).data
         tags = [_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"]
         arguments = (body, exchange.url, content_type, self._settings.extract, tags)
-        if len(body) > INLINE_BYTES:
+        if not is_quick(body):
             return len(body), await asyncio.to_thread(extract, *arguments)
         return len(body), extract(*arguments)
 
