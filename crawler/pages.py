@@ -17,6 +17,7 @@ from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize
 
+
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
     """`max_decoded`: octets of a decoded body at most."""
