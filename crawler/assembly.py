@@ -22,12 +22,16 @@ from crawler.turns import TurnSettings
 from frontier.clock import SystemClock
 from frontier.peers import new_replica_id
 from frontier.urls import UrlRules
+from politeness.address_gate import GatePolicy
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy
 from politeness.robots_fetch import RobotsPolicy
 
 RECENT_URLS = 200_000
 """URLs kept to spare Redis questions: about 30 MB of typical ones."""
+
+DOMAINS_WORTH = 10
+"""An address may be asked as often as this many domains, unless the settings say a rate."""
 
 
 def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Parts:
@@ -130,4 +134,14 @@ def turn_settings(settings: CrawlSettings) -> TurnSettings:
         backoff=backoff,
         robots=RobotsPolicy(max_age_s=polite.robots_max_age, retry=replace(backoff, give_up_after=None)),
         tries=polite.tries,
+        gate=gate_policy(settings),
     )
+
+
+def gate_policy(settings: CrawlSettings) -> GatePolicy | None:
+    """The rate that the domains behind one address share, or None for no limit."""
+    polite = settings.politeness
+    if polite.address_gate == "off" or (polite.address_rate is None and not polite.delay):
+        return None
+    rate = polite.address_rate or DOMAINS_WORTH / polite.delay
+    return GatePolicy(rate, polite.address_burst, shared=polite.address_gate == "cluster")

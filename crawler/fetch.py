@@ -169,6 +169,12 @@ class Fetcher:
             if not self._under_way:
                 self._idle.set()
 
+    async def locate(self, url: str) -> str:
+        """The address that a request to `url` (canonical) will be sent to. Raises FetchFailed as `fetch` would."""
+        if self._resolver is None or not self._taking:
+            raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
+        return await self._resolver.first(host_of(url))
+
     def _target(self, url: str) -> URL:
         """`url` as aiohttp wants it. Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
         scheme, _, rest = url.partition("://")
@@ -242,6 +248,13 @@ class Fetcher:
         # Some messages quote what the server sent: one line, and no more of it than helps.
         detail = " ".join(str(error).split())[:200] or type(error).__name__
         return FetchFailed(kind, detail, request_sent=flight.sent_at is not None)
+
+
+def host_of(url: str) -> str:
+    """The host of the canonical `url`, an IPv6 address in its brackets."""
+    authority = url.partition("://")[2].partition("/")[0]
+    name, colon, port = authority.rpartition(":")
+    return name if colon and port.isdigit() else authority
 
 
 async def _read_body(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, str | None]:

@@ -21,10 +21,12 @@ from crawler.control import Control
 from crawler.events import CrawlEnded, Events
 from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
+from crawler.gatekeeper import Gatekeeper
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.logs import LogListener, tell
 from crawler.metrics import Metrics
 from crawler.pages import PageBuilder
+from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.schedule import Schedule
@@ -40,7 +42,9 @@ from frontier.crawls import Crawl
 from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import Health, PeerLoop, PeerSettings, View
 from frontier.queue import Frontier, FrontierSettings
+from frontier.reservations import Reservations
 from frontier.store import RedisStore
+from politeness.address_gate import AddressGate, Gate, LocalGate
 from politeness.robots_cache import RobotsCache
 
 
@@ -123,6 +127,8 @@ class Replica:
             self._feeder,
             self._committer,
             self._parts.fetcher,
+            Gatekeeper(self._gate(), self._parts.fetcher, self._patience, self._clock),
+            self._passage(settings),
             robots,
             self._parts.builder,
             self._budget,
@@ -132,6 +138,20 @@ class Replica:
             self._parts.turns,
             self._rng,
         )
+
+    def _gate(self) -> Gate | None:
+        policy = self._parts.turns.gate
+        if policy is None:
+            return None
+        if policy.shared:
+            return AddressGate(self._store, self._frontier.keys, self._clock, self.peers.server_clock, policy)
+        return LocalGate(self._clock, policy)
+
+    def _passage(self, settings: CrawlSettings) -> Passage:
+        hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
+        reservations = Reservations(self._store, self._frontier.keys, self.peers.server_clock, hold_ms)
+        clocks = (self._clock, self.peers.server_clock)
+        return Passage(reservations, self._patience, clocks, self._parts.turns.backoff, self._rng)
 
     def _on_drop(self, reason: str, count: int) -> None:
         self.metrics.dropped.labels(reason).inc(count)

@@ -16,6 +16,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Protocol
 
 import aiodns
@@ -107,6 +108,13 @@ class Resolver(AbstractResolver):
         if known.failure is not None:
             raise FetchFailed(*known.failure)
         return [_result(host, address, port) for address in known.addresses]
+
+    async def first(self, host: str) -> str:
+        """The address that a request to `host` will be sent to, if it can be connected to. Raises as `resolve` does."""
+        try:
+            return str(ip_address(host.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return str((await self.resolve(host))[0]["host"])
 
     async def close(self) -> None:
         """Cancel the look-ups under way. Called once, after the last `resolve`."""

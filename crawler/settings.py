@@ -59,6 +59,21 @@ class Politeness(_Table):
     backoff_forgiven: NotNegative = Field(
         1_800.0, description="After this many seconds without a failure a domain's backoff starts from its base again."
     )
+    address_gate: Literal["off", "replica", "cluster"] = Field(
+        "cluster",
+        description="Whether the domains behind one network address share a rate: with all replicas together "
+        "(`cluster`), within each replica (`replica`), or not (`off`). Shared hosts serve thousands of domains from one "
+        "machine, and only a limit that all replicas share keeps a crawl of many of them bearable for it.",
+    )
+    address_rate: PositiveFloat | None = Field(
+        None,
+        description="Requests a second to one address (of IPv6: one /64) on average; unset: as much as ten domains may "
+        "be asked, 10 / `delay`, and no limit when `delay` is 0. Higher: quicker through the domains of a large host or "
+        "content delivery network; lower: kinder to small machines with many domains.",
+    )
+    address_burst: PositiveInt = Field(
+        5, description="Requests that an address may get at once after a pause; the average stays `address_rate`."
+    )
     tries: PositiveInt = Field(4, le=15, description="Requests for a URL at most, before it becomes a dead letter.")
     robots_max_age: PositiveFloat = Field(
         86_400.0,

@@ -16,8 +16,10 @@ from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled, TurnTaken
 from crawler.feed import Feeder
 from crawler.fetch import Fetcher
+from crawler.gatekeeper import Gatekeeper
 from crawler.page import Exchange, Outcome, Page
 from crawler.pages import PageBuilder
+from crawler.passage import Passage
 from crawler.patience import Patience
 from crawler.schedule import Schedule
 from crawler.verdict import NOBODYS_FAULT, Verdict, judge_failure, judge_status, last_try
@@ -27,6 +29,7 @@ from frontier.clock import Clock, ServerClock
 from frontier.entries import Entry
 from frontier.queue import Settled, postpone, retry
 from frontier.urls import origin_of
+from politeness.address_gate import GatePolicy
 from politeness.backoff import BackoffPolicy, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 from politeness.robots_cache import KnownRobots, RobotsCache
@@ -40,12 +43,13 @@ BUDGET_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """`tries`: requests for a URL at most."""
+    """`tries`: requests for a URL at most. `gate`: the rate that the domains behind an address share; None: no limit."""
 
     delay: DelayPolicy
     backoff: BackoffPolicy
     robots: RobotsPolicy
     tries: int
+    gate: GatePolicy | None = None
 
 
 class Turns:
@@ -57,6 +61,8 @@ class Turns:
         feeder: Feeder,
         committer: Committer,
         fetcher: Fetcher,
+        gatekeeper: Gatekeeper,
+        passage: Passage,
         robots: RobotsCache,
         builder: PageBuilder,
         budget: Budget,
@@ -70,6 +76,8 @@ class Turns:
         self._feeder = feeder
         self._committer = committer
         self._fetcher = fetcher
+        self._gatekeeper = gatekeeper
+        self._passage = passage
         self._robots = robots
         self._builder = builder
         self._budget = budget
@@ -113,6 +121,9 @@ class Turns:
                 continue
             if not self._budget.take():
                 visit.next_at = self._clock.monotonic() + BUDGET_PAUSE_S
+                return
+            if not await self._gatekeeper.lets(visit, entry.url):
+                self._budget.give_back()
                 return
             visit.pending.popleft()
             await self._fetch_page(visit, entry, known)
@@ -167,6 +178,8 @@ class Turns:
 
     async def _ask_robots(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         fetch = visit.robots.setdefault(origin, RobotsFetch(origin))
+        if not await self._passage.lets(visit, fetch.url) or not await self._gatekeeper.lets(visit, fetch.url):
+            return
         exchange: Exchange | None = None
         started = self._clock.monotonic()
         try:
@@ -174,6 +187,7 @@ class Turns:
         except FetchFailed as failure:
             if failure.kind in NOBODYS_FAULT:
                 self._rest(visit, 0.0, known)
+                await self._passage.ended(visit, None, visit.delay_ms)
                 return
             verdict: RobotsVerdict | None = fetch.failed(str(failure.kind), self._server_clock.now_ms())
         else:
@@ -182,9 +196,11 @@ class Turns:
             body = decoded.data if decoded and not decoded.error else None
             verdict = fetch.received(exchange, self._server_clock.now_ms(), body)
         self._rest(visit, self._clock.monotonic() - started, known)
+        was_abroad = await self._passage.ended(visit, exchange, visit.delay_ms)
         if exchange is not None:
-            # Whoever answers "too many requests" means the site, and not this file.
-            self._back_off(visit, judge_status(exchange.status), exchange)
+            if not was_abroad:
+                # Whoever answers "too many requests" means the site, and not this file.
+                self._back_off(visit, judge_status(exchange.status), exchange)
             await self._committer.add(Result(visit, exchange=exchange))
         if verdict is None:
             return  # a redirect: the next hop is the next turn

@@ -6,6 +6,7 @@ from collections import deque
 
 from frontier.entries import Entry
 from frontier.queue import Lease, Settled, Settlement
+from frontier.reservations import Reservation
 from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
 
@@ -26,8 +27,10 @@ class Visit:
         "delay_ms",
         "ended_at",
         "lease",
+        "moment",
         "next_at",
         "pending",
+        "reservation",
         "robots",
     )
 
@@ -37,9 +40,11 @@ class Visit:
         self.deadline = deadline
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
+        self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
         self.delay_ms = lease.delay_ms
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
+        self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.busy = False
         self.closing = False
 

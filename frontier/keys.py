@@ -77,6 +77,10 @@ class CrawlKeys:
         self.budget = f"{{{crawl}}}:budget"
         self.control = f"{{{crawl}}}:control"
 
+    def gate(self, address: str) -> str:
+        """The rate of one network address. A tag of its own, so that the addresses spread over a cluster."""
+        return f"{{{self.crawl}:gate:{address}}}"
+
     def __repr__(self) -> str:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"
 

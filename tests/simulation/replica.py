@@ -16,8 +16,10 @@ from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
+from crawler.gatekeeper import Gatekeeper
 from crawler.page import Exchange, Outcome, Page
 from crawler.pages import PageBuilder
+from crawler.passage import Passage
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.schedule import Schedule
@@ -31,6 +33,7 @@ from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.peers import PeerLoop, PeerSettings, View
 from frontier.queue import Frontier, FrontierSettings
+from frontier.reservations import Reservations
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy
 from politeness.robots_cache import RobotsCache
@@ -139,11 +142,14 @@ class SimReplica:
         delay = DelayPolicy(min_delay_s=scenario.delay_ms / 1000, response_share=0.0)
         # A response may take as long as the margin between a holder's deadline and the expiry of its lease.
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
+        reservations = Reservations(store, here.keys, self.peers.server_clock, hold_ms=10_000)
         self._turns = Turns(
             self._schedule,
             self._feeder,
             self._committer,
             cast(Fetcher, fetcher),
+            Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock),
+            Passage(reservations, self._patience, clocks, QUICK, self._rng),
             RobotsCache(store, self._frontier, USER_AGENT),
             cast(PageBuilder, SimBuilder(here.world)),
             Budget(store, here.keys.budget, self.peers.server_clock, self.name, 0),

@@ -1,0 +1,28 @@
+-- reserve: the right to one request to a domain for which the caller holds no lease, such as a robots.txt that an
+-- origin of another domain redirects to. Until it is told how that ended (rest), the domain is not leased to anybody.
+--
+-- A domain that rests is reserved for the end of its rest, so that its next lease cannot come first again and again.
+--
+-- KEYS[1] due     zset  domain -> due ms
+-- KEYS[2] leases  zset  domain -> expiry ms
+-- also   d:<domain> hash (next, delay)
+-- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: how long the request may take, its answer included
+-- ARGV[4] patience_ms: a rest that lasts longer is not waited for
+--
+-- Returns {"reserved", moment ms, until_ms (`rest` wants to know it), delay_ms or -1} | {"leased"} | {"resting", until ms}
+
+local domain_key = string.sub(KEYS[1], 1, -4) .. 'd:' .. ARGV[1]
+local now_ms = tonumber(ARGV[2])
+
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
+  return {'leased'}
+end
+local state = redis.call('HMGET', domain_key, 'next', 'delay')
+local moment_ms = math.max(now_ms, tonumber(state[1] or '0'))
+if moment_ms > now_ms + tonumber(ARGV[4]) then
+  return {'resting', moment_ms}
+end
+local until_ms = moment_ms + tonumber(ARGV[3])
+redis.call('HSET', domain_key, 'next', string.format('%.0f', until_ms))
+redis.call('ZADD', KEYS[1], 'XX', until_ms, ARGV[1])
+return {'reserved', moment_ms, until_ms, tonumber(state[2] or '-1')}

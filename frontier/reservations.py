@@ -1,0 +1,68 @@
+"""One request to a domain that one holds no lease on: how replicas stay polite to a domain that they only pass by.
+
+A lease is for whole domains and for their owner. A robots.txt, though, may redirect to a host of any domain (RFC 9309
+2.3.1.2), which another replica may be crawling. `reserve` asks for the right to a single request there; while it is
+held, `lua/lease.lua` finds the domain not due. A holder that dies blocks the domain for `hold_ms` and no longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frontier.clock import ServerClock
+from frontier.keys import CrawlKeys
+from frontier.scripts import RESERVE, REST
+from frontier.store import Store, run
+from frontier.urls import shard_of
+
+LEASED_WAIT_MS = 400
+"""When to ask again for a domain that is under lease. Leases end after a batch of URLs, and the domain then rests for its
+delay, a second as a rule: whoever asks twice a second meets that rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The right to one request to `domain`, from `moment_ms` on, answered before `until_ms` (server time). `delay_ms`: what
+    those who crawl the domain wait between requests, 0 if nobody has yet."""
+
+    domain: str
+    moment_ms: int
+    until_ms: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was reserved; asking again makes sense at `again_ms` (server time)."""
+
+    again_ms: int
+
+
+class Reservations:
+    """Reservations on the domains of the crawl that `keys` name. `hold_ms`: how long a request may take at most."""
+
+    def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int) -> None:
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+        self._hold_ms = hold_ms
+
+    async def reserve(self, domain: str, patience_ms: int) -> Reservation | Refused:
+        """The right to one request, now or within `patience_ms`. Raises RedisAway; asking again then may find the
+        reservation that was lost, and wait for its end."""
+        keys, now_ms = self._keys.shards[shard_of(domain, len(self._keys.shards))], self._clock.now_ms()
+        call = run(RESERVE, (keys.due, keys.leases), domain, now_ms, self._hold_ms, patience_ms)
+        match (await self._store.send([call]))[0]:
+            case [b"reserved", moment_ms, until_ms, delay_ms]:
+                return Reservation(domain, int(moment_ms), int(until_ms), max(0, int(delay_ms)))
+            case [b"resting", until_ms]:
+                return Refused(int(until_ms))
+            case _:
+                return Refused(now_ms + LEASED_WAIT_MS)
+
+    async def rest(self, reservation: Reservation, next_ms: int) -> None:
+        """The request was answered, or given up; the domain may be asked again at `next_ms`. Raises RedisAway."""
+        domain = reservation.domain
+        keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
+        uncertainty_ms = self._clock.uncertainty_ms
+        await self._store.send([run(REST, (keys.due,), domain, reservation.until_ms, next_ms + uncertainty_ms)])

@@ -1,0 +1,113 @@
+"""One request to a domain without a lease on it: never beside a lease, never within a rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.reservations import LEASED_WAIT_MS, Refused, Reservation, Reservations
+from frontier.store import RedisStore, command
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+
+HOLD_MS = 30_000
+PATIENCE_MS = 5_000
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime()
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
+    return await make_frontier(store, crawl_name, time, FrontierSettings(lease_ms=10_000))
+
+
+@pytest.fixture
+def reservations(store: RedisStore, frontier: Frontier) -> Reservations:
+    return Reservations(store, frontier.keys, frontier._clock, HOLD_MS)
+
+
+async def reserve(reservations: Reservations) -> Reservation:
+    answer = await reservations.reserve("a.test", PATIENCE_MS)
+    assert isinstance(answer, Reservation)
+    return answer
+
+
+async def lease(frontier: Frontier) -> int:
+    """How many domains can be leased now."""
+    leased, _ = await frontier.lease([0], 1, "r1", 10)
+    return len(leased[0].leases)
+
+
+async def test_a_free_domain_is_reserved_at_once_and_not_leased_meanwhile(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    await frontier.push([entry()])
+    held = await reserve(reservations)
+    assert (held.moment_ms, held.until_ms) == (time.ms, time.ms + HOLD_MS)
+    assert await lease(frontier) == 0
+    await reservations.rest(held, time.ms + 1_000)
+    time.ms += 999
+    assert await lease(frontier) == 0
+    time.ms += 1
+    assert await lease(frontier) == 1
+
+
+async def test_a_leased_domain_is_not_reserved(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    await frontier.push([entry()])
+    assert await lease(frontier) == 1
+    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + LEASED_WAIT_MS)
+    time.ms += 60_000  # an expired lease counts, until its owner has taken it back with the rest that it owes
+    assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), Refused)
+
+
+async def test_a_resting_domain_is_reserved_for_the_end_of_its_rest(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+    leased, _ = await frontier.lease([0], 1, "r1", 1)
+    held = leased[0].leases[0]
+    urls = [Settled(one, "done", "ok") for one in held.entries]
+    await frontier.settle([Settlement(held, time.ms + 3_000, delay_ms=2_000, urls=urls)])
+    await frontier.push([entry("https://a.test/3")])
+    answer = await reserve(reservations)
+    assert (answer.moment_ms, answer.delay_ms) == (time.ms + 3_000, 2_000)
+    time.ms += 3_000
+    assert await lease(frontier) == 0
+
+
+async def test_two_reservations_do_not_meet(reservations: Reservations, time: ManualTime) -> None:
+    first = await reserve(reservations)
+    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(first.until_ms)
+    await reservations.rest(first, time.ms + 1_000)
+    second = await reserve(reservations)
+    assert second.moment_ms == time.ms + 1_000
+
+
+async def test_a_rest_that_comes_too_late_or_twice_changes_nothing(
+    store: RedisStore, frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    held = await reserve(reservations)
+    await reservations.rest(held, time.ms + 1_000)
+    other = await reserve(reservations)
+    await reservations.rest(held, time.ms)
+    (until_ms,) = await store.send([command("HGET", frontier.keys.shards[0].domain("a.test"), "next")])
+    assert int(until_ms) == other.until_ms
+
+
+async def test_a_lost_holder_blocks_the_domain_for_a_while_only(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    await frontier.push([entry()])
+    await reserve(reservations)
+    time.ms += HOLD_MS
+    assert await lease(frontier) == 1
+
+
+async def test_a_url_that_is_pushed_meanwhile_waits(frontier: Frontier, reservations: Reservations) -> None:
+    await reserve(reservations)
+    await frontier.push([entry()])
+    assert await lease(frontier) == 0
