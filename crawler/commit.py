@@ -61,6 +61,7 @@ class CommitSettings:
 class _Group:
     results: list[Result] = field(default_factory=list)
     closing: list[Visit] = field(default_factory=list)
+    first_at: float = 0.0  # monotonic seconds when the first result came
 
 
 @dataclass(slots=True)
@@ -112,6 +113,11 @@ class Committer:
         return f"<Committer backlog={len(self._next.results)} idle={self.is_idle}>"
 
     @property
+    def backlog(self) -> int:
+        """Results that wait for the next group."""
+        return len(self._next.results)
+
+    @property
     def is_idle(self) -> bool:
         """Whether everything that was brought is committed."""
         return self._idle.is_set()
@@ -119,6 +125,8 @@ class Committer:
     async def add(self, result: Result) -> None:
         """Take `result` in; waits while the backlog is full."""
         await self._room.wait()
+        if not self._next.results:
+            self._next.first_at = self._clock.monotonic()
         self._next.results.append(result)
         if len(self._next.results) >= self._settings.backlog:
             self._room.clear()
@@ -162,8 +170,9 @@ class Committer:
         for result in group.results:
             if result.page is not None:
                 self._events.emit(PageSettled(result.page))
+        lag_s = settled - group.first_at if group.results else 0.0
         self._events.emit(
-            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, stale)
+            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, stale, lag_s)
         )
 
     async def _push(self, results: Sequence[Result]) -> None:
@@ -177,7 +186,7 @@ class Committer:
             self.on_pushed(pushed.shards)
         if offered:
             skipped = len(offered) - len(links)
-            self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, skipped))
+            self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped))
 
     async def _write(self, results: Sequence[Result]) -> frozenset[str]:
         pages = [result.page for result in results if result.page is not None]

@@ -54,18 +54,37 @@ class RobotsSettled:
 
 @dataclass(frozen=True, slots=True)
 class TurnTaken:
-    """A domain had its turn, `late_s` seconds after it was due."""
+    """A domain had its turn, `late_s` seconds after it was due. `rested_s`: the rest that politeness had asked for since
+    its last response; infinite where there was none under this lease."""
 
     late_s: float
+    rested_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackedOff:
+    """A domain must rest `rest_s` seconds, since it failed. `reason`: one word of a closed list."""
+
+    reason: str
+    rest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPostponed:
+    """A URL was put off without a request. `reason`: one word of a closed list."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LinksPushed:
-    """Links of a group of pages were offered to the frontier. `skipped`: pushed by this replica lately."""
+    """Links of a group of pages were offered to the frontier. `skipped`: pushed by this replica lately;
+    `outside`: of domains that the crawl does not know."""
 
     accepted: int
     known: int
     capped: int
+    outside: int
     skipped: int
 
 
@@ -79,13 +98,21 @@ class LinkDropped:
 
 @dataclass(frozen=True, slots=True)
 class GroupCommitted:
-    """A group of pages was committed; seconds a step."""
+    """A group of pages was committed; seconds a step. `lag_s`: since the first of them came in."""
 
     pages: int
     push_s: float
     sink_s: float
     settle_s: float
     stale: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """All domains of the shards that a view took away have been given back, `seconds` after it came into force."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +150,12 @@ Event = (
     | PageSettled
     | RobotsSettled
     | TurnTaken
+    | BackedOff
+    | UrlPostponed
     | LinksPushed
     | LinkDropped
     | GroupCommitted
+    | HandedOver
     | RedisLost
     | RedisFound
     | SinkBlocked

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from crawler.commit import Committer, lease_deadline
-from crawler.events import DomainsLeased, Events, ShardFenced, ViewAdopted
+from crawler.events import DomainsLeased, Events, HandedOver, ShardFenced, ViewAdopted
 from crawler.patience import Patience
 from crawler.schedule import Schedule
 from crawler.visit import Visit
@@ -63,6 +63,8 @@ class Feeder:
         self.visits: set[Visit] = set()
         self._visits_of_shard: Counter[int] = Counter()
         self._ask_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
+        self._parting: set[Visit] = set()  # of shards that a view took away
+        self._parting_since = 0.0
         self._wake = asyncio.Event()
         self._quiet = False
         committer.on_settled = self.settled
@@ -89,9 +91,16 @@ class Feeder:
         for shard in handoff.take:
             self._ask_at[shard] = now
         if handoff.drop:
-            self._close(visit for visit in self.visits if visit.lease.shard in handoff.drop)
+            self._part([visit for visit in self.visits if visit.lease.shard in handoff.drop], now)
         self._wake.set()
         self._events.emit(ViewAdopted(view, len(self._ask_at), len(handoff.take), len(handoff.drop)))
+
+    def _part(self, visits: Collection[Visit], now: float) -> None:
+        """Let go of `visits`: their shards belong to somebody else now."""
+        if not self._parting:
+            self._parting_since = now
+        self._parting.update(visits)
+        self._close(visits)
 
     def quiet(self) -> None:
         """Take no more leases, and give back those that wait for their turn."""
@@ -131,6 +140,10 @@ class Feeder:
         if visit in self.visits:
             self.visits.remove(visit)
             self._visits_of_shard[visit.lease.shard] -= 1
+        if visit in self._parting:
+            self._parting.remove(visit)
+            if not self._parting:
+                self._events.emit(HandedOver(self._clock.monotonic() - self._parting_since))
 
     def pushed(self, shards: Iterable[int]) -> None:
         """URLs were queued in `shards`: look there soon, unless a lease there will tell us anyway."""

@@ -42,9 +42,13 @@ class LinkFilter:
             is_redirect = kind is LinkKind.REDIRECT
             depth = found_on.depth if is_redirect else found_on.depth + 1
             hops = found_on.hops + 1 if is_redirect else 0
-            reason = self._scope.judge(url, depth, hops, found_on.domain) or judge_trap(url.href, self._traps)
+            reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
+            # Between the domains of seeds links are followed; the frontier knows which domains those are.
+            may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
+            reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
-                selected.append(Entry(url.href, url.domain, self._scorer(url.href, depth, kind), depth, hops=hops))
+                score = self._scorer(url.href, depth, kind)
+                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, known_only=may_be_seeds))
             else:
                 dropped[reason] += 1
         return selected, dropped

@@ -1,13 +1,25 @@
-"""Prometheus metrics: read off the events and the replica's state, never written by the crawl itself."""
+"""Prometheus metrics: read off the events and the replica's state, never written by the crawl itself.
+
+Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only grows. No label takes its
+values from the web: reasons are words of closed lists, statuses are classes. `docs/metrics.md` lists them all.
+
+The Python client exposes classic histograms only; a Prometheus that is told `convert_classic_histograms_to_nhcb` keeps
+them in native form.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import math
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from crawler import events as ev
-from crawler.page import Outcome, Page
+from crawler.page import Exchange, Outcome, Page
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+_KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
 
 class Metrics:
@@ -15,87 +27,108 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        registry = self.registry
-        self.pages = Counter(
-            "peercrawl_pages",
-            "URLs settled or put off, by outcome and status class",
-            ["outcome", "status"],
-            registry=registry,
-        )
-        self.reasons = Counter(
-            "peercrawl_page_reasons",
-            "URLs settled or put off, by outcome and reason",
-            ["outcome", "reason"],
-            registry=registry,
-        )
-        self.bytes = Counter("peercrawl_received_bytes", "Octets of bodies as received", registry=registry)
-        self.truncated = Counter("peercrawl_truncated", "Bodies cut off, by reason", ["reason"], registry=registry)
-        self.response = Histogram(
-            "peercrawl_response_seconds", "Request to last octet", buckets=_SECONDS, registry=registry
-        )
-        self.first_byte = Histogram(
-            "peercrawl_first_byte_seconds", "Request to response head", buckets=_SECONDS, registry=registry
-        )
-        self.robots = Counter("peercrawl_robots", "robots.txt files settled, by access", ["access"], registry=registry)
-        self.late = Histogram(
-            "peercrawl_turn_late_seconds", "How late domains had their turn", buckets=_SECONDS, registry=registry
-        )
-        self.links = Counter("peercrawl_links", "Links offered, by what became of them", ["fate"], registry=registry)
-        self.dropped = Counter("peercrawl_links_dropped", "Links not offered, by reason", ["reason"], registry=registry)
-        self.leases = Counter("peercrawl_domains_leased", "Domains that came under lease", registry=registry)
-        self.fenced = Counter("peercrawl_leases_fenced", "Lease calls refused for a newer view", registry=registry)
-        self.stale = Counter("peercrawl_leases_lost", "Leases found stale when settling", registry=registry)
-        self.commit = Histogram(
-            "peercrawl_commit_seconds", "Steps of the commit", ["step"], buckets=_SECONDS, registry=registry
-        )
-        self.epoch = Gauge("peercrawl_epoch", "Epoch of the view in force", registry=registry)
-        self.index = Gauge("peercrawl_peer_index", "This replica's index in the view, 0 if absent", registry=registry)
-        self.replicas = Gauge("peercrawl_replicas", "Replicas in the view", registry=registry)
-        self.checksum = Gauge(
-            "peercrawl_view_checksum", "32 bits over the view; equal on all replicas", registry=registry
-        )
-        self.shards = Gauge("peercrawl_shards_owned", "Shards owned in the view", registry=registry)
-        self.moved = Counter("peercrawl_shards_moved", "Shards that came or went", ["direction"], registry=registry)
-        self.away = Gauge("peercrawl_redis_away", "1 while Redis cannot serve", registry=registry)
-        self.losses = Counter("peercrawl_redis_losses", "Times that Redis went away", registry=registry)
-        self.sink_blocked = Counter("peercrawl_sink_blocked", "Groups that the sink had no room for", registry=registry)
-        self.visits = Gauge("peercrawl_visits", "Domains under lease here", registry=registry)
+        ProcessCollector(registry=self.registry)
+        self._declare_fetching()
+        self._declare_politeness()
+        self._declare_frontier()
+        self._declare_cluster()
+        self._declare_storing()
         self.pages_total = 0  # fetched and settled, for the health record
         self.received_total = 0
+
+    def _declare_fetching(self) -> None:
+        self.pages = self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
+        self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
+        self.bytes = self._counter("received_bytes", "Octets of bodies as received")
+        self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
+        self.response = self._histogram("response_seconds", "Request to last octet of the response")
+        self.phases = self._histogram(
+            "fetch_phase_seconds", "Parts of a fetch; dns, connect and tls only where a connection was opened", "phase"
+        )
+
+    def _declare_politeness(self) -> None:
+        self.robots = self._counter("robots_files", "robots.txt files settled, by what they allow", "access")
+        self.decisions = self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict")
+        self.rests = self._histogram(
+            "politeness_rest_seconds", "Rests between two requests to a domain", buckets=_LONG_SECONDS
+        )
+        self.backoffs = self._counter("backoffs", "Times that a domain was made to rest, by reason", "reason")
+        self.backoff_rests = self._histogram("backoff_seconds", "How long backoff makes rest", buckets=_LONG_SECONDS)
+        self.late = self._histogram("turn_late_seconds", "How late domains under lease had their turn")
+
+    def _declare_frontier(self) -> None:
+        self.links = self._counter("links", "Links offered to the frontier, by what became of them", "fate")
+        self.dropped = self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
+        self.leases = self._counter("domains_leased", "Domains that came under lease")
+        self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")
+        self.fenced = self._counter("leases_fenced", "Lease calls refused for a newer view")
+        self.stale = self._counter("leases_lost", "Leases found stale when settling")
+
+    def _declare_cluster(self) -> None:
+        self.epoch = self._gauge("view_epoch", "Epoch of the view in force")
+        self.index = self._gauge("peer_index", "Index of this replica in the view, 0 if it is not in it")
+        self.replicas = self._gauge("replicas", "Replicas in the view")
+        self.checksum = self._gauge("view_checksum", "32 bits over the view: equal on all replicas in an epoch")
+        self.shards = self._gauge("shards_owned", "Shards that the view gives to this replica")
+        self.moved = self._counter("shards_moved", "Shards that came or went with a view", "direction")
+        self.handovers = self._histogram("handover_seconds", "View to last domain given back, when shards went")
+        self.away = self._gauge("redis_away", "1 while Redis cannot serve")
+        self.losses = self._counter("redis_losses", "Times that Redis went away")
+        self.round_trips = self._histogram("redis_round_trip_seconds", "Round trips to Redis, a batch of calls each")
+        self.redis_errors = self._counter("redis_errors", "Round trips to Redis that failed")
+
+    def _declare_storing(self) -> None:
+        self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
+        self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
+        self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"peercrawl_{name}", meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return Histogram(f"peercrawl_{name}", meaning, labels, buckets=buckets, registry=self.registry)
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
         match event:
             case ev.PageSettled(page):
                 self._page(page)
-            case ev.TurnTaken(late_s):
+            case ev.TurnTaken(late_s, rested_s):
                 self.late.observe(late_s)
+                if math.isfinite(rested_s):
+                    self.rests.observe(rested_s)
             case ev.LinksPushed(accepted, known, capped, skipped):
                 for fate, count in (("accepted", accepted), ("known", known), ("capped", capped), ("recent", skipped)):
                     self.links.labels(fate).inc(count)
             case ev.LinkDropped(reason, count):
                 self.dropped.labels(reason).inc(count)
-            case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale):
+            case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
                     self.commit.labels(step).observe(seconds)
+                self.commit_lag.observe(lag_s)
                 self.stale.inc(stale)
-            case ev.DomainsLeased(domains):
+            case ev.DomainsLeased(domains, _, seconds):
                 self.leases.inc(domains)
+                self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
 
     def _rare(self, event: ev.Event) -> None:
         match event:
-            case ev.ViewAdopted(view, owned, taken, dropped):
-                self.epoch.set(view.epoch)
-                self.index.set(view.index)
-                self.replicas.set(view.replicas)
-                self.checksum.set(view.checksum)
-                self.shards.set(owned)
-                self.moved.labels("taken").inc(taken)
-                self.moved.labels("dropped").inc(dropped)
+            case ev.ViewAdopted():
+                self._view(event)
+            case ev.HandedOver(seconds):
+                self.handovers.observe(seconds)
             case ev.RobotsSettled(_, access):
                 self.robots.labels(access).inc()
+            case ev.UrlPostponed():
+                self.decisions.labels("postpone").inc()
+            case ev.BackedOff(reason, rest_s):
+                self.backoffs.labels(reason).inc()
+                self.backoff_rests.observe(rest_s)
             case ev.ShardFenced():
                 self.fenced.inc()
             case ev.RedisLost():
@@ -108,20 +141,51 @@ class Metrics:
             case _:
                 pass
 
+    def _view(self, event: ev.ViewAdopted) -> None:
+        self.epoch.set(event.view.epoch)
+        self.index.set(event.view.index)
+        self.replicas.set(event.view.replicas)
+        self.checksum.set(event.view.checksum)
+        self.shards.set(event.owned)
+        self.moved.labels("taken").inc(event.taken)
+        self.moved.labels("dropped").inc(event.dropped)
+
     def _page(self, page: Page) -> None:
         exchange = page.exchange
-        status = f"{exchange.status // 100}xx" if exchange else "none"
+        status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
         self.pages.labels(page.outcome, status).inc()
-        self.reasons.labels(page.outcome, page.reason).inc()
+        self.reasons.labels(page.outcome, bounded(page.reason)).inc()
+        if page.reason in ("robots", "robots_unreachable"):
+            self.decisions.labels("deny").inc()
         if exchange is not None:
+            self.decisions.labels("allow").inc()
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
-            self.bytes.inc(len(exchange.body))
-            self.response.observe(exchange.elapsed)
-            self.first_byte.observe(exchange.first_byte)
-            if exchange.truncated:
-                self.truncated.labels(exchange.truncated).inc()
+            self._exchange(exchange)
+
+    def _exchange(self, exchange: Exchange) -> None:
+        self.bytes.inc(len(exchange.body))
+        self.response.observe(exchange.elapsed)
+        self.phases.labels("first_byte").observe(exchange.first_byte)
+        self.phases.labels("body").observe(exchange.elapsed - exchange.first_byte)
+        if exchange.phases is not None:
+            for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
+                if seconds is not None:
+                    self.phases.labels(phase).observe(seconds)
+        if exchange.truncated:
+            self.truncated.labels(exchange.truncated).inc()
+
+    def round_trip(self, seconds: float, failed: bool) -> None:
+        """Count a round trip to Redis."""
+        self.round_trips.observe(seconds)
+        if failed:
+            self.redis_errors.inc()
 
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self.registry)
+
+
+def bounded(reason: str) -> str:
+    """`reason`, or one word for all statuses that no standard knows: a server may invent hundreds of them."""
+    return "http_other" if reason.startswith("http_") and reason not in _KNOWN_STATUSES else reason

@@ -102,7 +102,7 @@ class Replica:
         self._frontier = Frontier(store, keys, server_clock, frontier_settings, crawl.fingerprint_key)
         self.books = Books(store, keys)
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
-        self._control = Control(store, keys.control)
+        self._control = Control(store, keys.control, keys.domains)
         self._budget = Budget(store, keys.budget, server_clock, self.id, settings.limits.max_pages)
 
     def _build_workers(self, settings: CrawlSettings) -> None:
@@ -132,6 +132,7 @@ class Replica:
             robots,
             self._parts.builder,
             self._budget,
+            self._control,
             self._patience,
             self.events,
             clocks,

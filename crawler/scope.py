@@ -22,7 +22,7 @@ from frontier.urls import Url, canonicalize
 Kind = Literal["seeds", "domains", "hosts", "any"]
 Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
 
-REASONS: tuple[Reason, ...] = ("depth", "hops", "outside", "excluded", "not_included")
+REASONS: tuple[Reason, ...] = ("depth", "hops", "excluded", "not_included", "outside")
 """All that `Scope.judge` may answer, in the order in which it asks."""
 
 
@@ -51,7 +51,8 @@ class Scope:
         """A scope of one kind.
 
         `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its
-        seeds. `domains`: everything at or below `names`. `hosts`: those very `names`. `any`: the whole web.
+        seeds, which nobody has to know for that; where a link leads from one seed's domain into another's, the
+        frontier knows both (`crawler.links`). `domains`: everything at or below `names`. `hosts`: those very `names`. `any`: the whole web.
         `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
 
         Raises BadInput for a name that is no host and for a malformed pattern.
@@ -75,20 +76,20 @@ class Scope:
             return "depth"
         if hops > self.max_hops:
             return "hops"
-        if not self._covers(url, source_domain):
-            return "outside"
         if any(pattern.search(url.href) for pattern in self.exclude):
             return "excluded"
         if self.include and not any(pattern.search(url.href) for pattern in self.include):
             return "not_included"
-        return None
+        # Last, so that whoever hears "outside" knows that nothing else speaks against the URL.
+        return None if self._covers(url, depth, hops, source_domain) else "outside"
 
-    def _covers(self, url: Url, source_domain: str) -> bool:
+    def _covers(self, url: Url, depth: int, hops: int, source_domain: str) -> bool:
         match self.kind:
             case "any":
                 return True
             case "seeds":
-                return url.domain == source_domain
+                # Where a seed redirects to is as good as the seed.
+                return url.domain == source_domain or (depth == 0 and hops > 0)
             case "domains":
                 return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
             case "hosts":

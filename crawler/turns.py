@@ -8,12 +8,13 @@ its delay, from the end of the response on, and goes back on the schedule: while
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crawler.commit import Committer, Result
+from crawler.control import Control
 from crawler.decode import decode
 from crawler.errors import FetchFailed
-from crawler.events import Events, RobotsSettled, TurnTaken
+from crawler.events import BackedOff, Events, RobotsSettled, TurnTaken, UrlPostponed
 from crawler.feed import Feeder
 from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
@@ -66,6 +67,7 @@ class Turns:
         robots: RobotsCache,
         builder: PageBuilder,
         budget: Budget,
+        control: Control,
         patience: Patience,
         events: Events,
         clocks: tuple[Clock, ServerClock],
@@ -81,6 +83,7 @@ class Turns:
         self._robots = robots
         self._builder = builder
         self._budget = budget
+        self._control = control
         self._patience = patience
         self._events = events
         self._clock, self._server_clock = clocks
@@ -91,7 +94,8 @@ class Turns:
         """One worker's life, until cancelled."""
         while True:
             visit = await self._schedule.take()
-            self._events.emit(TurnTaken(max(0.0, self._clock.monotonic() - visit.next_at)))
+            late_s = max(0.0, self._clock.monotonic() - visit.next_at)
+            self._events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
             visit.busy = True
             try:
                 await self._turn(visit)
@@ -112,6 +116,10 @@ class Turns:
             if not visit.holds(self._clock.monotonic()):
                 return
             entry = visit.pending[0]
+            if visit.domain in self._control.rules.blocked:
+                visit.pending.popleft()
+                await self._settle(visit, entry, Verdict(Outcome.DENIED, "blocked"))
+                continue
             known = await self._known_robots(visit, entry)
             if known is None:
                 return  # the turn went to robots.txt
@@ -131,7 +139,7 @@ class Turns:
 
     def _must_rest(self, visit: Visit, known: KnownRobots) -> bool:
         """Whether this origin asks for a longer delay than the one that the domain has just waited."""
-        due = visit.ended_at + self._delay_ms(known, 0.0) / 1000
+        due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
         if self._clock.monotonic() >= due:
             return False
         visit.next_at = due
@@ -161,6 +169,7 @@ class Turns:
             await self._settle(visit, entry, Verdict(Outcome.DEAD, "robots_unreachable"))
             return
         settled = postpone(entry, "robots_unreachable", known.record.retry_at_ms)
+        self._events.emit(UrlPostponed("robots_unreachable"))
         await self._committer.add(Result(visit, settled))
 
     async def _known_robots(self, visit: Visit, entry: Entry) -> KnownRobots | None:
@@ -248,13 +257,18 @@ class Turns:
 
     def _rest(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
         ended_at = self._clock.monotonic()
-        visit.delay_ms = self._delay_ms(known, response_s)
+        visit.delay_ms = self._delay_ms(visit, known, response_s)
         visit.rest(ended_at + visit.delay_ms / 1000, ended_at)
 
-    def _delay_ms(self, known: KnownRobots | None, response_s: float) -> int:
+    def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
+        policy = self._settings.delay
+        told_s = self._control.rules.delays.get(visit.domain)
+        if told_s is not None:
+            share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
+            policy = replace(policy, min_delay_s=told_s, response_share=share)
         return delay_ms(
-            self._settings.delay,
+            policy,
             rules.crawl_delay if rules else None,
             rules.request_rate if rules else None,
             response_s,
@@ -279,6 +293,7 @@ class Turns:
         rest_s = (visit.backoff.until_ms - now_ms) / 1000
         visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
         visit.closing = True
+        self._events.emit(BackedOff(verdict.reason, rest_s))
 
     async def _settle(
         self,

@@ -36,6 +36,7 @@ class Entry:
     tries: int = 0
     hops: int = 0
     lost: int = 0
+    known_only: bool = False  # to be queued only if the frontier has URLs of this domain; not kept
 
     @property
     def raw(self) -> str:

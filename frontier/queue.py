@@ -38,11 +38,13 @@ class FrontierSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of pushed URLs: queued (and in which shards), known before, dropped because their domain is full."""
+    """What became of pushed URLs: queued (and in which shards), known before, dropped because their domain is full, or
+    because the crawl does not know it."""
 
     accepted: int = 0
     known: int = 0
     capped: int = 0
+    outside: int = 0
     shards: frozenset[int] = frozenset()
 
 
@@ -148,26 +150,27 @@ class Frontier:
 
     async def push(self, entries: Iterable[Entry]) -> Pushed:
         """Queue the entries whose URL is new. Idempotent. Raises RedisAway."""
-        by_shard: dict[int, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        by_shard: dict[int, dict[_Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for entry in entries:
-            by_shard[self.shard_of(entry.domain)][entry.domain].append(entry)
-        chunks = [(shard, chunk) for shard, domains in by_shard.items() for chunk in _chunks(domains, PUSH_CHUNK)]
+            by_shard[self.shard_of(entry.domain)][entry.domain, entry.known_only].append(entry)
+        chunks = [(shard, chunk) for shard, groups in by_shard.items() for chunk in _chunks(groups, PUSH_CHUNK)]
         if not chunks:
             return Pushed()
         replies = await self._store.send([self._push_call(shard, chunk) for shard, chunk in chunks])
         counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(chunks, replies, strict=True)]
         return Pushed(
-            accepted=sum(accepted for _, accepted, _, _ in counts),
-            known=sum(known for _, _, known, _ in counts),
-            capped=sum(capped for _, _, _, capped in counts),
-            shards=frozenset(shard for shard, accepted, _, _ in counts if accepted),
+            accepted=sum(count[1] for count in counts),
+            known=sum(count[2] for count in counts),
+            capped=sum(count[3] for count in counts),
+            outside=sum(count[4] for count in counts),
+            shards=frozenset(count[0] for count in counts if count[1]),
         )
 
-    def _push_call(self, shard: int, domains: dict[str, list[Entry]]) -> Call:
+    def _push_call(self, shard: int, groups: dict[_Group, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
         arguments: list[str | int | float] = [self._clock.now_ms(), self.settings.domain_cap]
-        for domain, entries in domains.items():
-            arguments += (domain, len(entries))
+        for (domain, known_only), entries in groups.items():
+            arguments += (domain, int(known_only), len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
         return run(PUSH, (keys.due, keys.leases, keys.stats), *arguments)
@@ -247,16 +250,20 @@ class Frontier:
         return [_settle_reply(reply) for reply in replies]
 
 
-def _chunks(domains: dict[str, list[Entry]], size: int) -> Iterable[dict[str, list[Entry]]]:
-    """`domains` cut into parts of at most `size` entries."""
-    chunk: dict[str, list[Entry]] = {}
+_Group = tuple[str, bool]
+"""A domain, and whether it must be known already."""
+
+
+def _chunks(groups: dict[_Group, list[Entry]], size: int) -> Iterable[dict[_Group, list[Entry]]]:
+    """`groups` cut into parts of at most `size` entries."""
+    chunk: dict[_Group, list[Entry]] = {}
     room = size
-    for domain, entries in domains.items():
+    for group, entries in groups.items():
         at = 0
         while at < len(entries):
-            chunk[domain] = entries[at : at + room]
-            at += len(chunk[domain])
-            room -= len(chunk[domain])
+            chunk[group] = entries[at : at + room]
+            at += len(chunk[group])
+            room -= len(chunk[group])
             if room == 0:
                 yield chunk
                 chunk, room = {}, size

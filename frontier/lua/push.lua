@@ -9,9 +9,10 @@
 -- KEYS[3] stats   hash  accepted, domains, seen, buckets, drop:<reason>
 -- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
--- ARGV[3...] for each domain: domain, number of URLs n, then n times: fingerprint, priority, entry
+-- ARGV[3...] for each domain: domain, 1 if it must be known (have had a URL accepted) or 0, number of URLs n,
+--   then n times: fingerprint, priority, entry
 --
--- Returns {"pushed", accepted, already seen, dropped for domain_cap}
+-- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain}
 
 local FILL = 208
 local base = string.sub(KEYS[1], 1, -4)
@@ -40,14 +41,13 @@ local function split_one()
   if buckets == half * 2 then half = half * 2 end
 end
 
-local accepted, known, capped = 0, 0, 0
-local at = 3
-while at <= #ARGV do
-  local domain, count = ARGV[at], tonumber(ARGV[at + 1])
+local accepted, known, capped, outside = 0, 0, 0, 0
+
+local function push_domain(domain, from, to)
   local domain_key = base .. 'd:' .. domain
-  local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or count
+  local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local new = {}
-  for i = at + 2, at + 1 + count * 3, 3 do
+  for i = from, to, 3 do
     local bucket = base .. 'seen:' .. bucket_of(ARGV[i])
     if #new / 2 < room then
       if redis.call('SADD', bucket, ARGV[i]) == 1 then
@@ -63,18 +63,27 @@ while at <= #ARGV do
       capped = capped + 1
     end
   end
-  if #new > 0 then
-    accepted = accepted + #new / 2
-    redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
-    if redis.call('HINCRBY', domain_key, 'accepted', #new / 2) == #new / 2 then
-      redis.call('HINCRBY', KEYS[3], 'domains', 1)
-    end
-    if not redis.call('ZSCORE', KEYS[2], domain) then
-      local next_ms = tonumber(redis.call('HGET', domain_key, 'next') or '0')
-      redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
-    end
+  if #new == 0 then return end
+  accepted = accepted + #new / 2
+  redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
+  if redis.call('HINCRBY', domain_key, 'accepted', #new / 2) == #new / 2 then
+    redis.call('HINCRBY', KEYS[3], 'domains', 1)
   end
-  at = at + 2 + count * 3
+  if not redis.call('ZSCORE', KEYS[2], domain) then
+    local next_ms = tonumber(redis.call('HGET', domain_key, 'next') or '0')
+    redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
+  end
+end
+
+local at = 3
+while at <= #ARGV do
+  local domain, must_be_known, count = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2])
+  if must_be_known and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then
+    outside = outside + count
+  else
+    push_domain(domain, at + 3, at + 2 + count * 3)
+  end
+  at = at + 3 + count * 3
 end
 
 if accepted > 0 then
@@ -84,4 +93,4 @@ end
 if capped > 0 then
   redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped)
 end
-return {'pushed', accepted, known, capped}
+return {'pushed', accepted, known, capped, outside}

@@ -52,14 +52,19 @@ def test_depth_and_hops_have_limits() -> None:
     assert judge(Scope.of(), "http://example.com/", 10_000) is None
 
 
+def test_where_a_seed_redirects_to_is_as_good_as_the_seed() -> None:
+    assert judge(Scope.of(), "http://example.org/", depth=0, hops=1) is None
+    assert judge(Scope.of(), "http://example.org/", depth=1, hops=1) == "outside"
+
+
 def test_every_reason_can_be_given() -> None:
     scope = Scope.of(include=["/x"], exclude=["/y"], max_depth=1, max_hops=1)
     given = (
         judge(scope, "http://example.com/", depth=2),
         judge(scope, "http://example.com/", hops=2),
-        judge(scope, "http://example.org/"),
         judge(scope, "http://example.com/y"),
         judge(scope, "http://example.com/z"),
+        judge(scope, "http://example.org/x", depth=1),
     )
     assert given == REASONS
 

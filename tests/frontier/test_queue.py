@@ -59,6 +59,13 @@ class TestPush:
         wide = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=9))
         assert (await wide.push([entry("https://a.test/2")])).accepted == 1
 
+    async def test_a_url_that_must_be_of_a_known_domain_is_queued_only_then(self, frontier: Frontier) -> None:
+        """What keeps a crawl in the domains of its seeds, while links between these are followed."""
+        stranger = entry("https://b.test/1", "b.test", known_only=True)
+        assert (await frontier.push([entry(), stranger])).outside == 1
+        await frontier.push([entry("https://b.test/seed", "b.test")])
+        assert (await frontier.push([stranger])).accepted == 1
+
     async def test_the_seen_set_stays_exact_and_compact_while_its_buckets_split(
         self, store: RedisStore, frontier: Frontier
     ) -> None:
