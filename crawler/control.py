@@ -1,17 +1,43 @@
-"""An operator's word to all replicas of a crawl: pause, resume, stop. A hash in Redis that each replica looks at."""
+"""An operator's word to all replicas of a crawl, in Redis: pause, resume, stop; domains to block or to slow down.
+
+Each replica looks about once a second. A look is one small read, whatever was said before: the rules for domains are
+read again only when their number, which counts the changes, has moved.
+"""
 
 from __future__ import annotations
 
-from frontier.store import Store, command
+from dataclasses import dataclass, field
+
+from frontier.store import Store, command, pairs
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRules:
+    """What an operator has said about single domains. `delays`: seconds, in place of the crawl's own delay."""
+
+    blocked: frozenset[str] = frozenset()
+    delays: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, fields: dict[str, str]) -> DomainRules:
+        """From the fields of the hash: "block DOMAIN" and "delay DOMAIN" -> seconds."""
+        rules = {tuple(name.split(" ", 1)): value for name, value in fields.items()}
+        return cls(
+            blocked=frozenset(domain for kind, domain in rules if kind == "block"),
+            delays={domain: float(value) for (kind, domain), value in rules.items() if kind == "delay"},
+        )
 
 
 class Control:
-    """The control key of a crawl."""
+    """The control keys of a crawl: `key` a hash of state and version, `domains_key` a hash of rules."""
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, key: str, domains_key: str) -> None:
         self._store = store
         self._key = key
+        self._domains_key = domains_key
+        self._version: bytes | None = None
         self.state = "run"
+        self.rules = DomainRules()
 
     @property
     def paused(self) -> bool:
@@ -22,11 +48,35 @@ class Control:
         return self.state == "stop"
 
     async def refresh(self) -> None:
-        """Look at the key. Raises RedisAway."""
-        (state,) = await self._store.send([command("HGET", self._key, "state")])
+        """Look at the keys. Raises RedisAway."""
+        ((state, version),) = await self._store.send([command("HMGET", self._key, "state", "version")])
         self.state = state.decode() if state else "run"
+        if version != self._version:
+            (reply,) = await self._store.send([command("HGETALL", self._domains_key)])
+            flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
+            self.rules, self._version = DomainRules.parse(pairs(flat)), version
 
     async def set(self, state: str) -> None:
         """Tell all replicas to "run", "pause" or "stop"."""
         await self._store.send([command("HSET", self._key, "state", state)])
         self.state = state
+
+    async def block(self, domain: str) -> None:
+        """Fetch nothing more from `domain`; its URLs are settled as denied when their turn comes."""
+        await self._say("HSET", f"block {domain}", "1")
+
+    async def unblock(self, domain: str) -> None:
+        """Take `block` back. URLs that were settled meanwhile stay so."""
+        await self._say("HDEL", f"block {domain}")
+
+    async def set_delay(self, domain: str, seconds: float | None) -> None:
+        """Let `domain` rest `seconds` between requests in place of the crawl's delay; None: the crawl's again."""
+        if seconds is None:
+            await self._say("HDEL", f"delay {domain}")
+        else:
+            await self._say("HSET", f"delay {domain}", repr(float(seconds)))
+
+    async def _say(self, verb: str, *words: str) -> None:
+        # In this order: a replica that looks in between reads the new rules with the old version, and again.
+        await self._store.send([command(verb, self._domains_key, *words)])
+        await self._store.send([command("HINCRBY", self._key, "version", 1)])

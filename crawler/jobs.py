@@ -222,7 +222,7 @@ class CrawlJob:
             pushed = await push_seeds(store, stored, seeds)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
-            await Control(store, stored.keys.control).set("run")
+            await Control(store, stored.keys.control, stored.keys.domains).set("run")
             supervisor = _supervisor(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):

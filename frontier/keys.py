@@ -76,6 +76,8 @@ class CrawlKeys:
         self.meta = meta_key(crawl)
         self.budget = f"{{{crawl}}}:budget"
         self.control = f"{{{crawl}}}:control"
+        self.domains = f"{{{crawl}}}:domains"
+        self.summary = f"{{{crawl}}}:summary"
 
     def gate(self, address: str) -> str:
         """The rate of one network address. A tag of its own, so that the addresses spread over a cluster."""

@@ -11,6 +11,7 @@ Which errors mean "later" and which mean "never" is one table, `_LATER` below.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -90,6 +91,7 @@ class RedisStore:
         cluster = isinstance(client, RedisCluster)
         self._exchange: RoundTrip = self._through_cluster if cluster else self._through_connection
         self.round_trips = 0
+        self.on_round_trip: Callable[[float, bool], None] = lambda seconds, failed: None
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._where} round_trips={self.round_trips}>"
@@ -113,11 +115,17 @@ class RedisStore:
 
     async def _round_trip(self, commands: Sequence[Words]) -> list[Reply]:
         self.round_trips += 1
+        began, failed = time.monotonic(), True
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._exchange(commands)
+                replies = await self._exchange(commands)
         except (rx.RedisError, OSError, TimeoutError) as error:
             raise translate(error, self._where) from error
+        else:
+            failed = False
+            return replies
+        finally:
+            self.on_round_trip(time.monotonic() - began, failed)
 
     async def _through_connection(self, commands: Sequence[Words]) -> list[Reply]:
         """One write and one read of all replies on a connection of redis-py's pool.
