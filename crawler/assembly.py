@@ -100,6 +100,8 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         fsync=archive.fsync,
         revisits=archive.revisits,
         links=archive.links,
+        metadata=archive.metadata,
+        index=archive.index,
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
     )
 

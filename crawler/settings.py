@@ -162,6 +162,8 @@ class Archive(_Table):
     warc: bool = Field(True, description="Write WARC 1.1 files.")
     pages: bool = Field(True, description="Write a JSON line for each settled URL.")
     links: bool = Field(True, description="List each page's links in its JSON line.")
+    metadata: bool = Field(True, description="Write a WARC metadata record for each page, with its links.")
+    index: bool = Field(True, description="Write a CDXJ index for each WARC file, by which pywb replays it.")
     max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
     max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
     fsync: bool = Field(

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.index import Indexed
 from crawler.sinks.pages import PageLines, Place
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.volume import Volume
-from crawler.sinks.warc import WarcRecords, sha1
+from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 
 T = TypeVar("T")
 
@@ -41,11 +42,35 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What a group adds to the WARC file and to the JSON lines, and the URLs whose body was there before."""
+    """What a group adds to the files of the volume, and the URLs whose body was there before."""
 
     octets: bytes
+    index: list[bytes]
     lines: bytes
     duplicates: frozenset[str]
+
+
+class _Tape:
+    """The records of a group as they will stand in the file `warc`, and the lines for its index."""
+
+    def __init__(self, warc: Segment | None, with_index: bool) -> None:
+        self.octets: list[bytes] = []
+        self.index: list[bytes] = []
+        self._name = warc.path.name if warc else ""
+        self._at = warc.size if warc else 0
+        self._counted = 0
+        self._with_index = with_index
+
+    def add(self, exchange: Exchange, made: ExchangeRecords) -> Place:
+        """Append the records `made` of `exchange`; returns where the response stands."""
+        self.octets += (made.request, made.response)
+        self._at += sum(map(len, self.octets[self._counted :]))
+        self._counted = len(self.octets)
+        place = Place(self._name, self._at - len(made.response), len(made.response))
+        if self._with_index:
+            indexed = Indexed.of_exchange(exchange, made.digest, made.is_revisit)
+            self.index.append(indexed.line(place.file, place.offset, place.length))
+        return place
 
 
 class Archive:
@@ -90,13 +115,13 @@ class Archive:
 
     def _start(self) -> None:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
-        recover(self._settings.folder)
+        recover(self._settings.folder, with_index=self._settings.index)
 
     def _write(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> frozenset[str]:
         volume = self._current_volume()
         try:
             group = self._group(volume, pages, exchanges)
-            volume.append(group.octets, group.lines)
+            volume.append(group.octets, group.lines, group.index)
         except BaseException:
             self._records.undo()
             if volume.is_broken:
@@ -106,27 +131,27 @@ class Archive:
         return group.duplicates
 
     def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> _Group:
-        octets: list[bytes] = []
-        duplicates: set[str] = set()
+        tape = _Tape(volume.warc, with_index=self._settings.index)
         lines: list[tuple[Page, str, Place | None]] = []
-        at = volume.warc.size if volume.warc else 0
+        duplicates: set[str] = set()
         for page in pages:
             digest, place = page.digest, None
             if volume.warc and page.exchange and not (page.noarchive and self._settings.noarchive):
                 made = self._records.exchange(page.exchange, digest)
-                octets += (made.request, made.response)
-                if made.is_revisit and page.outcome is not Outcome.RETRY:
-                    duplicates.add(page.url)
-                digest, place = made.digest, Place(volume.warc.path.name, at + len(made.request), len(made.response))
-                at += len(made.request) + len(made.response)
+                digest, place = made.digest, tape.add(page.exchange, made)
+                if page.outcome is not Outcome.RETRY:
+                    if self._settings.metadata:
+                        tape.octets.append(self._records.metadata(page, made))
+                    if made.is_revisit:
+                        duplicates.add(page.url)
             elif page.exchange and not digest:
                 digest = sha1(page.exchange.body)
             if page.outcome is not Outcome.RETRY:
                 lines.append((page, digest, place))
         for exchange in exchanges if volume.warc else ():
-            made = self._records.exchange(exchange)
-            octets += (made.request, made.response)
-        return _Group(b"".join(octets), self._lines.encode(lines) if volume.pages else b"", frozenset(duplicates))
+            tape.add(exchange, self._records.exchange(exchange))
+        rows = self._lines.encode(lines) if volume.pages else b""
+        return _Group(b"".join(tape.octets), tape.index, rows, frozenset(duplicates))
 
     def _current_volume(self) -> Volume:
         now = self._wall()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from isal import isal_zlib
 
+from crawler.sinks.index import read_index, write_index
 from crawler.sinks.segment import OPEN_SUFFIX, is_same_file, try_lock
 
 _STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
@@ -22,12 +23,13 @@ Extent = tuple[int, bool]
 """How many octets from the start are whole records, and whether that is worth keeping."""
 
 
-def recover(folder: Path) -> list[Path]:
-    """Finish the files in `folder` whose writers are dead; returns those that were kept. Raises OSError."""
+def recover(folder: Path, with_index: bool = False) -> list[Path]:
+    """Finish the files in `folder` whose writers are dead, WARC files `with_index`; returns those that were kept. Raises
+    OSError."""
     kept = []
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         measure = _measure_of(path)
-        if measure is not None and _finish(path, measure):
+        if measure is not None and _finish(path, measure, with_index and measure is whole_members):
             kept.append(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
     return kept
 
@@ -40,7 +42,7 @@ def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
     return None
 
 
-def _finish(path: Path, measure: Callable[[mmap.mmap], Extent]) -> bool:
+def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -54,6 +56,8 @@ def _finish(path: Path, measure: Callable[[mmap.mmap], Extent]) -> bool:
             return False
         os.ftruncate(fd, size)
         os.fsync(fd)
+        if with_index:
+            write_index(path, read_index(path), fsync=True)
         path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
         return True
     finally:

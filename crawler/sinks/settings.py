@@ -16,6 +16,7 @@ class ArchiveSettings:
     written last. `revisits`: how many bodies are remembered to write a revisit record for the next identical one, at
     about 0.5 KB each; 0 writes every body. `links`: list each page's links, not only their number. `noarchive`: obey
     it, which leaves the page with its JSON line alone. `compression_level`: 0 (fast) to 3 (small), of ISA-L.
+    `index`: write a CDXJ index for each WARC file. `metadata`: write a metadata record for each page, with its links.
     `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
     """
 
@@ -31,4 +32,6 @@ class ArchiveSettings:
     links: bool = True
     noarchive: bool = True
     compression_level: int = 2
+    index: bool = True
+    metadata: bool = True
     about: tuple[tuple[str, str], ...] = ()

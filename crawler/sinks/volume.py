@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from crawler.sinks.index import write_index
 from crawler.sinks.segment import Segment
 
 
 @dataclass(slots=True)
 class Volume:
-    """The open files of an archive. Either may be left out. `opened_at` in seconds since 1970."""
+    """The open files of an archive. Either may be left out. `opened_at` in seconds since 1970; `index`: the lines for
+    the index of the WARC file, about 350 octets a page."""
 
     opened_at: float
     fsync: bool
     warc: Segment | None = None
     pages: Segment | None = None
+    index: list[bytes] = field(default_factory=list)
     is_broken: bool = False
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
 
-    def append(self, records: bytes, lines: bytes) -> None:
+    def append(self, records: bytes, lines: bytes, index: Iterable[bytes] = ()) -> None:
         """Append to both files, or to none of them. Raises OSError.
 
         The records are first, and on the disk first: no line may name a place that does not exist.
@@ -36,10 +40,16 @@ class Volume:
         except BaseException:
             self._cut(before)
             raise
+        self.index += index
 
     def finish(self) -> None:
-        """Give the files their plain names, empty ones removed. Raises OSError; the files are then left to a recovery."""
+        """Give the files their plain names, empty ones removed. Raises OSError; the files are then left to a recovery.
+
+        The index is first: a WARC file with its plain name is one that can be replayed.
+        """
         try:
+            if self.warc is not None and self.index:
+                write_index(self.warc.path, self.index, self.fsync)
             for segment in self._segments():
                 if self.fsync:
                     segment.sync()

@@ -33,37 +33,57 @@ from importlib.metadata import version
 
 from isal import isal_zlib
 
-from crawler.page import Exchange
+from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.settings import ArchiveSettings
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 REVISIT_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+NOT_MODIFIED_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 REVISIT_MIN_OCTETS = 1024  # below, a revisit record is hardly smaller than the response record
 
 _TRANSFER_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _FRAMING = re.compile(rb"^(?=(?:transfer-encoding|content-length)[ \t]*:)", re.IGNORECASE | re.MULTILINE)
+
+_OUTLINK = {
+    LinkKind.REDIRECT: "R Location:",
+    LinkKind.ANCHOR: "L a/@href",
+    LinkKind.FRAME: "E frame/@src",
+    LinkKind.LINK: "L link/@href",
+    LinkKind.SITEMAP: "M sitemap/loc",
+}
+"""Heritrix's letter for the kind of hop, and where the link stood."""
 
 Fields = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRecords:
-    """The two compressed records of an exchange; `digest` is that of the payload. `is_revisit`: a record elsewhere holds
-    the body."""
+    """The two compressed records of an exchange; `digest` is that of the payload, `response_id` the identity of the
+    second. `is_revisit`: a record elsewhere holds the body."""
 
     request: bytes
     response: bytes
     digest: str
+    response_id: bytes
     is_revisit: bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Original:
-    """What a revisit record says of the record that holds the body."""
+class Original:
+    """What a revisit record says of the record that holds the body. `date` as in that record; `digest`: of the body,
+    or empty."""
 
     record_id: bytes
     url: bytes
     date: bytes
+    digest: str = ""
+
+    def fields(self) -> Fields:
+        return [
+            (b"WARC-Refers-To", self.record_id),
+            (b"WARC-Refers-To-Target-URI", self.url),
+            (b"WARC-Refers-To-Date", self.date),
+        ]
 
 
 class WarcRecords:
@@ -73,7 +93,7 @@ class WarcRecords:
         self._settings = settings
         self._new_uuid = new_uuid
         self._warcinfo_id = b""
-        self._originals: OrderedDict[str, _Original] = OrderedDict()
+        self._originals: OrderedDict[str, Original] = OrderedDict()
         self._unsure: list[str] = []
 
     def warcinfo(self, file_name: str, now: float) -> bytes:
@@ -104,17 +124,7 @@ class WarcRecords:
         digest = digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         common = self._common_fields(exchange)
-        request = self._record(
-            [
-                (b"WARC-Type", b"request"),
-                (b"WARC-Record-ID", request_id),
-                (b"WARC-Concurrent-To", response_id),
-                *common,
-                (b"WARC-Block-Digest", sha1(exchange.request_head).encode()),
-            ],
-            b"application/http; msgtype=request",
-            [exchange.request_head],
-        )
+        request = self._request(exchange, common, request_id, response_id)
         fields = [
             (b"WARC-Record-ID", response_id),
             (b"WARC-Concurrent-To", request_id),
@@ -123,7 +133,64 @@ class WarcRecords:
         ]
         original = self._recall(exchange, digest, response_id)
         response = self._response(exchange, fields) if original is None else self._revisit(exchange, fields, original)
-        return ExchangeRecords(request, response, digest, is_revisit=original is not None)
+        return ExchangeRecords(request, response, digest, response_id, is_revisit=original is not None)
+
+    def metadata(self, page: Page, made: ExchangeRecords) -> bytes:
+        """The record with what was found in `page`, whose exchange became the records `made`.
+
+        Its fields are those of Heritrix, which WARC 1.1 section 6.6 took up, and Common Crawl's charset-detected.
+        """
+        exchange = page.exchange
+        assert exchange is not None
+        lines = [f"fetchTimeMs: {exchange.elapsed * 1000:.0f}", f"depth: {page.depth}"]
+        if page.charset:
+            lines.append(f"charset-detected: {page.charset}")
+        lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]
+        block = "\r\n".join([*lines, ""]).encode(errors="replace")
+        return self._record(
+            [
+                (b"WARC-Type", b"metadata"),
+                (b"WARC-Record-ID", self._new_id()),
+                (b"WARC-Concurrent-To", made.response_id),
+                (b"WARC-Date", warc_date(exchange.started_at)),
+                (b"WARC-Target-URI", exchange.url.encode()),
+                (b"WARC-Warcinfo-ID", self._warcinfo_id),
+                (b"WARC-Block-Digest", sha1(block).encode()),
+            ],
+            b"application/warc-fields",
+            [block],
+        )
+
+    def not_modified(self, exchange: Exchange, known: Original) -> ExchangeRecords:
+        """The records of an `exchange` whose answer was 304 to a request that was made conditional on the response in
+        `known` (WARC 1.1 section 6.7.3)."""
+        request_id, response_id = self._new_id(), self._new_id()
+        common = self._common_fields(exchange)
+        request = self._request(exchange, common, request_id, response_id)
+        head = stored_head(exchange)
+        fields = [
+            (b"WARC-Type", b"revisit"),
+            (b"WARC-Record-ID", response_id),
+            (b"WARC-Concurrent-To", request_id),
+            *common,
+            (b"WARC-Profile", NOT_MODIFIED_PROFILE),
+            *known.fields(),
+            (b"WARC-Block-Digest", sha1(head).encode()),
+        ]
+        if known.digest:
+            fields.append((b"WARC-Payload-Digest", known.digest.encode()))
+        revisit = self._record(fields, b"application/http; msgtype=response", [head])
+        return ExchangeRecords(request, revisit, known.digest, response_id, is_revisit=True)
+
+    def _request(self, exchange: Exchange, common: Fields, request_id: bytes, response_id: bytes) -> bytes:
+        fields = [
+            (b"WARC-Type", b"request"),
+            (b"WARC-Record-ID", request_id),
+            (b"WARC-Concurrent-To", response_id),
+            *common,
+            (b"WARC-Block-Digest", sha1(exchange.request_head).encode()),
+        ]
+        return self._record(fields, b"application/http; msgtype=request", [exchange.request_head])
 
     def settle(self) -> None:
         """The records made since the last call are durable; later ones may refer to them."""
@@ -153,21 +220,19 @@ class WarcRecords:
             fields.append((b"WARC-Truncated", exchange.truncated.encode()))
         return self._record(fields, b"application/http; msgtype=response", [head, exchange.body])
 
-    def _revisit(self, exchange: Exchange, fields: Fields, original: _Original) -> bytes:
+    def _revisit(self, exchange: Exchange, fields: Fields, original: Original) -> bytes:
         head = stored_head(exchange)
         fields = [
             (b"WARC-Type", b"revisit"),
             *fields,
             (b"WARC-Profile", REVISIT_PROFILE),
-            (b"WARC-Refers-To", original.record_id),
-            (b"WARC-Refers-To-Target-URI", original.url),
-            (b"WARC-Refers-To-Date", original.date),
+            *original.fields(),
             (b"WARC-Block-Digest", sha1(head).encode()),
             (b"WARC-Truncated", b"length"),  # WARC 1.1 section 6.7.2 asks for it when the body is left out
         ]
         return self._record(fields, b"application/http; msgtype=response", [head])
 
-    def _recall(self, exchange: Exchange, digest: str, response_id: bytes) -> _Original | None:
+    def _recall(self, exchange: Exchange, digest: str, response_id: bytes) -> Original | None:
         """The record that already holds the body of `exchange`; if there is none, this one is remembered."""
         if len(exchange.body) < REVISIT_MIN_OCTETS or exchange.truncated or not self._settings.revisits:
             return None
@@ -176,7 +241,7 @@ class WarcRecords:
             self._originals.move_to_end(digest)
             return original
         date, url = warc_date(exchange.started_at), exchange.url.encode()
-        self._originals[digest] = _Original(response_id, url, date)
+        self._originals[digest] = Original(response_id, url, date)
         self._unsure.append(digest)
         if len(self._originals) > self._settings.revisits:
             self._originals.popitem(last=False)

@@ -30,6 +30,10 @@ def warc_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.warc.gz"))
 
 
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
 def check(path: Path) -> None:
     """Fail if `warcio check` has something to say, or if FastWARC finds a digest wrong or a record missing."""
     said = io.StringIO()

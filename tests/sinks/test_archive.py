@@ -29,7 +29,7 @@ async def test_a_volume_has_a_speaking_name_and_is_marked_while_it_is_open(tmp_p
     assert names(tmp_path) == [f"{name}.pages.jsonl.open", f"{name}.warc.gz.open"]
     assert name in repr(archive)
     await archive.stop()
-    assert names(tmp_path) == [f"{name}.pages.jsonl", f"{name}.warc.gz"]
+    assert names(tmp_path) == [f"{name}.cdxj", f"{name}.pages.jsonl", f"{name}.warc.gz"]
 
 
 async def test_a_full_volume_is_followed_by_the_next(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_an_old_volume_is_followed_by_the_next(tmp_path: Path) -> None:
     for _ in range(4):
         await archive.write([page(exchange("a", b"a"))])
     await archive.stop()
-    assert [len(readers.by_warcio(file)) for file in readers.warc_files(tmp_path)] == [5, 5]
+    assert [len(readers.by_warcio(file)) for file in readers.warc_files(tmp_path)] == [7, 7]
 
 
 async def test_an_archive_that_was_given_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_what_is_written_is_in_the_file_when_write_returns(tmp_path: Path)
         await archive.write([page(exchange(f"{number}", b"body"))])
         lines, records = (tmp_path / name for name in names(tmp_path))
         assert lines.read_bytes().count(b"\n") == number + 1
-        assert len(readers.by_warcio(records)) == 2 * number + 3
+        assert len(readers.by_warcio(records)) == 3 * number + 4
     await archive.stop()
 
 

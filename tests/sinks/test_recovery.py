@@ -126,7 +126,7 @@ def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, li
     # When the next replica starts in its folder,
     asyncio.run(start_and_stop(Archive(settings(tmp_path))))
     # Then whole files are there, with everything that was called durable.
-    assert {path.suffix for path in tmp_path.iterdir()} == {".gz", ".jsonl"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".gz", ".cdxj", ".jsonl"}
     lines = readers.lines(tmp_path)
     stored = set()
     for file in readers.warc_files(tmp_path):

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from fastwarc.warc import ArchiveIterator
 
-from crawler.page import Exchange
+from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks import Archive
-from crawler.sinks.warc import WarcRecords, sha1, stored_head, warc_date
+from crawler.sinks.warc import Original, WarcRecords, sha1, stored_head, warc_date
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
 
@@ -93,7 +93,7 @@ async def test_a_decoding_reader_gets_the_text_of_chunked_and_compressed_respons
 
 async def test_an_exchange_says_where_when_and_how(tmp_path: Path) -> None:
     made = exchange("tls", b"secret", truncated="time", tls="TLS_AES_256_GCM_SHA384 TLSv1.3", address="2001:db8::7")
-    info, request, response = readers.by_warcio(await archived(tmp_path, made))
+    info, request, response, _ = readers.by_warcio(await archived(tmp_path, made))
     assert response.headers["WARC-Target-URI"] == request.headers["WARC-Target-URI"] == made.url
     assert response.headers["WARC-Date"] == request.headers["WARC-Date"] == "2026-09-21T14:13:20.123456Z"
     assert response.headers["WARC-IP-Address"] == "2001:db8::7"
@@ -131,7 +131,7 @@ async def test_the_same_body_is_stored_once(tmp_path: Path) -> None:
     first, again = exchange("first", body), exchange("again", body, started_at=NOON + 60)
     file = await archived(tmp_path, first, again)
     readers.check(file)
-    _, _, response, _, revisit = readers.by_warcio(file)
+    _, _, response, _, _, revisit, _ = readers.by_warcio(file)
     assert (response.type, revisit.type) == ("response", "revisit")
     assert revisit.payload == b""
     assert dict(revisit.http)["Content-Length"] == str(len(body))
@@ -178,6 +178,53 @@ def test_nothing_refers_to_a_record_that_was_not_written() -> None:
     records.settle()
     records.undo()
     assert b"WARC-Type: revisit" in gzip.decompress(records.exchange(sent).response)
+
+
+async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path) -> None:
+    links = (
+        Link("https://site.test/%C3%A9", LinkKind.ANCHOR),
+        Link("https://other.test/", LinkKind.REDIRECT),
+        Link("https://site.test/map.xml", LinkKind.SITEMAP),
+    )
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"), links=links, charset="windows-1252", depth=3)])
+    await archive.write([page(exchange("b", b"b"), links=(), outcome=Outcome.RETRY)])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    readers.check(file)
+    (metadata,) = [record for record in readers.by_warcio(file) if record.type == "metadata"]
+    (response, _) = [record for record in readers.by_warcio(file) if record.type == "response"]
+    assert metadata.url == "https://site.test/a"
+    assert metadata.headers["Content-Type"] == "application/warc-fields"
+    assert metadata.headers["WARC-Concurrent-To"] == response.headers["WARC-Record-ID"]
+    assert metadata.payload.decode().splitlines() == [
+        "fetchTimeMs: 250",
+        "depth: 3",
+        "charset-detected: windows-1252",
+        "outlink: https://site.test/%C3%A9 L a/@href",
+        "outlink: https://other.test/ R Location:",
+        "outlink: https://site.test/map.xml M sitemap/loc",
+    ]
+
+
+def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) -> None:
+    """WARC 1.1 section 6.7.3."""
+    records = WarcRecords(settings(tmp_path))
+    known = Original(b"<urn:uuid:1>", b"https://site.test/a", b"2026-09-20T00:00:00Z", "sha1:" + "A" * 32)
+    made = exchange("a", b"", status=304, response_head=b"HTTP/1.1 304 Not Modified\r\nETag: 1\r\n\r\n")
+    pair = records.not_modified(made, known)
+    file = tmp_path / "a.warc.gz"
+    file.write_bytes(records.warcinfo(file.name, NOON) + pair.request + pair.response)
+    readers.check(file)
+    revisit = readers.by_warcio(file)[2]
+    assert revisit.type == "revisit"
+    assert revisit.headers["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+    assert revisit.headers["WARC-Refers-To"] == "<urn:uuid:1>"
+    assert revisit.headers["WARC-Refers-To-Target-URI"] == "https://site.test/a"
+    assert revisit.headers["WARC-Refers-To-Date"] == "2026-09-20T00:00:00Z"
+    assert revisit.headers["WARC-Payload-Digest"] == known.digest
+    assert dict(revisit.http) == {"ETag": "1"}
 
 
 def test_identity_is_an_argument() -> None:
