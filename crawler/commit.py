@@ -62,7 +62,6 @@ class _Group:
     results: list[Result] = field(default_factory=list)
     closing: list[Visit] = field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
-    first_at: float = 0.0  # monotonic seconds when the first result came
 
 
 @dataclass(slots=True)
@@ -119,11 +118,6 @@ class Committer:
         return len(self._next.results)
 
     @property
-    def backlog(self) -> int:
-        """Results that wait for the next group."""
-        return len(self._next.results)
-
-    @property
     def is_idle(self) -> bool:
         """Whether everything that was brought is committed."""
         return self._idle.is_set()
@@ -131,8 +125,6 @@ class Committer:
     async def add(self, result: Result) -> None:
         """Take `result` in; waits while the backlog is full."""
         await self._room.wait()
-        if not self._next.results:
-            self._next.first_at = self._clock.monotonic()
         if not self._next.results:
             self._next.first_at = self._clock.monotonic()
         self._next.results.append(result)

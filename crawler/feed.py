@@ -65,8 +65,6 @@ class Feeder:
         self._ask_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
         self._parting: set[Visit] = set()  # of shards that a view took away
         self._parting_since = 0.0
-        self._parting: set[Visit] = set()  # of shards that a view took away
-        self._parting_since = 0.0
         self._wake = asyncio.Event()
         self._quiet = False
         committer.on_settled = self.settled
@@ -96,13 +94,6 @@ class Feeder:
             self._part([visit for visit in self.visits if visit.lease.shard in handoff.drop], now)
         self._wake.set()
         self._events.emit(ViewAdopted(view, len(self._ask_at), len(handoff.take), len(handoff.drop)))
-
-    def _part(self, visits: Collection[Visit], now: float) -> None:
-        """Let go of `visits`: their shards belong to somebody else now."""
-        if not self._parting:
-            self._parting_since = now
-        self._parting.update(visits)
-        self._close(visits)
 
     def _part(self, visits: Collection[Visit], now: float) -> None:
         """Let go of `visits`: their shards belong to somebody else now."""
@@ -149,10 +140,6 @@ class Feeder:
         if visit in self.visits:
             self.visits.remove(visit)
             self._visits_of_shard[visit.lease.shard] -= 1
-        if visit in self._parting:
-            self._parting.remove(visit)
-            if not self._parting:
-                self._events.emit(HandedOver(self._clock.monotonic() - self._parting_since))
         if visit in self._parting:
             self._parting.remove(visit)
             if not self._parting:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from crawler.commit import Committer, Result
 from crawler.control import Control
-from crawler.control import Control
 from crawler.decode import decode
 from crawler.errors import FetchFailed
 from crawler.events import BackedOff, Events, RobotsSettled, TurnTaken, UrlPostponed
@@ -84,7 +83,6 @@ class Turns:
         self._robots = robots
         self._builder = builder
         self._budget = budget
-        self._control = control
         self._control = control
         self._patience = patience
         self._events = events
@@ -295,7 +293,6 @@ class Turns:
         rest_s = (visit.backoff.until_ms - now_ms) / 1000
         visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
         visit.closing = True
-        self._events.emit(BackedOff(verdict.reason, rest_s))
         self._events.emit(BackedOff(verdict.reason, rest_s))
 
     async def _settle(
