@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable
 from crawler.page import LinkKind
 from crawler.scope import Scope
 from crawler.traps import TrapPolicy, judge_trap
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.urls import Url
 
 Scorer = Callable[[str, int, LinkKind], float]
@@ -48,7 +48,8 @@ class LinkFilter:
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind)
-                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, known_only=may_be_seeds))
+                mode: PushMode = "known" if may_be_seeds else "new"
+                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
             else:
                 dropped[reason] += 1
         return selected, dropped

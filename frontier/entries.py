@@ -16,10 +16,14 @@ its holder. `lua/lease.lua` counts that last one up, so its place is part of the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 MAX_DEPTH = 255
 MAX_TRIES = 15
 MAX_HOPS = 15
+
+PushMode = Literal["new", "known", "again"]
+"""`new`: if it has not been seen. `known`: that, and if the frontier has had URLs of its domain. `again`: at any rate."""
 
 _PREFIXES = {"s": "https://{}", "w": "https://www.{}", "h": "http://{}", "i": "http://www.{}"}
 _WHOLE = "u"
@@ -36,7 +40,7 @@ class Entry:
     tries: int = 0
     hops: int = 0
     lost: int = 0
-    known_only: bool = False  # to be queued only if the frontier has URLs of this domain; not kept
+    mode: PushMode = "new"  # how it is pushed; not kept
 
     @property
     def raw(self) -> str:

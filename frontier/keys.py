@@ -76,6 +76,7 @@ class CrawlKeys:
         self.meta = meta_key(crawl)
         self.budget = f"{{{crawl}}}:budget"
         self.control = f"{{{crawl}}}:control"
+        self.duties = f"{{{crawl}}}:duties"
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frontier.clock import ServerClock
-from frontier.entries import Entry, parse_entry
+from frontier.entries import Entry, PushMode, parse_entry
 from frontier.errors import Fenced
 from frontier.keys import CrawlKeys
 from frontier.scripts import LEASE, PUSH, RELEASE, SETTLE
@@ -152,7 +152,7 @@ class Frontier:
         """Queue the entries whose URL is new. Idempotent. Raises RedisAway."""
         by_shard: dict[int, dict[_Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for entry in entries:
-            by_shard[self.shard_of(entry.domain)][entry.domain, entry.known_only].append(entry)
+            by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
         chunks = [(shard, chunk) for shard, groups in by_shard.items() for chunk in _chunks(groups, PUSH_CHUNK)]
         if not chunks:
             return Pushed()
@@ -169,8 +169,8 @@ class Frontier:
     def _push_call(self, shard: int, groups: dict[_Group, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
         arguments: list[str | int | float] = [self._clock.now_ms(), self.settings.domain_cap]
-        for (domain, known_only), entries in groups.items():
-            arguments += (domain, int(known_only), len(entries))
+        for (domain, mode), entries in groups.items():
+            arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
         return run(PUSH, (keys.due, keys.leases, keys.stats), *arguments)
@@ -250,8 +250,8 @@ class Frontier:
         return [_settle_reply(reply) for reply in replies]
 
 
-_Group = tuple[str, bool]
-"""A domain, and whether it must be known already."""
+_Group = tuple[str, PushMode]
+"""A domain, and how its URLs are pushed."""
 
 
 def _chunks(groups: dict[_Group, list[Entry]], size: int) -> Iterable[dict[_Group, list[Entry]]]:

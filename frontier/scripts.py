@@ -39,5 +39,6 @@ REQUEUE = _load("requeue", keys=4)
 GATE = _load("gate", keys=1)
 RESERVE = _load("reserve", keys=2)
 REST = _load("rest", keys=1)
+CLAIM_DUTY = _load("claim_duty", keys=1)
 
-ALL = (CLAIM, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND, SURVEY, REQUEUE, GATE, RESERVE, REST)
+ALL = (CLAIM, CLAIM_DUTY, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND, SURVEY, REQUEUE, GATE, RESERVE, REST)

@@ -1,4 +1,5 @@
 -- push: queue URLs that have not been seen before. Idempotent: a second call with the same URLs adds nothing.
+-- Or queue them again, whether seen or not ("again"): then a second call adds what was leased in between.
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): whenever the mean fill passes FILL one bucket is split in two, so that even unsplit buckets (up to twice
@@ -9,8 +10,8 @@
 -- KEYS[3] stats   hash  accepted, domains, seen, buckets, drop:<reason>
 -- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
--- ARGV[3...] for each domain: domain, 1 if it must be known (have had a URL accepted) or 0, number of URLs n,
---   then n times: fingerprint, priority, entry
+-- ARGV[3...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
+--   mode "new", or "known" if the domain must be known (have had a URL accepted), or "again"
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain}
 
@@ -43,17 +44,20 @@ end
 
 local accepted, known, capped, outside = 0, 0, 0, 0
 
-local function push_domain(domain, from, to)
+local function push_domain(domain, again, from, to)
   local domain_key = base .. 'd:' .. domain
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local new = {}
   for i = from, to, 3 do
     local bucket = base .. 'seen:' .. bucket_of(ARGV[i])
     if #new / 2 < room then
-      if redis.call('SADD', bucket, ARGV[i]) == 1 then
-        new[#new + 1], new[#new + 2] = ARGV[i + 1], ARGV[i + 2]
+      local is_new = redis.call('SADD', bucket, ARGV[i]) == 1
+      if is_new then
         seen = seen + 1
         if seen > buckets * FILL then split_one() end
+      end
+      if is_new or again then
+        new[#new + 1], new[#new + 2] = ARGV[i + 1], ARGV[i + 2]
       else
         known = known + 1
       end
@@ -64,9 +68,9 @@ local function push_domain(domain, from, to)
     end
   end
   if #new == 0 then return end
-  accepted = accepted + #new / 2
-  redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
-  if redis.call('HINCRBY', domain_key, 'accepted', #new / 2) == #new / 2 then
+  local added = redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
+  accepted = accepted + added
+  if redis.call('HINCRBY', domain_key, 'accepted', added) == added then
     redis.call('HINCRBY', KEYS[3], 'domains', 1)
   end
   if not redis.call('ZSCORE', KEYS[2], domain) then
@@ -77,11 +81,11 @@ end
 
 local at = 3
 while at <= #ARGV do
-  local domain, must_be_known, count = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2])
-  if must_be_known and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then
+  local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  if mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then
     outside = outside + count
   else
-    push_domain(domain, at + 3, at + 2 + count * 3)
+    push_domain(domain, mode == 'again', at + 3, at + 2 + count * 3)
   end
   at = at + 3 + count * 3
 end

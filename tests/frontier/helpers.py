@@ -33,5 +33,5 @@ async def make_frontier(
     return Frontier(store, CrawlKeys(crawl, shards), clock, settings or FrontierSettings(), b"key")
 
 
-def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: float) -> Entry:
+def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: object) -> Entry:
     return Entry(url, domain, **more)  # type: ignore[arg-type]

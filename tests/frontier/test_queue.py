@@ -61,10 +61,20 @@ class TestPush:
 
     async def test_a_url_that_must_be_of_a_known_domain_is_queued_only_then(self, frontier: Frontier) -> None:
         """What keeps a crawl in the domains of its seeds, while links between these are followed."""
-        stranger = entry("https://b.test/1", "b.test", known_only=True)
+        stranger = entry("https://b.test/1", "b.test", mode="known")
         assert (await frontier.push([entry(), stranger])).outside == 1
         await frontier.push([entry("https://b.test/seed", "b.test")])
         assert (await frontier.push([stranger])).accepted == 1
+
+    async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, books: Books) -> None:
+        """What a scheduled sitemap needs. While it is still queued, once is enough."""
+        await frontier.push([entry()])
+        assert (await frontier.push([entry(mode="again")])).accepted == 0
+        await frontier.settle([settle_all(await lease_one(frontier))])
+        assert await books.has_ended()
+        assert (await frontier.push([entry(mode="again")])).accepted == 1
+        counts = await books.counts()
+        assert (counts.accepted, counts.open, counts.seen) == (2, 1, 1)
 
     async def test_the_seen_set_stays_exact_and_compact_while_its_buckets_split(
         self, store: RedisStore, frontier: Frontier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
-from frontier.reservations import LEASED_WAIT_MS, Refused, Reservation, Reservations
+from frontier.reservations import Refused, Reservation, Reservations
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
@@ -25,7 +25,7 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 
 @pytest.fixture
 def reservations(store: RedisStore, frontier: Frontier) -> Reservations:
-    return Reservations(store, frontier.keys, frontier._clock, HOLD_MS)
+    return Reservations(store, frontier.keys, frontier._clock, HOLD_MS, delay_ms=600)
 
 
 async def reserve(reservations: Reservations) -> Reservation:
@@ -59,7 +59,7 @@ async def test_a_leased_domain_is_not_reserved(
 ) -> None:
     await frontier.push([entry()])
     assert await lease(frontier) == 1
-    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + LEASED_WAIT_MS)
+    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + 300)
     time.ms += 60_000  # an expired lease counts, until its owner has taken it back with the rest that it owes
     assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), Refused)
 
@@ -81,7 +81,7 @@ async def test_a_resting_domain_is_reserved_for_the_end_of_its_rest(
 
 async def test_two_reservations_do_not_meet(reservations: Reservations, time: ManualTime) -> None:
     first = await reserve(reservations)
-    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(first.until_ms)
+    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + 300)
     await reservations.rest(first, time.ms + 1_000)
     second = await reserve(reservations)
     assert second.moment_ms == time.ms + 1_000
