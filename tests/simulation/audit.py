@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from frontier.entries import parse_entry
@@ -13,40 +14,50 @@ from tests.simulation.wire import Wire
 
 def audit(wire: Wire, keys: CrawlKeys, ledger: Ledger) -> None:
     """Raises Breach unless Redis and the ledger say the same. Leases that have run out count as long as they stand."""
-    settled = accepted = 0
-    by_shard: dict[str, list[Domain]] = {}
+    by_shard: dict[str, list[Domain]] = {shard.base[:-1]: [] for shard in keys.shards}
     for domain in ledger.domains.values():
-        by_shard.setdefault(domain.shard, []).append(domain)
+        by_shard[domain.shard].append(domain)
+    commands = [command for shard in keys.shards for command in _reading(shard, by_shard[shard.base[:-1]])]
+    replies = iter(wire.commands(commands))
+    accepted = settled = 0
     for shard in keys.shards:
-        here = by_shard.get(shard.base[:-1], [])
-        stats = _pairs(wire.command("HGETALL", shard.stats))
+        stats = _pairs(next(replies))
         accepted += int(stats.get("accepted", 0))
         settled += sum(int(stats.get(outcome, 0)) for outcome in ("done", "denied", "dead"))
-        _audit_shard(wire, shard, here)
+        _audit_shard(replies, shard, by_shard[shard.base[:-1]])
     books = (len(ledger.accepted), len(ledger.settled))
     if (accepted, settled) != books:
         raise Breach("I1", f"Redis counts {accepted} accepted, {settled} settled; the ledger {books}")
 
 
-def _audit_shard(wire: Wire, shard: ShardKeys, here: list[Domain]) -> None:
-    due = _scores(wire, shard.due)
-    leases = _scores(wire, shard.leases)
-    waiting = {tuple(member.split("\n")) for member in _scores(wire, shard.waiting)}
+def _reading(shard: ShardKeys, here: list[Domain]) -> Iterator[tuple[Any, ...]]:
+    """The commands whose replies `audit` goes through, in its order."""
+    yield "HGETALL", shard.stats
+    for key in (shard.due, shard.leases, shard.waiting):
+        yield "ZRANGE", key, 0, -1, "WITHSCORES"
     for domain in here:
-        name = domain.name
-        queued = {_url(raw, name) for raw in _scores(wire, shard.queue(name))}
-        inflight = {_url(raw, name) for raw in _scores(wire, shard.inflight(name))}
-        later = {_url(raw, name) for owner, _, raw in waiting if owner == name}
-        token = wire.command("HGET", shard.domain(name), "token")
-        held = domain.holding
+        yield "ZRANGE", shard.queue(domain.name), 0, -1, "WITHSCORES"
+        yield "ZRANGE", shard.inflight(domain.name), 0, -1, "WITHSCORES"
+        yield "HGET", shard.domain(domain.name), "token"
+
+
+def _audit_shard(replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -> None:
+    due, leases, waiting = (_scores(next(replies)) for _ in range(3))
+    later: dict[str, set[str]] = {}
+    for member in waiting:
+        name, _, raw = member.split("\n")
+        later.setdefault(name, set()).add(_url(raw, name))
+    for domain in here:
+        name, held = domain.name, domain.holding
+        queued = {_url(raw, name) for raw in _scores(next(replies))}
+        inflight = {_url(raw, name) for raw in _scores(next(replies))}
         _same("queued", queued, set(domain.queued), name)
         _same("in flight", inflight, held.urls if held else set(), name)
-        _same("waiting", later, set(domain.waiting), name)
-        _same("token", token, str(held.token).encode() if held else None, name)
+        _same("waiting", later.get(name, set()), set(domain.waiting), name)
+        _same("token", next(replies), str(held.token).encode() if held else None, name)
         _same("lease", leases.get(name), held.until_ms if held else None, name)
         _same("due", name in due, bool(domain.queued) and held is None, name)
-    names = {domain.name for domain in here}
-    strangers = (due.keys() | leases.keys() | {owner for owner, *_ in waiting}) - names
+    strangers = (due.keys() | leases.keys() | later.keys()) - {domain.name for domain in here}
     _same("domains", strangers, set(), shard.base)
 
 
@@ -59,8 +70,7 @@ def _url(raw: str, domain: str) -> str:
     return parse_entry(raw, domain, 0.0).url
 
 
-def _scores(wire: Wire, key: str) -> dict[str, float]:
-    flat: list[Any] = wire.command("ZRANGE", key, 0, -1, "WITHSCORES")
+def _scores(flat: list[Any]) -> dict[str, float]:
     return {member.decode(): float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)}
 
 

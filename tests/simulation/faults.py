@@ -65,7 +65,7 @@ class Faults:
         elif kind == "crash":
             replica.loop.is_dead = True
         elif kind == "leave":
-            replica.leave(grace_s=self._rng.choice((0.0, 5.0)))
+            replica.leave(grace_s=self._rng.choice((2.0, 5.0)))
 
     def stop(self) -> None:
         """From now on all is well."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from frontier.entries import parse_entry
+from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
 from tests.simulation.history import Breach, History
 from tests.simulation.world import World
@@ -81,37 +81,40 @@ class Ledger:
         known = self.domains.get(domain)
         return known.delay_ms if known and known.delay_ms else self._delay_ms
 
-    def _check(self, holds: bool, invariant: str, message: str, about: str) -> None:
+    @staticmethod
+    def _check(holds: bool, invariant: str, message: str, about: str) -> None:
         if not holds:
             raise Breach(invariant, message, about)
 
     # push
 
     def _push(self, replica: str, call: Call, reply: Reply) -> None:
-        words = list(call.arguments)
-        cap = int(words[1])
-        accepted = known = capped = 0
+        words = [str(word) for word in call.arguments]
+        counts = {"accepted": 0, "known": 0, "capped": 0, "outside": 0}
         at = 2
         while at < len(words):
-            domain = self._domain(str(words[at]), call.keys[0])
-            count = int(words[at + 1])
-            for place in range(at + 2, at + 2 + 3 * count, 3):
-                entry = parse_entry(str(words[place + 2]), domain.name, float(words[place + 1]))
-                if entry.url in self.accepted:
-                    known += 1
-                elif cap and domain.accepted >= cap:
-                    capped += 1
-                    self.capped.add(entry.url)
-                else:
-                    accepted += 1
-                    domain.accepted += 1
-                    self.accepted.add(entry.url)
-                    domain.queued[entry.url] = entry.priority
-                    domain.filled_ms = max(domain.filled_ms, int(words[0]))
-            at += 2 + 3 * count
-        self._history.note(replica, "push", (accepted, known, capped, [str(word) for word in words[2:]]))
+            domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
+            is_outside = words[at + 1] == "1" and not domain.accepted
+            for place in range(at + 3, at + 3 + 3 * count, 3):
+                entry = parse_entry(words[place + 2], domain.name, float(words[place + 1]))
+                counts["outside" if is_outside else self._offer(domain, entry, int(words[1]))] += 1
+            domain.filled_ms = max(domain.filled_ms, int(words[0]))
+            at += 3 + 3 * count
+        self._history.note(replica, "push", (counts, words[2:]))
         told = tuple(map(int, reply[1:]))
-        self._check(told == (accepted, known, capped), "I1", f"push says {told}, not {(accepted, known, capped)}", "")
+        self._check(told == tuple(counts.values()), "I1", f"push says {told}, not {counts}", "")
+
+    def _offer(self, domain: Domain, entry: Entry, cap: int) -> str:
+        """What has to become of `entry`."""
+        if entry.url in self.accepted:
+            return "known"
+        if cap and domain.accepted >= cap:
+            self.capped.add(entry.url)
+            return "capped"
+        domain.accepted += 1
+        self.accepted.add(entry.url)
+        domain.queued[entry.url] = entry.priority
+        return "accepted"
 
     def _domain(self, name: str, key: str) -> Domain:
         if name not in self.domains:
@@ -212,7 +215,10 @@ class Ledger:
         else:
             domain.holding = None
         self._check(
-            (reply[0] == b"held") == bool(held.urls), "I1", f"{name}: {reply!r} with {held.urls} left", domain.name
+            (reply[0] == b"held") == bool(held.urls),
+            "I1",
+            f"{domain.name}: {reply!r} with {held.urls} left",
+            domain.name,
         )
 
     def _held(self, domain: Domain, token: int, reply: Reply) -> Holding | None:

@@ -8,6 +8,7 @@ killed process. Nothing here waits: the universe goes from one event to the next
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import random
 from collections.abc import Callable, Coroutine
@@ -58,19 +59,20 @@ class SimLoop:
     """The event loop of one simulated process: as much of asyncio's interface as tasks, futures and timers need.
 
     `rate`: seconds of its clock in one true second. `offset`: what its clock shows at the beginning. `lateness`: the
-    chance that a timer rings up to a second late, as on a machine that is overloaded.
+    chance that a timer rings up to a second late, as on a machine that is overloaded. `drift`: how far `rate` may be off.
     """
 
-    def __init__(self, universe: Universe, name: str, rng: random.Random, lateness: float) -> None:
+    def __init__(self, universe: Universe, name: str, rng: random.Random, lateness: float, drift: float) -> None:
         self._universe = universe
         self.name = name
         self._rng = rng
         self._lateness = lateness
-        self.rate = 1.0 + rng.uniform(-1e-3, 1e-3)
+        self.rate = 1.0 + rng.uniform(-drift, drift)
         self.offset = rng.uniform(0.0, 1e6)
         self.paused_until = 0.0
         self.is_dead = False
         self.failures: list[str] = []
+        self._tasks: list[asyncio.Task[Any]] = []
 
     def __repr__(self) -> str:
         return f"<SimLoop {self.name} rate={self.rate:.6f}>"
@@ -139,7 +141,16 @@ class SimLoop:
         task = asyncio.Task(work, loop=self.as_asyncio)
         # A killed process leaves tasks behind, and nobody is to be told.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._tasks.append(task)
         return task
+
+    def close(self) -> None:
+        """The end of the process: whatever its tasks were doing is over. What they still say is not heard."""
+        self.is_dead = True
+        for task in self._tasks:
+            with contextlib.suppress(RuntimeError):  # it awaits something on its way out
+                cast(Coroutine[Any, Any, Any], task.get_coro()).close()
+        self._tasks.clear()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")

@@ -123,8 +123,7 @@ class Network:
 
     def _do(self, exchange: _Exchange, count: int, sent_at: float) -> None:
         done = len(exchange.replies)
-        for call in exchange.calls[done : done + count]:
-            exchange.replies.append(self._execute(exchange.loop.name, call))
+        exchange.replies += self._execute(exchange.loop.name, exchange.calls[done : done + count])
         if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
             at = self._universe.now + self._way()
             if at > sent_at + TIMEOUT_S:
@@ -137,20 +136,24 @@ class Network:
         if not exchange.future.done():
             exchange.future.set_result(exchange.replies)
 
-    def _execute(self, replica: str, call: Call) -> Reply:
-        if call.script is None and call.arguments[0] == "TIME":
-            return [int(self.now_ms() // 1000), int(self.now_ms() * 1000 % 1_000_000)]
-        if call.script is CLAIM:
-            self._expire()
-            *arguments, ttl_ms = call.arguments
-            reply = self._wire.execute(replace(call, arguments=(*arguments, int(ttl_ms) * 1000)))
-            for key in _claimed(call.keys[0], int(reply[1])):
-                self._lives_until[key] = self._universe.now + int(ttl_ms) / 1000
-        else:
-            reply = self._wire.execute(call)
-        for observer in self.observers:
-            observer(replica, call, reply)
-        return reply
+    def _execute(self, replica: str, calls: Sequence[Call]) -> list[Reply]:
+        if not calls:
+            return []
+        if calls[0].arguments[0] == "TIME":
+            return [[int(self.now_ms() // 1000), int(self.now_ms() * 1000 % 1_000_000)]]
+        replies = self._claim(calls[0]) if calls[0].script is CLAIM else self._wire.execute(calls)
+        for call, reply in zip(calls, replies, strict=True):
+            for observer in self.observers:
+                observer(replica, call, reply)
+        return replies
+
+    def _claim(self, call: Call) -> list[Reply]:
+        self._expire()
+        *arguments, ttl_ms = call.arguments
+        (reply,) = self._wire.execute([replace(call, arguments=(*arguments, int(ttl_ms) * 1000))])
+        for key in _claimed(call.keys[0], int(reply[1])):
+            self._lives_until[key] = self._universe.now + int(ttl_ms) / 1000
+        return [reply]
 
     def _expire(self) -> None:
         over = [key for key, until in self._lives_until.items() if until <= self._universe.now]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from crawler.commit import Committer
+from crawler.control import Control
 from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.feed import Feeder, FeedSettings
@@ -107,6 +108,7 @@ class SimReplica:
         self.name = loop.name
         self.ended = False
         self.has_left = False
+        self._is_leaving = False
         self._here = here
         self._rng = random.Random(f"{here.scenario.seed} {loop.name}")
         self._clock = SimClock(loop)
@@ -142,7 +144,7 @@ class SimReplica:
         delay = DelayPolicy(min_delay_s=scenario.delay_ms / 1000, response_share=0.0)
         # A response may take as long as the margin between a holder's deadline and the expiry of its lease.
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
-        reservations = Reservations(store, here.keys, self.peers.server_clock, hold_ms=10_000)
+        reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
         self._turns = Turns(
             self._schedule,
             self._feeder,
@@ -153,6 +155,7 @@ class SimReplica:
             RobotsCache(store, self._frontier, USER_AGENT),
             cast(PageBuilder, SimBuilder(here.world)),
             Budget(store, here.keys.budget, self.peers.server_clock, self.name, 0),
+            Control(store, here.keys.control, here.keys.domains),
             self._patience,
             events,
             clocks,
@@ -186,8 +189,10 @@ class SimReplica:
 
     def leave(self, grace_s: float) -> None:
         """Stop in good order, within about `grace_s`."""
-        self._here.history.note(self.name, "leaves")
-        self.loop.spawn(self._stop(grace_s))
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._here.history.note(self.name, "leaves")
+            self.loop.spawn(self._stop(grace_s))
 
     async def _stop(self, grace_s: float) -> None:
         self._feeder.quiet()

@@ -60,7 +60,7 @@ class Run:
         self.ledger.on_empty = self._note_end
         self._network = Network(self.universe, wire, scenario, self.history)
         self._network.observers.append(self.ledger.observe)
-        self._sites = Sites(self.universe, world, self.history, self.ledger.delay_of, self._rng)
+        self._sites = Sites(self.universe, world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
         self._here = Surroundings(
             scenario, world, self._network, self._sites, self.history, keys, recorded, self._views.see
@@ -71,7 +71,6 @@ class Run:
 
     def go(self) -> Result:
         """Run to the end. Raises Breach."""
-        random.seed(self.scenario.seed)  # PeerLoop.views draws its waits from the common generator
         self._wire.command("FLUSHDB")
         before = self._wire.calls
         try:
@@ -85,7 +84,7 @@ class Run:
             raise Breach("I1", f"a script failed: {error}") from error
         finally:
             for replica in self.replicas:
-                replica.loop.is_dead = True
+                replica.loop.close()
         requests = self._sites.requests
         refetched = sum(count - 1 for count in self._here.recorded.values())
         return Result(
@@ -115,7 +114,8 @@ class Run:
         self._network.is_faulty = True
 
     def _loop(self, name: str) -> SimLoop:
-        return SimLoop(self.universe, name, random.Random(f"{self.scenario.seed} {name} loop"), self.scenario.lateness)
+        rng = random.Random(f"{self.scenario.seed} {name} loop")
+        return SimLoop(self.universe, name, rng, self.scenario.lateness, self.scenario.drift)
 
     def _join(self) -> None:
         self._joined += 1
@@ -131,7 +131,7 @@ class Run:
         """Ask the books now and then whether the crawl is over, and hold the answer against the ledger (I7)."""
         clock = SimClock(replica.loop)
         while not replica.ended:
-            await clock.sleep(self._rng.uniform(0.5, 10.0))
+            await clock.sleep(self._rng.uniform(0.5, 20.0))
             asked_at = self.universe.now
             with contextlib.suppress(RedisAway):
                 replica.ended = await replica.books.has_ended()
@@ -161,7 +161,8 @@ class Run:
         while not self._is_over():
             if self.universe.now > until:
                 raise Breach("I8", f"{self.ledger.open} URLs are open {DRAIN_S:g} s after all was well again")
-            self._step()
+            for _ in range(50):
+                self._step()
             if not self._alive():
                 self._join()
 

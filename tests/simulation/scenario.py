@@ -12,6 +12,7 @@ class Scenario:
 
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
+    `drift`: seconds that a replica's clock gains or loses in one, at most.
     """
 
     seed: int
@@ -29,20 +30,21 @@ class Scenario:
     fault_every_s: float
     slow: float
     lateness: float
+    drift: float
 
     @classmethod
     def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
         """The scenario of `seed`; `steps` and `replicas` replace what would have been drawn."""
         rng = random.Random(f"scenario {seed}")
         crowd = rng.random() < 0.02
-        drawn = 200 if crowd else int(3 * 10 ** rng.random())
+        drawn = 200 if crowd else int(3 * 8 ** rng.random())
         return cls(
             seed=seed,
-            steps=steps or rng.choice((1_000, 3_000, 6_000)),
+            steps=steps or rng.choice((500, 2_000, 4_000)),
             replicas=replicas or drawn,
             shards=rng.choice((8, 16, 32)),
-            domains=rng.randint(5, 40),
-            urls=rng.randint(40, 250),
+            domains=rng.randint(5, 30),
+            urls=rng.randint(30, 150),
             interval_s=rng.choice((1.0, 5.0)),
             lease_ms=rng.choice((4_000, 10_000, 30_000)),
             delay_ms=rng.choice((200, 1_000, 2_000)),
@@ -52,4 +54,5 @@ class Scenario:
             fault_every_s=rng.choice((0.5, 2.0, 10.0)),
             slow=rng.choice((0.0, 0.02, 0.2)),
             lateness=rng.choice((0.0, 0.02)),
+            drift=rng.choice((0.0, 1e-4, 1e-3)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,24 +12,28 @@ from crawler.page import Exchange
 from frontier.domains import domain_of
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimClock, SimLoop, Universe
+from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
-SLACK_S, SLACK_SHARE = 0.002, 0.002
-"""Redis counts whole milliseconds, so a rest may come out one shorter at either end; and a clock that is a thousandth
-fast waits a thousandth too little."""
+SLACK_S = 0.003
+"""Redis counts whole milliseconds, so a rest may come out one shorter at either end."""
+
+STALE_S = 100.0
+"""For so long a replica that is paused or cut off may go by its last reading of the server's clock, and drift."""
 
 
 class Sites:
     """All sites together. `delay_ms`: what must lie between two requests to a domain, as far as the books knew."""
 
     def __init__(
-        self, universe: Universe, world: World, history: History, delay_ms: Callable[[str], int], rng: random.Random
+        self, universe: Universe, world: World, history: History, delay_ms: Callable[[str], int], scenario: Scenario
     ) -> None:
         self._universe = universe
         self._world = world
         self._history = history
         self._delay_ms = delay_ms
-        self.rng = rng
+        self._slack_s = SLACK_S + scenario.drift * STALE_S
+        self.rng = random.Random(f"sites {scenario.seed}")
         self.requests: Counter[str] = Counter()
         self._ended: dict[str, tuple[float, str]] = {}  # domain -> end of the last response, who asked
 
@@ -40,12 +45,18 @@ class Sites:
         if now < ended:
             raise Breach("I2", f"{replica} asks for {url} while {who} is being answered", domain)
         rest_s = self._delay_ms(domain) / 1000
-        if now - ended < rest_s * (1 - SLACK_SHARE) - SLACK_S:
+        if now - ended < rest_s - self._slack_s:
             message = f"{replica} asks for {url} {now - ended:.3f} s after {who}, and not {rest_s:.3f} s"
             raise Breach("I2", message, domain)
         self._ended[domain] = (now + lasting_s, replica)
         self.requests[url] += 1
         return self._answer(url, domain)
+
+    def hang_up(self, url: str) -> None:
+        """The request for `url` is broken off now."""
+        domain = domain_of(url.split("/")[2])
+        ended, who = self._ended[domain]
+        self._ended[domain] = (min(ended, self._universe.now), who)
 
     def _answer(self, url: str, domain: str) -> tuple[int, bytes]:
         if url.endswith("/robots.txt"):
@@ -76,5 +87,9 @@ class SimFetcher:
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         lasting_s = rng.choice((0.05, 0.3, 1.0)) * rng.random() * self._longest_s
         status, body = self._sites.receive(self._loop.name, url, lasting_s)
-        await self._clock.sleep(lasting_s * 1.002)  # a fast clock must not see the end before the site does
+        try:
+            await self._clock.sleep(lasting_s * 1.002)  # a fast clock must not see the end before the site does
+        except asyncio.CancelledError:
+            self._sites.hang_up(url)
+            raise
         return Exchange(url, status, "", (), b"", b"", body, "", 0.0, lasting_s, lasting_s)

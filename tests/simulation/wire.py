@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import hiredis
 
+from frontier import scripts
 from frontier.store import Call, Reply
 
 
@@ -23,30 +25,46 @@ class Wire:
         self._socket.connect(str(path))
         self._reader = hiredis.Reader()
         self.calls = 0
+        for script in scripts.ALL:
+            self.command("SCRIPT", "LOAD", script.source)
 
     def close(self) -> None:
         self._socket.close()
 
-    def execute(self, call: Call) -> Reply:
-        """The server's reply. Raises ScriptFailed for an error reply."""
-        if call.script is None:
-            return self.command(*call.arguments)
-        try:
-            return self.command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
-        except ScriptFailed as error:
-            if "NOSCRIPT" not in str(error):
-                raise ScriptFailed(f"{call.script.name}: {error}") from error
-            return self.command("EVAL", call.script.source, len(call.keys), *call.keys, *call.arguments)
+    def execute(self, calls: Sequence[Call]) -> list[Reply]:
+        """Carry out `calls` in one round trip, nothing in between. Raises ScriptFailed for an error reply."""
+        return self._exchange([_words(call) for call in calls])
 
-    def command(self, *words: object) -> Any:
+    def command(self, *words: Any) -> Any:
         """One command and its reply."""
-        self.calls += 1
-        packed: tuple[Any, ...] = tuple(word if isinstance(word, (str, bytes)) else str(word) for word in words)
-        self._socket.sendall(hiredis.pack_command(packed))
-        reply = self._reader.gets()
-        while reply is False:
-            self._reader.feed(self._socket.recv(1 << 16))
+        return self._exchange([words])[0]
+
+    def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Many commands in one round trip."""
+        return self._exchange(commands)
+
+    def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        self.calls += len(commands)
+        self._socket.sendall(b"".join(map(_packed, commands)))
+        replies: list[Any] = []
+        while len(replies) < len(commands):
             reply = self._reader.gets()
-        if isinstance(reply, hiredis.ReplyError):
-            raise ScriptFailed(str(reply))
-        return reply
+            if reply is False:
+                self._reader.feed(self._socket.recv(1 << 16))
+            elif isinstance(reply, hiredis.ReplyError):
+                raise ScriptFailed(str(reply))
+            else:
+                replies.append(reply)
+        return replies
+
+
+def _words(call: Call) -> tuple[Any, ...]:
+    if call.script is None:
+        return tuple(call.arguments)
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
+
+
+def _packed(words: tuple[Any, ...]) -> bytes:
+    texts: tuple[Any, ...] = tuple(word if isinstance(word, (str, bytes)) else str(word) for word in words)
+    packed: bytes = hiredis.pack_command(texts)
+    return packed

@@ -1,0 +1,127 @@
+"""Prove that the simulation can fail: take one guard after another out of a copy of the program, and see who notices.
+
+python -m tests.simulation.mutants            all of them
+python -m tests.simulation.mutants fence      those whose name contains "fence"
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("crawler", "frontier", "politeness", "tests", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One guard taken out: in `path`, each old text of `changes` is replaced by the new one, once."""
+
+    name: str
+    path: str
+    changes: tuple[tuple[str, str], ...]
+
+
+LUA = "frontier/lua/"
+COMMIT = "crawler/commit.py"
+SETTLE = "        stale = await self._settle(group.results, duplicates)\n"
+SETTLE_FIRST = "        stale = await self._settle(group.results, frozenset())\n"
+
+
+def _earlier(name: str, step: str) -> Mutant:
+    """The settle before `step` of a commit."""
+    return Mutant(name, COMMIT, ((SETTLE, ""), (step, SETTLE_FIRST + step)))
+
+
+def _without(name: str, path: str, old: str, new: str) -> Mutant:
+    return Mutant(name, path, ((old, new),))
+
+
+LEASED_DUE = "if not redis.call('ZSCORE', KEYS[{}], domain) then"
+KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
+REST = "math.max(tonumber(ARGV[5]), tonumber(known[2] or '0'))"
+MARGIN = "return asked_at + lease_s - min(1.0, lease_s / 20)"
+GONE = "if redis.call('ZREM', inflight, entry) == 1 then"
+
+MUTANTS = (
+    _without("no-fence", LUA + "lease.lua", "if fence_epoch > epoch or (", "if false and ("),
+    _without("settle-without-token", LUA + "settle.lua", "if known[1] ~= token then", "if false then"),
+    _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[2] then", "if false then"),
+    _without("late-claims", LUA + "claim.lua", "math.max(open, tonumber(ARGV[1]))", "tonumber(ARGV[1])"),
+    _earlier("settle-before-push", "        await self._push(group.results)\n"),
+    _earlier("settle-before-sink", "        duplicates = await self._write(group.results)\n"),
+    _without(
+        "no-rest-after-expiry", LUA + "lease.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
+    ),
+    _without("push-makes-leased-due", LUA + "push.lua", LEASED_DUE.format(2), "if true then"),
+    _without("wake-makes-leased-due", LUA + "lease.lua", LEASED_DUE.format(3), "if true then"),
+    _without("lost-holder-keeps-token", LUA + "lease.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
+    _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace(" == 1", "")),
+    _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
+    _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(ARGV[5])"),
+    _without("deadline-ignored", "crawler/visit.py", "return now < self.deadline", "return True"),
+    _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
+    _without("one-reading", "frontier/books.py", " and await self.totals() == first", ""),
+    _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),
+    _without("short-rosters", "frontier/peers.py", "KEPT_AT_LEAST_S = 3, 60", "KEPT_AT_LEAST_S = 3, 0"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("--runs", type=int, default=200, help="seeds to try for each")
+    arguments = parser.parse_args()
+    survivors = 0
+    for mutant in MUTANTS:
+        if arguments.name in mutant.name:
+            simulation, units = _try(mutant, arguments.runs)
+            survivors += simulation == "-"
+            print(f"| {mutant.name} | {simulation} | {units} |", flush=True)
+    return 1 if survivors else 0
+
+
+def _try(mutant: Mutant, runs: int) -> tuple[str, str]:
+    """What the simulation and what the unit tests say about `mutant`."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / name)
+        _apply(mutant, copy / mutant.path)
+        said = _run(copy, "-W", "ignore", "-m", "tests.simulation", "--runs", str(runs), "--breaches", "1")
+        units = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/frontier", "tests/crawler")
+    breach = re.search(r"^BREACH (.*)$", said, re.MULTILINE)
+    seed = re.search(r"--seed (\d+)", said)
+    found = f"seed {seed[1]}: {breach[1][:110]}" if breach and seed else "-" if " 0 breaches" in said else said[-300:]
+    failed = re.search(r"^FAILED (\S+)", units, re.MULTILINE)
+    return found, failed[1].rpartition("::")[2] if failed else "-"
+
+
+def _apply(mutant: Mutant, path: Path) -> None:
+    text = path.read_text()
+    for old, new in mutant.changes:
+        if text.count(old) != 1:
+            raise SystemExit(
+                f"{mutant.name}: {old!r} is {text.count(old)} times in {mutant.path}; bring the mutant up to date"
+            )
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def _run(folder: Path, *words: str) -> str:
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(main())

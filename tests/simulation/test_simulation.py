@@ -1,0 +1,50 @@
+"""Some dozens of seeds at each run of the tests; ``python -m tests.simulation --runs 5000`` is the long run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.history import Breach
+from tests.simulation.run import Run
+from tests.simulation.scenario import Scenario
+from tests.simulation.wire import Wire
+from tests.valkey import ValkeyProcess
+
+SEEDS = 40
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    """A server of its own: each run begins by emptying it."""
+    with ValkeyProcess(tmp_path_factory.mktemp("simulation"), persistent=False) as server:
+        wire = Wire(server.socket)
+        yield wire
+        wire.close()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
+    """I1, I2, I4, I5, I7 and I8 hold through faults drawn from the seed, and the crawl comes to its end."""
+    run = Run(Scenario.draw(seed), wire)
+    try:
+        result = run.go()
+    except Breach as breach:
+        breach.add_note("\n".join(run.history.told(breach.about)[-40:]))
+        breach.add_note(f"again: python -m tests.simulation --seed {seed} -v")
+        raise
+    assert result.requests > 0
+
+
+def test_two_hundred_replicas(wire: Wire) -> None:
+    assert Run(Scenario.draw(7, steps=4_000, replicas=200), wire).go().replicas >= 200
+
+
+def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
+    stories = []
+    for _ in range(2):
+        run = Run(Scenario.draw(11), wire)
+        run.go()
+        stories.append(run.history.told())
+    assert stories[0] == stories[1]
