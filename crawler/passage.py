@@ -25,6 +25,9 @@ PATIENCE_MS = 30_000
 KEPT_MS = 5_000
 """How late after its moment a reserved request may begin; it must have been answered before the reservation ends."""
 
+MOST_REFUSALS = 4
+"""Each refusal lengthens the wait, up to this many times, so that many who wait for one domain do not crowd Redis."""
+
 
 class Passage:
     """Lets visits pass by domains that are not theirs."""
@@ -55,8 +58,10 @@ class Passage:
         now_ms = self._server_clock.now_ms()
         if isinstance(answer, Refused):
             visit.reservation = None
-            self._wait(visit, answer.again_ms - now_ms)
+            visit.refusals = min(visit.refusals + 1, MOST_REFUSALS)
+            self._wait(visit, int((answer.again_ms - now_ms) * visit.refusals * self._rng.uniform(0.5, 1.0)))
             return False
+        visit.refusals = 0
         visit.reservation = answer
         if answer.moment_ms > now_ms:
             self._wait(visit, answer.moment_ms - now_ms)

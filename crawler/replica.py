@@ -30,6 +30,7 @@ from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.schedule import Schedule
+from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Sink
 from crawler.status import StatusServer
@@ -39,11 +40,13 @@ from frontier.books import Books
 from frontier.budget import Budget
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl
+from frontier.duties import Duties
 from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import Health, PeerLoop, PeerSettings, View
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservations
 from frontier.store import RedisStore
+from frontier.urls import UrlRules
 from politeness.address_gate import AddressGate, Gate, LocalGate
 from politeness.robots_cache import RobotsCache
 
@@ -83,6 +86,7 @@ class Replica:
         self._patience = Patience(self._clock, self.events, self._rng)
         self._build_frontier(crawl, settings)
         self._build_workers(settings)
+        self._scheduled = self._build_schedule(crawl, settings)
         self._patience.on_return.append(self._parts.recent.clear)
         self._parts.builder.on_drop = self._on_drop
         self.events.subscribe(self.metrics.observe)
@@ -104,6 +108,13 @@ class Replica:
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
         self._control = Control(store, keys.control, keys.domains)
         self._budget = Budget(store, keys.budget, server_clock, self.id, settings.limits.max_pages)
+
+    def _build_schedule(self, crawl: Crawl, settings: CrawlSettings) -> Scheduled | None:
+        duties = [ScheduledDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
+        if not duties:
+            return None
+        claims = Duties(self._store, crawl.keys.duties, self.peers.server_clock, self.id)
+        return Scheduled(claims, duties, self._frontier.push, self._patience, self._clock, self._parts.rules)
 
     def _build_workers(self, settings: CrawlSettings) -> None:
         clocks = (self._clock, self.peers.server_clock)
@@ -150,7 +161,8 @@ class Replica:
 
     def _passage(self, settings: CrawlSettings) -> Passage:
         hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
-        reservations = Reservations(self._store, self._frontier.keys, self.peers.server_clock, hold_ms)
+        delay_ms = self._frontier.settings.delay_ms
+        reservations = Reservations(self._store, self._frontier.keys, self.peers.server_clock, hold_ms, delay_ms)
         clocks = (self._clock, self.peers.server_clock)
         return Passage(reservations, self._patience, clocks, self._parts.turns.backoff, self._rng)
 
@@ -174,6 +186,8 @@ class Replica:
         self._spawn(self._follow_control())
         if self._budget.limit:
             self._spawn(self._refresh_budget())
+        if self._scheduled is not None:
+            self._spawn(self._scheduled.run())
         if until_empty:
             self._spawn(self._find_end())
         self._workers = [asyncio.create_task(self._turns.work()) for _ in range(self._local.concurrency)]
@@ -329,3 +343,4 @@ class Parts:
     builder: PageBuilder
     turns: TurnSettings
     recent: RecentUrls
+    rules: UrlRules

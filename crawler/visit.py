@@ -30,6 +30,7 @@ class Visit:
         "moment",
         "next_at",
         "pending",
+        "refusals",
         "reservation",
         "robots",
     )
@@ -45,6 +46,7 @@ class Visit:
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
+        self.refusals = 0  # of a reservation, in a row
         self.busy = False
         self.closing = False
 

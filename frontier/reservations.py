@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frontier.clock import ServerClock
+from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
 from frontier.scripts import RESERVE, REST
 from frontier.store import Store, run
 from frontier.urls import shard_of
 
-LEASED_WAIT_MS = 400
-"""When to ask again for a domain that is under lease. Leases end after a batch of URLs, and the domain then rests for its
-delay, a second as a rule: whoever asks twice a second meets that rest."""
+SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
+"""Between two questions for a domain that is busy, at half of its delay: leases end after a batch of URLs, reservations
+after one, and the domain then rests for its delay. Whoever asks that often meets the rest, and reserves its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,15 @@ class Refused:
 
 
 class Reservations:
-    """Reservations on the domains of the crawl that `keys` name. `hold_ms`: how long a request may take at most."""
+    """Reservations on the domains of the crawl that `keys` name. `hold_ms`: how long a request may take at most.
+    `delay_ms`: what a domain without a delay of its own waits between requests."""
 
-    def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int) -> None:
+    def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int, delay_ms: int) -> None:
         self._store = store
         self._keys = keys
         self._clock = clock
         self._hold_ms = hold_ms
+        self._delay_ms = delay_ms
 
     async def reserve(self, domain: str, patience_ms: int) -> Reservation | Refused:
         """The right to one request, now or within `patience_ms`. Raises RedisAway; asking again then may find the
@@ -57,8 +60,11 @@ class Reservations:
                 return Reservation(domain, int(moment_ms), int(until_ms), max(0, int(delay_ms)))
             case [b"resting", until_ms]:
                 return Refused(int(until_ms))
-            case _:
-                return Refused(now_ms + LEASED_WAIT_MS)
+            case [_, delay_ms]:
+                half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self._delay_ms) // 2
+                return Refused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
+            case reply:
+                raise RedisMisused(f"reserve answered {reply!r}")
 
     async def rest(self, reservation: Reservation, next_ms: int) -> None:
         """The request was answered, or given up; the domain may be asked again at `next_ms`. Raises RedisAway."""

@@ -1,7 +1,7 @@
 -- rest: a reserved request to a domain has ended; the domain rests. Too late, or twice, it changes nothing.
 --
 -- KEYS[1] due  zset  domain -> due ms
--- also   d:<domain> hash (next)
+-- also   d:<domain> hash (next, held)
 -- ARGV[1] domain   ARGV[2] until_ms, as `reserve` gave it   ARGV[3] next_ms: when the domain may be asked again
 --
 -- Returns {"rested"} | {"stale"}
@@ -12,5 +12,6 @@ if redis.call('HGET', domain_key, 'next') ~= ARGV[2] then
   return {'stale'}
 end
 redis.call('HSET', domain_key, 'next', ARGV[3])
+redis.call('HDEL', domain_key, 'held')
 redis.call('ZADD', KEYS[1], 'XX', ARGV[3], ARGV[1])
 return {'rested'}

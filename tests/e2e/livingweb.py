@@ -1,0 +1,77 @@
+"""A crawl of any `World` from within a test: the web is served by the test's own loop, the crawler runs as a command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crawler.simweb import Limits, Policy, Record, RequestLog, SimWebServer, Verdict, World, expect, judge
+from tests.e2e.harness import TRIES, Tables, toml
+
+DELAY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Crawled:
+    """How a crawl ended, and what the web saw of it."""
+
+    code: int
+    err: str
+    world: World
+    records: list[Record]
+    out: Path
+
+    def verdict(self, limits: Limits, policy: Policy | None = None) -> Verdict:
+        """The referee's word."""
+        policy = policy or Policy(tries=TRIES)
+        return judge(self.records, expect(self.world, self.world.seeds(), policy), limits)
+
+
+async def crawl(
+    folder: Path, world: World, tables: Tables, replicas: int = 1, addresses: Sequence[str] = ("127.0.0.1",)
+) -> Crawled:
+    """Serve `world` at `addresses` and crawl it from all its roots. `tables`: changes to what suits a short test."""
+    seeds = folder / "seeds.txt"
+    seeds.write_text("".join(f"{url}\n" for url in world.seeds()))
+    log = RequestLog()
+    async with SimWebServer(world, log, addresses) as server:
+        settings = folder / "crawler.toml"
+        settings.write_text(toml(_settings(folder, server.host_map(), tables)))
+        words = ["crawl", "--settings", str(settings), "-f", str(seeds), "--quiet", "--replicas", str(replicas)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "crawler",
+            *words,
+            cwd=folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+        try:
+            _, err = await process.communicate()
+        except BaseException:
+            process.terminate()
+            await process.wait()
+            raise
+    assert process.returncode is not None
+    return Crawled(process.returncode, err.decode(errors="replace"), world, log.records, folder / "out")
+
+
+def _settings(folder: Path, host_map: list[str], changes: Tables) -> Tables:
+    tables: Tables = {
+        "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
+        "scope": {"kind": "any"},
+        "fetch": {"host_map": host_map, "read_timeout": 2.0, "timeout": 5.0},
+        "frontier": {"lease": 2.0, "shards": 64},
+        "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5, "grace": 5.0},
+    }
+    for table, keys in changes.items():
+        tables[table] = {**tables.get(table, {}), **keys}
+    return tables
