@@ -53,6 +53,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded), links),
         turns=turn_settings(settings),
         recent=recent,
+        rules=rules,
     )
 
 

@@ -10,12 +10,13 @@ composition root hands them their few values.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -174,6 +175,33 @@ class Archive(_Table):
     )
 
 
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Duty(_Table):
+    """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
+
+    every: str = Field(..., description="Length of the interval: a number and s, m, h or d, such as `6h`.")
+    seeds: str = Field("", description="Seed file to read again; new lines are queued. Needed on every machine.")
+    sitemap: str = Field("", description="URL of a sitemap to fetch again.")
+
+    @property
+    def every_s(self) -> float:
+        """The interval in seconds."""
+        found = _DURATION.fullmatch(self.every.strip())
+        assert found is not None  # checked by `_is_whole`
+        return float(found[1]) * _SECONDS[found[2]]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Duty:
+        if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:
+            raise ValueError("`every` must be a number and s, m, h or d, such as 6h, and at least 1s")
+        if bool(self.seeds) == bool(self.sitemap):
+            raise ValueError("give either `seeds` or `sitemap`")
+        return self
+
+
 class CrawlSettings(_Table):
     """What belongs to the crawl and is the same on all replicas."""
 
@@ -183,6 +211,7 @@ class CrawlSettings(_Table):
     frontier: Frontier = Frontier()
     fetch: Fetch = Fetch()
     archive: Archive = Archive()
+    schedule: tuple[Duty, ...] = ()
 
     @classmethod
     def from_json(cls, text: bytes) -> CrawlSettings:
@@ -228,6 +257,7 @@ class Settings(BaseSettings):
     frontier: Frontier = Frontier()
     fetch: Fetch = Fetch()
     archive: Archive = Archive()
+    schedule: tuple[Duty, ...] = ()
     replica: ReplicaSettings = ReplicaSettings()
 
     @classmethod
@@ -251,6 +281,7 @@ class Settings(BaseSettings):
             frontier=self.frontier,
             fetch=self.fetch,
             archive=self.archive,
+            schedule=self.schedule,
         )
 
 
