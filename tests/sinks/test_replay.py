@@ -1,0 +1,136 @@
+"""A crawl is replayed by pywb from its folder as it lies, and shown by a browser.
+
+pywb pins an old Redis client, so it has an environment of its own, and WAYBACK is the path of its `wayback`:
+
+    python -m venv /tmp/pywb && /tmp/pywb/bin/pip install pywb setuptools
+    WAYBACK=/tmp/pywb/bin/wayback pytest tests/sinks/test_replay.py
+
+With SCREENSHOT=FILE the picture of the replayed page is kept there: `docs/img/replay.png` was made so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.e2e.harness import wait_until
+
+pytestmark = pytest.mark.e2e
+
+WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
+CHROMIUM = shutil.which("chromium")
+
+if not WAYBACK:
+    if os.environ.get("CI"):
+        raise RuntimeError("CI must install pywb and name its wayback in WAYBACK; see the head of this file")
+    pytest.skip("needs pywb", allow_module_level=True)
+
+CONFIGURATION = "collections:\n  crawl:\n    index_paths: {folder}/\n    archive_paths: {folder}/\n"
+
+
+class _StaysPut(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_open = urllib.request.build_opener(_StaysPut).open
+
+
+@dataclass(frozen=True, slots=True)
+class Wayback:
+    """pywb, serving the collection `crawl`. `id_` asks for the page as it was received, without the frame around it."""
+
+    port: int
+
+    def url(self, page: str, timestamp: str = "", how: str = "") -> str:
+        return f"http://127.0.0.1:{self.port}/crawl/{timestamp}{how}/{page}"
+
+    def status(self, page: str, timestamp: str) -> int:
+        try:
+            with _open(self.url(page, timestamp, "id_"), timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+
+@contextmanager
+def replaying(crawl: Path, folder: Path) -> Iterator[Wayback]:
+    (folder / "config.yaml").write_text(CONFIGURATION.format(folder=crawl))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    words = [str(WAYBACK), "-p", str(port), "-b", "127.0.0.1"]
+    with (folder / "wayback.log").open("wb") as log:
+        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: _answers(port), "pywb")
+        yield Wayback(port)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a crawl of a synthetic web, two replicas' files in one folder."""
+    folder = tmp_path_factory.mktemp("replay")
+    words = ["--replicas", "2", "--domains", "6", "--pages", "80", "--out", str(folder / "out")]
+    subprocess.run([sys.executable, "-m", "crawler", "demo", *words], check=True, capture_output=True, timeout=100)
+    return folder / "out"
+
+
+def indexed(crawl: Path) -> list[tuple[str, dict[str, str]]]:
+    """Timestamp and fields of all lines of the indexes."""
+    lines = [line for path in sorted(crawl.glob("*.cdxj")) for line in path.read_bytes().splitlines()]
+    split = [line.decode().split(" ", 2) for line in lines]
+    return [(timestamp, msgspec.json.decode(fields, type=dict[str, str])) for _, timestamp, fields in split]
+
+
+def test_every_page_comes_back_with_its_status(crawl: Path, tmp_path: Path) -> None:
+    found = indexed(crawl)
+    assert len(found) > 50
+    with replaying(crawl, tmp_path) as wayback:
+        for timestamp, fields in found:
+            # A revisit record has no status in the index: pywb takes it, and the body, from the record referred to.
+            expected = int(fields["status"]) if "status" in fields else 200
+            assert wayback.status(fields["url"], timestamp) == expected, fields
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")
+def test_a_browser_shows_a_replayed_page(crawl: Path, tmp_path: Path) -> None:
+    timestamp, fields = next((at, fields) for at, fields in indexed(crawl) if fields["url"].endswith(".test/"))
+    host = urllib.parse.urlsplit(fields["url"]).hostname
+    picture = Path(os.environ.get("SCREENSHOT") or tmp_path / "replay.png")
+    with replaying(crawl, tmp_path) as wayback:
+        shown = browse(wayback.url(fields["url"], timestamp, "id_"), tmp_path, "--dump-dom")
+        browse(wayback.url(fields["url"], timestamp), tmp_path, f"--screenshot={picture}")
+    assert f"<h1>{host}" in shown.replace("\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 20_000
+
+
+def browse(url: str, profile: Path, *how: str) -> str:
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,640"]
+    words += [f"--user-data-dir={profile / 'chromium'}", "--virtual-time-budget=5000", *how, url]
+    return subprocess.run([str(CHROMIUM), *words], check=True, capture_output=True, text=True, timeout=60).stdout
