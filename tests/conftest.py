@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -21,8 +22,10 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
 
 
 @pytest.fixture
-async def store(valkey: ValkeyProcess) -> AsyncIterator[RedisStore]:
-    store = await connect(valkey.url)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[RedisStore]:
+    """A store on the bundled server, or on the one that PEERCRAWL_TEST_REDIS names (tests/frontier/test_servers.py)."""
+    url = os.environ.get("PEERCRAWL_TEST_REDIS") or request.getfixturevalue("valkey").url
+    store = await connect(url)
     yield store
     await store.close()
 

@@ -1,0 +1,98 @@
+"""The frontier on other servers and over other transports than the bundled Valkey on a Unix socket.
+
+Each case starts a server and runs the tests of the scripts, the queue and the peer loop against it, in a process of
+their own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from crawler.embedded import server_binary
+
+SUITE = ["tests/frontier/test_queue.py", "tests/frontier/test_peers.py", "tests/frontier/test_budget.py", "tests/lua"]
+PASSWORD = "correct-horse"
+
+
+def debian_redis() -> Path:
+    found = shutil.which("redis-server")
+    if found is None:
+        if os.environ.get("CI"):
+            raise RuntimeError("CI must install redis-server; see .ci/run")
+        pytest.skip("needs Debian's redis-server")
+    return Path(found)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def running(binary: Path, folder: Path, options: list[str], port: int) -> Iterator[None]:
+    """`binary` with `options`, until the block ends. `port`: where it will answer."""
+    with (folder / "server.log").open("wb") as log:
+        words = [str(binary), "--dir", str(folder), "--save", "", "--appendonly", "no", *options]
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 20
+        while not (answers(port) if port else (folder / "redis.sock").exists()):
+            assert process.poll() is None, (folder / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_suite(url: str) -> None:
+    environment = {**os.environ, "PEERCRAWL_TEST_REDIS": url}
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE]
+    done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.e2e
+class TestServers:
+    @pytest.mark.parametrize("find", [server_binary, debian_redis], ids=["valkey", "redis"])
+    def test_over_tcp_with_a_password(self, find: Callable[[], Path], tmp_path: Path) -> None:
+        port = free_port()
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
+        with running(find(), tmp_path, options, port):
+            run_suite(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
+
+    def test_redis_over_tls_with_a_password(self, tmp_path: Path) -> None:
+        authority, port = trustme.CA(), free_port()
+        certificate = authority.issue_cert("127.0.0.1")
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+        options = ["--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1", "--tls-auth-clients", "no"]
+        options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.pem")]
+        options += ["--tls-ca-cert-file", str(tmp_path / "ca.pem"), "--requirepass", PASSWORD]
+        with running(debian_redis(), tmp_path, options, port):
+            run_suite(f"rediss://:{PASSWORD}@127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}")
+
+    def test_redis_on_a_unix_socket(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        folder = tmp_path_factory.mktemp("r", numbered=True)
+        options = ["--port", "0", "--unixsocket", str(folder / "redis.sock")]
+        with running(debian_redis(), folder, options, port=0):
+            run_suite(f"unix://{folder / 'redis.sock'}")
