@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 import trustme
 
 from crawler.embedded import server_binary
@@ -63,16 +64,49 @@ def running(binary: Path, folder: Path, options: list[str], port: int) -> Iterat
         process.wait()
 
 
-def run_suite(url: str) -> None:
+def run_suite(url: str, suite: Sequence[str] = SUITE) -> None:
     environment = {**os.environ, "PEERCRAWL_TEST_REDIS": url}
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite]
     done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
 
 
+NODES = 3
+SLOTS = 16_384
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[int]:
+    """A Valkey Cluster of three masters that share the slots; yields the port of one."""
+    with ExitStack() as nodes:
+        ports = [free_port() for _ in range(NODES)]
+        for port in ports:
+            data = folder / str(port)
+            data.mkdir()
+            options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
+            options += ["--cluster-port", str(free_port())]
+            nodes.enter_context(running(server_binary(), data, options, port))
+        clients = [nodes.enter_context(redis.Redis(port=port)) for port in ports]
+        bounds = [SLOTS * number // NODES for number in range(NODES + 1)]
+        first_bus = clients[0].config_get("cluster-port")["cluster-port"]
+        for client, start, end in zip(clients, bounds, bounds[1:], strict=False):
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", start, end - 1)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0], first_bus)
+        deadline = time.monotonic() + 30
+        while not all(client.cluster("INFO")["cluster_state"] == "ok" for client in clients):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield ports[0]
+
+
 @pytest.mark.e2e
 class TestServers:
+    def test_on_a_cluster_of_three_masters(self, tmp_path: Path) -> None:
+        """Every script finds all its keys in one slot, and batches are cut by node."""
+        with running_cluster(tmp_path) as port:
+            run_suite(f"redis+cluster://127.0.0.1:{port}", SUITE[:3])
+
     @pytest.mark.parametrize("find", [server_binary, debian_redis], ids=["valkey", "redis"])
     def test_over_tcp_with_a_password(self, find: Callable[[], Path], tmp_path: Path) -> None:
         port = free_port()
