@@ -148,6 +148,29 @@ class TestLease:
         assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
         assert (await books.counts()).leases_expired == 1
 
+    async def test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back(
+        self, frontier: Frontier, time: ManualTime
+    ) -> None:
+        """Even before somebody else has the domain: its URLs are queued again, and its rest is not the holder's to set."""
+        await frontier.push([entry()])
+        lost = await lease_one(frontier)
+        time.ms = lost.expires_ms
+        await frontier.lease([0], 2, "r2", 0)
+        (reply,) = await frontier.settle([settle_all(lost)])
+        assert reply.stale
+
+    async def test_a_waiting_url_that_wakes_does_not_make_a_leased_domain_due(
+        self, store: RedisStore, frontier: Frontier, time: ManualTime
+    ) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        lease = await lease_one(frontier)
+        await frontier.settle([Settlement(lease, 0, urls=[retry(lease.entries[0], "timeout", time.ms + 5000, 0.0)])])
+        await frontier.push([entry("https://a.test/2")])
+        await lease_one(frontier)
+        time.ms += 5000
+        await frontier.lease([0], 1, "r1", 10)
+        assert await store._client.zscore(frontier.keys.shards[0].due, "a.test") is None
+
     async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(
         self, frontier: Frontier, time: ManualTime, books: Books
     ) -> None:

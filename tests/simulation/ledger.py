@@ -174,12 +174,8 @@ class Ledger:
         self._history.note(replica, "lease", (name, token, now_ms, [item.decode() for item in lease[4::2]]))
         held = domain.holding
         self._check(held is None, "I2", f"{name} is leased to {replica} while {held} holds", name)
-        self._check(
-            now_ms + 600 >= domain.rests_until_ms,
-            "I2",
-            f"{name} leased at {now_ms}, rests till {domain.rests_until_ms}",
-            name,
-        )
+        early_ms = domain.rests_until_ms - now_ms
+        self._check(early_ms <= 0, "I2", f"{name} is leased to {replica} {early_ms} ms before its rest is over", name)
         self._check(token > self._tokens.get(shard, 0), "I2", f"token {token} of {name} is not new", name)
         self._tokens[shard] = token
         urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4::2]}
