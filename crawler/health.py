@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+from crawler.mishaps import Mishap
+from frontier.keys import CrawlKeys
+from frontier.peers import Health
+from frontier.store import Store
+
 HEALTH_INTERVALS = 3
 """A health record outlives this many intervals of silence."""
 
 
 class HealthRecord(msgspec.Struct, frozen=True):
-    """`pages` and `received_bytes` count since the replica's start; `visits` are domains under lease."""
+    """`pages` and `received_bytes` count since the replica's start; `visits` are domains under lease, `busy` those of
+    them with a request in flight, `urls` the URLs leased with them; `mishaps` newest first."""
 
     replica: str
     address: str
@@ -22,3 +28,13 @@ class HealthRecord(msgspec.Struct, frozen=True):
     pages_per_s: float
     rss_mb: float
     redis_away: bool
+    busy: int = 0
+    urls: int = 0
+    mishaps: list[Mishap] = []
+
+
+async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:
+    """The replicas that reported lately, by index, those outside the view last. Raises RedisAway."""
+    records = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).records()
+    decoded = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
+    return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica))

@@ -24,16 +24,19 @@ from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.logs import LogListener, tell
+from crawler.ledger import Ledger
 from crawler.metrics import Metrics
+from crawler.mishaps import Mishaps
 from crawler.pages import PageBuilder
 from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
+from crawler.readings import Own, Readings
 from crawler.recent import RecentUrls
 from crawler.schedule import Schedule
 from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Sink
-from crawler.status import StatusServer
+from crawler.web import Live, StatusServer
 from crawler.turns import Turns, TurnSettings
 from crawler.visit import Visit
 from frontier.books import Books
@@ -75,6 +78,7 @@ class Replica:
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._hurried = False
+        self._view: View | None = None
         self._build(crawl, settings)
 
     def __repr__(self) -> str:
@@ -86,6 +90,7 @@ class Replica:
         self._patience = Patience(self._clock, self.events, self._rng)
         self._build_frontier(crawl, settings)
         self._build_workers(settings)
+        self._build_watching(crawl)
         self._scheduled = self._build_schedule(crawl, settings)
         self._patience.on_return.append(self._parts.recent.clear)
         self._parts.builder.on_drop = self._on_drop
@@ -166,6 +171,30 @@ class Replica:
         clocks = (self._clock, self.peers.server_clock)
         return Passage(reservations, self._patience, clocks, self._parts.turns.backoff, self._rng)
 
+    def _build_watching(self, crawl: Crawl) -> None:
+        """What tells how the crawl goes. It reads; the parts above do not know of it."""
+        store, keys = self._store, crawl.keys
+        live = Live(store, keys, self.id, self._clock)
+        local = self._local
+        self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live)
+        clocks = (self._clock, self.peers.server_clock)
+        self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._view)
+        self._mishaps = Mishaps()
+        self.events.subscribe(self._mishaps.observe)
+        store.on_round_trip = self.metrics.round_trip
+        self.metrics.registry.register(Readings(self._own, lambda: self._ledger.latest))
+
+    def _own(self) -> Own:
+        visits = self._feeder.visits
+        return Own(
+            visits=len(visits),
+            busy=sum(visit.busy for visit in visits),
+            urls=sum(len(visit.pending) + visit.busy for visit in visits),
+            backlog=self._committer.backlog,
+            paused=self._control.paused,
+            sink_bytes=self._parts.sink.written_bytes,
+        )
+
     def _on_drop(self, reason: str, count: int) -> None:
         self.metrics.dropped.labels(reason).inc(count)
 
@@ -184,6 +213,7 @@ class Replica:
         self._spawn(self._feeder.keep_alive())
         self._spawn(self._report())
         self._spawn(self._follow_control())
+        self._spawn(self._ledger.run())
         if self._budget.limit:
             self._spawn(self._refresh_budget())
         if self._scheduled is not None:
@@ -266,13 +296,27 @@ class Replica:
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self._patience.lost):
             self._patience.found()
-            self._feeder.adopt(view if not self._control.paused else View(view.epoch, (), self.id))
+            self._view = view
+            self._feeder.adopt(self._view_in_force(view))
+
+    def _view_in_force(self, view: View) -> View:
+        """`view`, or while the crawl is paused one in which nobody owns anything."""
+        return View(view.epoch, (), self.id) if self._control.paused else view
+
+    def _heed_pause(self) -> None:
+        """Pause or go on at once, without waiting for the next view."""
+        now_in_force = self._feeder.view
+        if self._view is not None and now_in_force is not None:
+            wanted = self._view_in_force(self._view)
+            if bool(wanted.roster) != bool(now_in_force.roster):
+                self._feeder.adopt(wanted)
 
     async def _follow_control(self) -> None:
         while True:
             await self._patience.insist(self._control.refresh)
             if self._control.stopped:
                 self._end("stopped")
+            self._heed_pause()
             await self._clock.sleep(min(1.0, self._local.interval))
 
     async def _refresh_budget(self) -> None:
@@ -308,25 +352,30 @@ class Replica:
             await self._clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
-        view = self._feeder.view
+        view, own = self._feeder.view, self._own()
         return HealthRecord(
             replica=self.id,
             address=self.status.address,
             epoch=view.epoch if view else 0,
             index=view.index if view else 0,
             shards=len(self._feeder.shards),
-            visits=len(self._feeder.visits),
+            visits=own.visits,
             pages=self.metrics.pages_total,
             received_bytes=self.metrics.received_total,
             pages_per_s=round(pages_per_s, 1),
             rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             redis_away=self._patience.is_away,
+            busy=own.busy,
+            urls=own.urls,
+            mishaps=self._mishaps.latest,
         )
 
     def why_not_ready(self) -> str | None:
         """Why this replica cannot crawl now, or None."""
         if self._patience.is_away:
             return "Redis is away"
+        if self._control.paused:
+            return "paused by an operator"
         view = self._feeder.view
         if view is None or not view.index:
             return "not in the view yet"

@@ -234,7 +234,10 @@ class ReplicaSettings(_Table):
         5.0, description="Seconds between two claims in the peer loop; a dead replica is out after one to two of them."
     )
     capacity: PositiveFloat = Field(1.0, description="Weight in the share-out of shards.")
-    listen: str = Field("127.0.0.1:0", description="Address of /metrics, /healthz and /readyz; port 0: a free one.")
+    listen: str = Field("127.0.0.1:0", description="Address of the live page and /metrics; port 0: a free one.")
+    advertise: str = Field(
+        "", description="ADDRESS or ADDRESS:PORT under which others reach `listen`; empty: found out from it."
+    )
     grace: NotNegative = Field(20.0, description="Seconds that requests in flight are waited for when stopping.")
     log_level: Literal["info", "warning", "error"] = Field("info", description="What is logged: this and worse.")
     log: Literal["console", "json"] = Field("console", description="Format of the log on standard error.")

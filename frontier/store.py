@@ -161,6 +161,14 @@ class RedisStore:
         seconds, microseconds = reply
         return int(seconds) * 1000 + int(microseconds) / 1000
 
+    async def info(self, section: str) -> dict[str, str]:
+        """A section of the server's INFO; on a cluster, of one of its nodes. Raises RedisAway."""
+        (reply,) = await self.send([Call(("INFO", section))])
+        if isinstance(reply, dict):
+            return {str(name): str(value) for name, value in reply.items()}
+        lines = reply.decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
     async def close(self) -> None:
         await self._client.aclose()
 

@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class Sink(Protocol):
-    """Where settled pages go."""
+    """Where settled pages go. `written_bytes`: octets made durable since the start."""
+
+    written_bytes: int
 
     async def start(self) -> None:
         """Make ready for `write`."""
@@ -88,6 +90,7 @@ class Archive:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._volume: Volume | None = None
         self._serial = 0
+        self.written_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Archive {self._settings.folder} volumes={self._serial} {self._volume}>"
@@ -128,6 +131,7 @@ class Archive:
                 self._volume = None
             raise
         self._records.settle()
+        self.written_bytes += len(group.octets) + len(group.lines)
         return group.duplicates
 
     def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> _Group:
