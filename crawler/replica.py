@@ -23,8 +23,8 @@ from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
 from crawler.health import HEALTH_INTERVALS, HealthRecord
-from crawler.logs import LogListener, tell
 from crawler.ledger import Ledger
+from crawler.logs import LogListener, tell
 from crawler.metrics import Metrics
 from crawler.mishaps import Mishaps
 from crawler.pages import PageBuilder
@@ -36,9 +36,9 @@ from crawler.schedule import Schedule
 from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Sink
-from crawler.web import Live, StatusServer
 from crawler.turns import Turns, TurnSettings
 from crawler.visit import Visit
+from crawler.web import Live, StatusServer
 from frontier.books import Books
 from frontier.budget import Budget
 from frontier.clock import Clock, SystemClock
@@ -86,7 +86,6 @@ class Replica:
 
     def _build(self, crawl: Crawl, settings: CrawlSettings) -> None:
         """Frontier side first, then the workers' side, then the listeners."""
-        self.status = StatusServer(self._local.listen, self.metrics.render, self.why_not_ready)
         self._patience = Patience(self._clock, self.events, self._rng)
         self._build_frontier(crawl, settings)
         self._build_workers(settings)
