@@ -23,7 +23,7 @@ local epoch, replica = tonumber(ARGV[1]), ARGV[2]
 local now_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
 local max_urls, default_delay_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 
-local fence = redis.call('HMGET', KEYS[1], 'epoch', 'replica')
+local fence = redis.call('HMGET', KEYS[1], 'epoch', 'replica', 'token')
 local fence_epoch = tonumber(fence[1] or '0')
 if fence_epoch > epoch or (fence_epoch == epoch and fence[2] ~= replica) then
   return {'fenced', fence[1], fence[2]}
@@ -71,6 +71,8 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now_ms, 'LI
   end
 end
 
+-- Never a number that was given out before, not even by a server that has lost its last second: hence the clock.
+local last_token = tonumber(fence[3] or '0')
 local reply = {'leased', -1}
 for _, domain in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[5])) do
   local domain_key = base .. 'd:' .. domain
@@ -81,7 +83,8 @@ for _, domain in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LI
   local popped = redis.call('ZPOPMAX', base .. 'q:' .. domain, urls)
   redis.call('ZREM', KEYS[2], domain)
   if #popped > 0 then
-    local token = redis.call('HINCRBY', KEYS[1], 'token', 1)
+    last_token = math.max(last_token + 1, now_ms)
+    local token = string.format('%.0f', last_token)
     local lease, inflight = {domain, token, delay_ms, state[2] or ''}, {}
     for i = 1, #popped, 2 do
       lease[#lease + 1], lease[#lease + 2] = popped[i], popped[i + 1]
@@ -93,6 +96,7 @@ for _, domain in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LI
     reply[#reply + 1] = lease
   end
 end
+if #reply > 2 then redis.call('HSET', KEYS[1], 'token', string.format('%.0f', last_token)) end
 
 for _, key in ipairs({KEYS[2], KEYS[3], KEYS[4]}) do
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
