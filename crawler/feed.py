@@ -19,6 +19,7 @@ from crawler.patience import Patience
 from crawler.schedule import Schedule
 from crawler.visit import Visit
 from frontier.clock import Clock, ServerClock
+from frontier.errors import Fenced
 from frontier.peers import View
 from frontier.queue import Frontier, Leased, SettleReply
 from frontier.ring import assign, plan_handoff
@@ -193,9 +194,14 @@ class Feeder:
             return
         epoch = self.view.epoch
         each = max(1, self._settings.ahead // len(shards))
-        leased, fenced = await self._patience.insist(lambda: self._frontier.lease(shards, epoch, self._replica, each))
+
+        async def lease() -> tuple[float, list[Leased], list[Fenced]]:
+            asked_at = self._clock.monotonic()  # of the attempt that succeeds: Redis may have been away before it
+            return asked_at, *await self._frontier.lease(shards, epoch, self._replica, each)
+
+        asked_at, leased, fenced = await self._patience.insist(lease)
         for answer in leased:
-            self._take_up(answer, now)
+            self._take_up(answer, asked_at)
         for refusal in fenced:
             self._events.emit(ShardFenced(str(refusal)))
         for shard in shards:
