@@ -160,11 +160,12 @@ class Committer:
 
     async def _commit(self, group: _Group) -> None:
         started = self._clock.monotonic()
+        absences = self._patience.absences
         await self._push(group.results)
         pushed = self._clock.monotonic()
         duplicates = await self._write(group.results)
         written = self._clock.monotonic()
-        stale = await self._settle(group.results, duplicates)
+        stale = await self._settle(group.results, duplicates, absences)
         await self._release(group.closing)
         settled = self._clock.monotonic()
         for result in group.results:
@@ -202,8 +203,11 @@ class Committer:
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
-    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str]) -> int:
-        """Settle the group's URLs; returns how many visits turned out to be stale."""
+    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> int:
+        """Settle the group's URLs; returns how many visits turned out to be stale.
+
+        A Redis that was away since there had been `absences` may have lost the links, and is told them again first.
+        """
         by_visit: dict[Visit, _Told] = {}
         for result in results:
             if result.settled is not None:
@@ -214,6 +218,8 @@ class Committer:
             return 0
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
+            if self._patience.absences != absences:
+                await self._frontier.push([link for result in results for link in result.links])
             at = self._clock.monotonic()
             told = by_visit.items()
             settlements = [

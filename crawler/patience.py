@@ -29,7 +29,9 @@ class Patience:
         self._events = events
         self._rng = rng
         self._away_since: float | None = None
+        self.absences = 0  # how often Redis went away
         self.on_return: list[Callable[[], None]] = []
+        self.verify: Callable[[], Awaitable[None]] | None = None  # asked before the first call after an absence
 
     @property
     def is_away(self) -> bool:
@@ -40,6 +42,8 @@ class Patience:
         wait_s = FIRST_WAIT_S
         while True:
             try:
+                if self.is_away and self.verify is not None:
+                    await self.verify()
                 result = await call()
             except (RedisAway, RedisMisused) as error:
                 self.lost(error)
@@ -53,6 +57,7 @@ class Patience:
         """A call failed."""
         if self._away_since is None:
             self._away_since = self._clock.monotonic()
+            self.absences += 1
             self._events.emit(RedisLost(str(error)))
 
     def found(self) -> None:
