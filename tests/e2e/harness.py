@@ -25,6 +25,9 @@ from crawler.simweb.expected import Expected
 PATIENCE_S = 60.0
 """How long anything may take. Far above what it needs: a busy machine must not fail a test."""
 
+IN_HAND_S = 2.0
+"""Between the end of a response and its settling lie some tens of milliseconds, on a busy machine more."""
+
 TRIES = 3
 DELAY_S = 0.05
 
@@ -122,6 +125,42 @@ def _command_line(pid: int) -> list[bytes]:
     return []
 
 
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process that was killed `at` (system-wide monotonic seconds), and the client ports that it held then."""
+
+    at: float
+    ports: frozenset[int]
+
+    def explains(self, record: Record) -> bool:
+        """Whether the request may have been in hand, not yet settled, when the process died."""
+        return record.client_port in self.ports and self.at - IN_HAND_S < record.end and record.start < self.at
+
+
+def kill(pid: int) -> Victim:
+    """kill -9, at a moment at which it is known which connections the process has."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _state(pid) == "T", f"{pid} to stop")
+    ports = client_ports(pid)
+    at = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    return Victim(at, ports)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def client_ports(pid: int) -> frozenset[int]:
+    """The local ports of the TCP sockets that the process holds."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return frozenset(int(row[1].partition(":")[2], 16) for row in rows if row[9] in inodes)
+
+
 class Web:
     """The synthetic web in its own process. `features` is the name of a mixture."""
 
@@ -166,9 +205,18 @@ class Web:
         wait_until(lambda: self.requests >= requests, f"{requests} requests")
 
     def records(self) -> list[Record]:
-        """Every request. Ends the web first, for a whole log."""
+        """Every request, in the order of their ends. Ends the web first, for a whole log."""
         self.stop()
+        return self._records
+
+    @cached_property
+    def _records(self) -> list[Record]:
         return list(read_log(self.log))
+
+    def repeats(self) -> list[Record]:
+        """Of the requests for each page all but the last: in a crawl without retries there are none."""
+        last = {record.url: record for record in self.records()}
+        return [r for r in self.records() if r is not last[r.url] and r.url not in self.expected.auxiliary]
 
     def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> Verdict:
         """The referee's word on the whole crawl."""
