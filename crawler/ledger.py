@@ -54,6 +54,8 @@ class Ledger:
             await self._clock.sleep(period)
 
     async def _make(self, me: str, live: frozenset[str]) -> Summary:
-        made = await summary.take(self._store, self._keys, self._server_clock.now_ms(), me, live)
+        before = self.latest or await summary.load(self._store, self._keys)
+        taken = await summary.take(self._store, self._keys, self._server_clock.now_ms(), me, live)
+        made = summary.followed(taken, before)
         await summary.save(self._store, self._keys, made, KEPT_PERIODS * period_s(len(self._keys.shards)))
         return made

@@ -21,6 +21,9 @@ from politeness.backoff import BackoffState
 LISTED = 20
 """Domains in each list."""
 
+RATES = 120
+"""How many rates are remembered."""
+
 NAMED = 256
 """Domains named by all shards together, at each of three ends."""
 
@@ -44,6 +47,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     `leased`: with replicas. `oldest_due_ms`: since when the domain longest due has been so, 0 if none is. `busiest`,
     `overdue`, `resting`: domains with most URLs queued, longest due, and due last; among those that a survey names.
+    `rates`: pages done a second, from summary to summary, the latest last.
     """
 
     crawl: str
@@ -77,6 +81,7 @@ class Summary(msgspec.Struct, frozen=True):
     busiest: list[DomainLine]
     overdue: list[DomainLine]
     resting: list[DomainLine]
+    rates: list[float] = []
     redis_bytes: int = 0
     redis_max_bytes: int = 0
 
@@ -153,6 +158,14 @@ def _line(sample: DomainSample, backoff: BackoffState) -> DomainLine:
         backoff.failures,
         backoff.reason,
     )
+
+
+def followed(summary: Summary, before: Summary | None) -> Summary:
+    """`summary` with the rates of the one `before` it, and its own."""
+    if before is None or before.at_ms >= summary.at_ms:
+        return summary
+    rate = max(0.0, (summary.done - before.done) / (summary.at_ms - before.at_ms) * 1000)
+    return msgspec.structs.replace(summary, rates=[*before.rates[1 - RATES :], round(rate, 1)])
 
 
 async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: float) -> None:
