@@ -81,7 +81,11 @@ class Feeder:
         return frozenset(self._ask_at)
 
     def adopt(self, view: View) -> None:
-        """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on."""
+        """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on.
+
+        Once quiet we take up none."""
+        if self._quiet:
+            return
         roster = {member.replica: member.capacity for member in view.roster}
         assignment = assign(roster, len(self._frontier.keys.shards)) if roster else ()
         handoff = plan_handoff(self.shards, assignment, self._replica)

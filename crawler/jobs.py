@@ -25,6 +25,7 @@ from crawler.supervisor import Supervisor, replica_command
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, save_settings
 from frontier.entries import Entry
+from frontier.errors import FrontierError
 from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.store import RedisStore, connect
 
@@ -36,6 +37,9 @@ EMBEDDED_INTERVAL_S = 1.0
 
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
+
+INTERRUPTED = 130
+"""Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
 
 
 @contextlib.asynccontextmanager
@@ -143,7 +147,7 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, until_empty
 
 
 async def _run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
-    """Run until the crawl ends or a signal comes; a second signal cuts the grace short."""
+    """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
     signals = 0
     stopping: asyncio.Task[None] | None = None
 
@@ -161,10 +165,12 @@ async def _run_until_told(replica: Replica, grace_s: float, until_empty: bool) -
     await replica.ended.wait()
     stopping = asyncio.create_task(replica.stop(grace_s))
     await stopping
+    if isinstance(replica.failure, (UserError, FrontierError)):
+        raise replica.failure
     if replica.failure is not None:
         logs.log.error("replica_failed", exc_info=replica.failure, extra={"fields": {"replica": replica.id}})
         return 1
-    return 0
+    return INTERRUPTED if signals > 1 else 0
 
 
 async def _run_several(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:

@@ -1,7 +1,7 @@
 """One replica: builds everything, starts it, and stops it in good order. The only module that knows all the others.
 
-The order of stopping: take no more leases and give back those that wait; let turns in flight end, until the deadline;
-commit what they brought; leave the roster; close the files.
+The order of stopping: take no more leases and give back those that wait; leave the roster; let turns in flight end,
+until the deadline; commit what they brought; close the files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import resource
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ from crawler.web import Live, StatusServer
 from frontier.books import Books
 from frontier.budget import Budget
 from frontier.clock import Clock, SystemClock
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, verify_crawl
 from frontier.duties import Duties
 from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import Health, PeerLoop, PeerSettings, View
@@ -69,12 +69,14 @@ class Replica:
         self.events = Events()
         self.metrics = Metrics()
         self._store = store
+        self._crawl = crawl
         self._local = local
         self._parts = parts
         self._clock: Clock = SystemClock()
         self._rng = random.Random()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
+        self._following: list[asyncio.Task[None]] = []
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._hurried = False
@@ -92,6 +94,7 @@ class Replica:
         self._build_watching(crawl)
         self._scheduled = self._build_schedule(crawl, settings)
         self._patience.on_return.append(self._parts.recent.clear)
+        self._patience.verify = self._verify
         self._parts.builder.on_drop = self._on_drop
         self.events.subscribe(self.metrics.observe)
         self.events.subscribe(LogListener(self.id).observe)
@@ -206,7 +209,7 @@ class Replica:
         self.peers.settings = PeerSettings(self._local.interval, self._local.capacity, self.status.address)
         await self.peers.server_clock.refresh()
         await self._parts.fetcher.start()
-        self._spawn(self._follow_views())
+        self._following = [self._spawn(self._follow_views())]
         self._spawn(self._committer.run())
         self._spawn(self._feeder.run())
         self._spawn(self._feeder.keep_alive())
@@ -229,31 +232,38 @@ class Replica:
         self._feeder.quiet()
 
     async def stop(self, grace_s: float) -> None:
-        """Let turns in flight end within `grace_s`, commit, give everything back, leave the roster, close the files.
+        """Leave the roster, let turns in flight end within `grace_s`, commit, give everything back, close the files.
 
-        What Redis cannot be told because it is away is left to the leases' expiry.
+        The roster comes first, so that others take up the shards while the last turns end. What Redis cannot be told
+        because it is away is left to the leases' expiry.
         """
-        self.quiet()
-        busy = [worker for worker in self._workers if not worker.done()]
         deadline = self._clock.monotonic() + grace_s
-        while self._is_busy and not self._hurried and self._clock.monotonic() < deadline:
-            await self._clock.sleep(0.02)
-        for worker in busy:
-            worker.cancel()
-        await asyncio.gather(*busy, return_exceptions=True)
+        self.quiet()
+        await self._cancel(self._following)  # its next tick would claim an index again
+        await self._part(self.peers.leave)
+        await self._wait_for(lambda: not self._is_busy, deadline)
+        await self._cancel(self._workers)
         for visit in list(self._feeder.visits):
             self._committer.give_back(visit)
-        try:
-            async with asyncio.timeout(max(1.0, deadline - self._clock.monotonic())):
-                await self._committer.flush()
-        except TimeoutError:
+        if not await self._wait_for(lambda: self._committer.is_idle, max(deadline, self._clock.monotonic() + 1.0)):
             tell(logging.WARNING, "stopped_unsettled", replica=self.id, leases=len(self._feeder.visits))
         await self._cancel(self._tasks)
-        await self._part()
+        await self._part(lambda: self._health.withdraw(self.id))
+        await self._part(lambda: self._budget.refresh(0))
         await self._parts.fetcher.stop(0.0)
         await self._parts.sink.stop()
         await self.status.stop()
         tell(logging.INFO, "replica_stopped", replica=self.id)
+
+    async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        """Whether `is_done` came true before `deadline`, or within a second when there is hurry or a task has failed."""
+        soon = self._clock.monotonic() + 1.0
+        while not is_done():
+            now = self._clock.monotonic()
+            if now >= deadline or (now >= soon and (self._hurried or self.failure is not None)):
+                return False
+            await self._clock.sleep(0.02)
+        return True
 
     def hurry(self) -> None:
         """Do not wait for turns in flight any longer; what they would have brought is fetched again by others."""
@@ -263,27 +273,26 @@ class Replica:
     def _is_busy(self) -> bool:
         return any(visit.busy for visit in self._feeder.visits)
 
-    async def _part(self) -> None:
-        """Leave the roster. If Redis is away our silence will say the same."""
+    async def _part(self, step: Callable[[], Awaitable[None]]) -> None:
+        """One step of leaving. If Redis is away our silence will say the same."""
         try:
             async with asyncio.timeout(2.0):
-                await self.peers.leave()
-                await self._health.withdraw(self.id)
-                await self._budget.refresh(0)
+                await step()
         except (RedisAway, RedisMisused, TimeoutError) as error:
             tell(logging.WARNING, "left_without_notice", replica=self.id, error=error)
 
     # what runs beside the workers
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         task.add_done_callback(self._on_task_done)
         self._tasks.append(task)
+        return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """A task that fails is a defect: the replica ends, loudly, and its leases go to the others."""
         if not task.cancelled() and task.exception() is not None:
-            self.failure = task.exception()
+            self.failure = self.failure or task.exception()
             self.ended.set()
 
     @staticmethod
@@ -292,9 +301,13 @@ class Replica:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _verify(self) -> None:
+        """Raises CrawlLost when this is not the Redis, or not its state, that we began with."""
+        await verify_crawl(self._store, self._crawl)
+
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self._patience.lost):
-            self._patience.found()
+            await self._patience.insist(self._verify)
             self._view = view
             self._feeder.adopt(self._view_in_force(view))
 
@@ -333,6 +346,7 @@ class Replica:
             view = self._feeder.view
             idle = not self._feeder.visits and view is not None and view.index
             if idle and await self._patience.insist(self.books.has_ended):
+                await self._patience.insist(self._verify)  # the books of a Redis that lost everything are empty, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:

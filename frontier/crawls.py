@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from itertools import chain
 
-from frontier.errors import BadInput, SchemaMismatch
+from frontier.errors import BadInput, CrawlLost, SchemaMismatch
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import OPEN_CRAWL
 from frontier.store import Reply, Store, command, run
@@ -54,6 +54,16 @@ async def open_crawl(store: Store, name: str) -> Crawl:
     if not fields:
         raise BadInput(f"no crawl named {name!r} here; create it by seeding it: crawler seed --crawl {name} -f FILE")
     return _crawl(name, fields, created=False)
+
+
+async def verify_crawl(store: Store, crawl: Crawl) -> None:
+    """Raises CrawlLost unless Redis still holds `crawl`, known by its fingerprint key; RedisAway."""
+    (found,) = await store.send([command("HGET", meta_key(crawl.name), "fingerprint_key")])
+    if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
+        raise CrawlLost(
+            f"crawl {crawl.name!r} is gone from Redis, which has lost its data or was cleared; "
+            "restore it, or seed the crawl again (and turn persistence on: appendonly yes)"
+        )
 
 
 async def save_settings(store: Store, name: str, settings: bytes) -> None:

@@ -31,5 +31,9 @@ class SchemaMismatch(FrontierError):
     """Raised when the crawl's keys were written by another version of the key schema."""
 
 
+class CrawlLost(FrontierError):
+    """Raised when Redis no longer holds the crawl that was opened, or holds another one of its name."""
+
+
 class Fenced(FrontierError):
     """Raised when a newer view has given the shard to another replica; the caller must not lease from it."""
