@@ -7,18 +7,18 @@ import socket
 from dataclasses import replace
 
 from crawler.addresses import AddressPolicy, HostMap
+from crawler.engine import Manners, Parts
 from crawler.errors import UserError
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
 from crawler.links import LinkFilter, Scorer, breadth_first
 from crawler.pages import BuildSettings, PageBuilder
 from crawler.recent import RecentUrls
-from crawler.replica import Parts
+from crawler.rests import RestPolicy
 from crawler.scope import Scope
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Archive, ArchiveSettings
 from crawler.traps import TrapPolicy
-from crawler.turns import TurnSettings
 from frontier.clock import SystemClock
 from frontier.peers import new_replica_id
 from frontier.urls import UrlRules
@@ -50,8 +50,8 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         replica=replica,
         sink=Archive(archive_settings(crawl, replica, settings, local)),
         fetcher=Fetcher(fetch_settings(settings), SystemClock()),
-        builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded), links),
-        turns=turn_settings(settings),
+        builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps), links),
+        manners=manners(settings),
         recent=recent,
         rules=rules,
     )
@@ -121,20 +121,20 @@ def scorer(name: str) -> Scorer:
     return found  # type: ignore[no-any-return]
 
 
-def turn_settings(settings: CrawlSettings) -> TurnSettings:
+def manners(settings: CrawlSettings) -> Manners:
     polite = settings.politeness
     backoff = BackoffPolicy(
         base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
     )
-    return TurnSettings(
-        delay=DelayPolicy(
-            min_delay_s=polite.delay,
-            crawl_delay_cap_s=polite.crawl_delay_cap,
-            # Who sets the delay to 0 owns the site, and a share of the response time is a delay.
-            response_share=polite.response_share if polite.delay else 0.0,
-            response_share_cap_s=polite.response_share_cap,
-        ),
-        backoff=backoff,
+    delay = DelayPolicy(
+        min_delay_s=polite.delay,
+        crawl_delay_cap_s=polite.crawl_delay_cap,
+        # Who sets the delay to 0 owns the site, and a share of the response time is a delay.
+        response_share=polite.response_share if polite.delay else 0.0,
+        response_share_cap_s=polite.response_share_cap,
+    )
+    return Manners(
+        rests=RestPolicy(delay, backoff),
         robots=RobotsPolicy(max_age_s=polite.robots_max_age, retry=replace(backoff, give_up_after=None)),
         tries=polite.tries,
         gate=gate_policy(settings),

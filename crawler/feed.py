@@ -61,7 +61,7 @@ class Feeder:
         self._replica = replica
         self._settings = settings
         self.view: View | None = None
-        self.visits: set[Visit] = set()
+        self.visits: dict[Visit, None] = {}  # a set that keeps its order, so that a run can be repeated exactly
         self._visits_of_shard: Counter[int] = Counter()
         self._ask_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
         self._parting: set[Visit] = set()  # of shards that a view took away
@@ -111,14 +111,14 @@ class Feeder:
         """Take no more leases, and give back those that wait for their turn."""
         self._quiet = True
         self._ask_at.clear()
-        self._close(set(self.visits))
+        self._close(list(self.visits))
 
     def _close(self, visits: Iterable[Visit]) -> None:
-        closing = set(visits)
+        closing = list(visits)
         for visit in closing:
             visit.closing = True
-        idle = {visit for visit in closing if not visit.busy}
-        self._schedule.remove(idle)
+        idle = [visit for visit in closing if not visit.busy]
+        self._schedule.remove(set(idle))
         for visit in idle:
             self.finish(visit)
 
@@ -143,7 +143,7 @@ class Feeder:
     def forget(self, visit: Visit) -> None:
         """The lease of `visit` is over."""
         if visit in self.visits:
-            self.visits.remove(visit)
+            del self.visits[visit]
             self._visits_of_shard[visit.lease.shard] -= 1
         if visit in self._parting:
             self._parting.remove(visit)
@@ -220,7 +220,7 @@ class Feeder:
         still_ours = answer.shard in self._ask_at and not self._quiet
         for lease in answer.leases:
             visit = Visit(lease, deadline, asked_at)
-            self.visits.add(visit)
+            self.visits[visit] = None
             self._visits_of_shard[lease.shard] += 1
             if still_ours:
                 self._schedule.put(visit, asked_at)

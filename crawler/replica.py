@@ -1,4 +1,4 @@
-"""One replica: builds everything, starts it, and stops it in good order. The only module that knows all the others.
+"""One replica: starts everything, and stops it in good order.
 
 The order of stopping: take no more leases and give back those that wait; leave the roster; let turns in flight end,
 until the deadline; commit what they brought; close the files.
@@ -11,47 +11,26 @@ import logging
 import random
 import resource
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from crawler.commit import Committer
-from crawler.control import Control
+from crawler.engine import Base, Engine, Parts
 from crawler.events import CrawlEnded, Events
-from crawler.feed import Feeder, FeedSettings
-from crawler.fetch import Fetcher
-from crawler.gatekeeper import Gatekeeper
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
 from crawler.logs import LogListener, tell
 from crawler.metrics import Metrics
 from crawler.mishaps import Mishaps
-from crawler.pages import PageBuilder
-from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
 from crawler.readings import Own, Readings
-from crawler.recent import RecentUrls
-from crawler.schedule import Schedule
-from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.sinks import Sink
-from crawler.turns import Turns, TurnSettings
-from crawler.visit import Visit
 from crawler.web import Live, StatusServer
-from frontier.books import Books
-from frontier.budget import Budget
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl, verify_crawl
-from frontier.duties import Duties
 from frontier.errors import RedisAway, RedisMisused
-from frontier.peers import Health, PeerLoop, PeerSettings, View
-from frontier.queue import Frontier, FrontierSettings
-from frontier.reservations import Reservations
+from frontier.peers import Health, PeerSettings, View
 from frontier.store import RedisStore
-from frontier.urls import UrlRules
-from politeness.address_gate import AddressGate, Gate, LocalGate
-from politeness.robots_cache import RobotsCache
 
 
 class Replica:
@@ -81,97 +60,18 @@ class Replica:
         self.failure: BaseException | None = None
         self._hurried = False
         self._view: View | None = None
-        self._build(crawl, settings)
+        self._patience = Patience(self._clock, self.events, self._rng)
+        self._patience.verify = self._verify
+        base = Base(store, crawl, self.events, self._patience, self._clock, self._rng)
+        engine = self._engine = Engine(base, settings, local, parts)
+        self.peers, self.books = engine.peers, engine.books
+        self._feeder, self._committer, self._turns = engine.feeder, engine.committer, engine.turns
+        self._control, self._budget = engine.control, engine.budget
+        self._health = Health(store, crawl.keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
+        self._build_watching(crawl)
 
     def __repr__(self) -> str:
         return f"<Replica {self.id} {self._feeder!r} {self._committer!r}>"
-
-    def _build(self, crawl: Crawl, settings: CrawlSettings) -> None:
-        """Frontier side first, then the workers' side, then the listeners."""
-        self._patience = Patience(self._clock, self.events, self._rng)
-        self._build_frontier(crawl, settings)
-        self._build_workers(settings)
-        self._build_watching(crawl)
-        self._scheduled = self._build_schedule(crawl, settings)
-        self._patience.on_return.append(self._parts.recent.clear)
-        self._patience.verify = self._verify
-        self._parts.builder.on_drop = self._on_drop
-        self.events.subscribe(self.metrics.observe)
-        self.events.subscribe(LogListener(self.id).observe)
-
-    def _build_frontier(self, crawl: Crawl, settings: CrawlSettings) -> None:
-        local, store, keys = self._local, self._store, crawl.keys
-        peer_settings = PeerSettings(local.interval, local.capacity)
-        self.peers = PeerLoop(store, keys.peers, self._clock, peer_settings, replica=self.id, rng=self._rng)
-        server_clock = self.peers.server_clock
-        frontier_settings = FrontierSettings(
-            lease_ms=int(settings.frontier.lease * 1000),
-            batch=settings.frontier.batch,
-            domain_cap=settings.limits.domain_cap,
-            delay_ms=int(settings.politeness.delay * 1000),
-        )
-        self._frontier = Frontier(store, keys, server_clock, frontier_settings, crawl.fingerprint_key)
-        self.books = Books(store, keys)
-        self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
-        self._control = Control(store, keys.control, keys.domains)
-        self._budget = Budget(store, keys.budget, server_clock, self.id, settings.limits.max_pages)
-
-    def _build_schedule(self, crawl: Crawl, settings: CrawlSettings) -> Scheduled | None:
-        duties = [ScheduledDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
-        if not duties:
-            return None
-        claims = Duties(self._store, crawl.keys.duties, self.peers.server_clock, self.id)
-        return Scheduled(claims, duties, self._frontier.push, self._patience, self._clock, self._parts.rules)
-
-    def _build_workers(self, settings: CrawlSettings) -> None:
-        clocks = (self._clock, self.peers.server_clock)
-        schedule: Schedule[Visit] = Schedule(self._clock)
-        self._committer = Committer(
-            self._frontier, self._parts.sink, self._parts.recent, self._patience, self.events, self._clock
-        )
-        self._feeder = Feeder(
-            self._frontier,
-            schedule,
-            self._committer,
-            self._patience,
-            self.events,
-            clocks,
-            self.id,
-            FeedSettings(ahead=2 * self._local.concurrency),
-        )
-        robots = RobotsCache(self._store, self._frontier, settings.fetch.user_agent)
-        self._turns = Turns(
-            schedule,
-            self._feeder,
-            self._committer,
-            self._parts.fetcher,
-            Gatekeeper(self._gate(), self._parts.fetcher, self._patience, self._clock),
-            self._passage(settings),
-            robots,
-            self._parts.builder,
-            self._budget,
-            self._control,
-            self._patience,
-            self.events,
-            clocks,
-            self._parts.turns,
-            self._rng,
-        )
-
-    def _gate(self) -> Gate | None:
-        policy = self._parts.turns.gate
-        if policy is None:
-            return None
-        if policy.shared:
-            return AddressGate(self._store, self._frontier.keys, self._clock, self.peers.server_clock, policy)
-        return LocalGate(self._clock, policy)
-
-    def _passage(self, settings: CrawlSettings) -> Passage:
-        hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
-        delay_ms = self._frontier.settings.delay_ms
-        reservations = Reservations(self._store, self._frontier.keys, self.peers.server_clock, hold_ms, delay_ms)
-        clocks = (self._clock, self.peers.server_clock)
-        return Passage(reservations, self._patience, clocks, self._parts.turns.backoff, self._rng)
 
     def _build_watching(self, crawl: Crawl) -> None:
         """What tells how the crawl goes. It reads; the parts above do not know of it."""
@@ -181,6 +81,9 @@ class Replica:
         self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live)
         clocks = (self._clock, self.peers.server_clock)
         self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._view)
+        self._parts.builder.on_drop = self._on_drop
+        self.events.subscribe(self.metrics.observe)
+        self.events.subscribe(LogListener(self.id).observe)
         self._mishaps = Mishaps()
         self.events.subscribe(self._mishaps.observe)
         store.on_round_trip = self.metrics.round_trip
@@ -218,8 +121,8 @@ class Replica:
         self._spawn(self._ledger.run())
         if self._budget.limit:
             self._spawn(self._refresh_budget())
-        if self._scheduled is not None:
-            self._spawn(self._scheduled.run())
+        if self._engine.scheduled is not None:
+            self._spawn(self._engine.scheduled.run())
         if until_empty:
             self._spawn(self._find_end())
         self._workers = [asyncio.create_task(self._turns.work()) for _ in range(self._local.concurrency)]
@@ -393,16 +296,3 @@ class Replica:
         if view is None or not view.index:
             return "not in the view yet"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
-
-    replica: str
-    sink: Sink
-    fetcher: Fetcher
-    builder: PageBuilder
-    turns: TurnSettings
-    recent: RecentUrls
-    rules: UrlRules

@@ -23,8 +23,10 @@ from crawler.pages import PageBuilder
 from crawler.passage import Passage
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
+from crawler.rests import RestPolicy, Rests
+from crawler.robots_desk import RobotsDesk
 from crawler.schedule import Schedule
-from crawler.turns import Turns, TurnSettings
+from crawler.turns import Turns
 from crawler.verdict import Verdict
 from crawler.visit import Visit
 from frontier.books import Books
@@ -145,22 +147,33 @@ class SimReplica:
         # A response may take as long as the margin between a holder's deadline and the expiry of its lease.
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
         reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
+        control = Control(store, here.keys.control, here.keys.domains)
+        rests = Rests(RestPolicy(delay, QUICK), control, events, clocks, self._rng)
+        gatekeeper = Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock)
+        robots = RobotsDesk(
+            RobotsCache(store, self._frontier, USER_AGENT),
+            RobotsPolicy(retry=QUICK),
+            (cast(Fetcher, fetcher), gatekeeper, Passage(reservations, self._patience, clocks, QUICK, self._rng)),
+            rests,
+            self._committer,
+            self._patience,
+            events,
+            clocks,
+            self._rng,
+        )
         self._turns = Turns(
             self._schedule,
             self._feeder,
             self._committer,
-            cast(Fetcher, fetcher),
-            Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock),
-            Passage(reservations, self._patience, clocks, QUICK, self._rng),
-            RobotsCache(store, self._frontier, USER_AGENT),
+            (cast(Fetcher, fetcher), gatekeeper),
+            robots,
+            rests,
             cast(PageBuilder, SimBuilder(here.world)),
             Budget(store, here.keys.budget, self.peers.server_clock, self.name, 0),
-            Control(store, here.keys.control, here.keys.domains),
-            self._patience,
+            control,
             events,
             clocks,
-            TurnSettings(delay, QUICK, RobotsPolicy(retry=QUICK), TRIES),
-            self._rng,
+            TRIES,
         )
         self._patience.on_return.append(recent.clear)
 

@@ -1,0 +1,175 @@
+"""The moving parts of a replica, built from its settings: frontier side first, then the workers' side."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from crawler.commit import Committer
+from crawler.control import Control
+from crawler.events import Events
+from crawler.feed import Feeder, FeedSettings
+from crawler.fetch import Fetcher
+from crawler.gatekeeper import Gatekeeper
+from crawler.pages import PageBuilder
+from crawler.passage import KEPT_MS, Passage
+from crawler.patience import Patience
+from crawler.recent import RecentUrls
+from crawler.rests import RestPolicy, Rests
+from crawler.robots_desk import RobotsDesk
+from crawler.schedule import Schedule
+from crawler.scheduled import Scheduled, ScheduledDuty
+from crawler.settings import CrawlSettings, ReplicaSettings
+from crawler.sinks import Sink
+from crawler.turns import Turns
+from crawler.visit import Visit
+from frontier.books import Books
+from frontier.budget import Budget
+from frontier.clock import Clock, ServerClock
+from frontier.crawls import Crawl
+from frontier.duties import Duties
+from frontier.peers import PeerLoop, PeerSettings
+from frontier.queue import Frontier, FrontierSettings
+from frontier.reservations import Reservations
+from frontier.store import RedisStore
+from frontier.urls import UrlRules
+from politeness.address_gate import AddressGate, Gate, GatePolicy, LocalGate
+from politeness.robots_cache import RobotsCache
+from politeness.robots_fetch import RobotsPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How sites are treated. `tries`: requests for a URL at most. `gate`: the rate that the domains behind an address
+    share; None: no limit."""
+
+    rests: RestPolicy
+    robots: RobotsPolicy
+    tries: int
+    gate: GatePolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
+
+    replica: str
+    sink: Sink
+    fetcher: Fetcher
+    builder: PageBuilder
+    manners: Manners
+    recent: RecentUrls
+    rules: UrlRules
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What the parts of a replica share."""
+
+    store: RedisStore
+    crawl: Crawl
+    events: Events
+    patience: Patience
+    clock: Clock
+    rng: random.Random
+
+
+class Engine:
+    """The parts, wired to one another. `crawler.replica` starts and stops them."""
+
+    def __init__(self, base: Base, settings: CrawlSettings, local: ReplicaSettings, parts: Parts) -> None:
+        self._base = base
+        self._parts = parts
+        self._build_frontier(settings, local)
+        self._build_commit(local)
+        self.turns = self._turns(settings)
+        self.scheduled = self._scheduled(settings)
+        base.patience.on_return.append(parts.recent.clear)
+
+    @property
+    def _clocks(self) -> tuple[Clock, ServerClock]:
+        return self._base.clock, self.peers.server_clock
+
+    def _build_frontier(self, settings: CrawlSettings, local: ReplicaSettings) -> None:
+        store, keys, replica = self._base.store, self._base.crawl.keys, self._parts.replica
+        peer_settings = PeerSettings(local.interval, local.capacity)
+        self.peers = PeerLoop(store, keys.peers, self._base.clock, peer_settings, replica, self._base.rng)
+        server_clock = self.peers.server_clock
+        frontier_settings = FrontierSettings(
+            lease_ms=int(settings.frontier.lease * 1000),
+            batch=settings.frontier.batch,
+            domain_cap=settings.limits.domain_cap,
+            delay_ms=int(settings.politeness.delay * 1000),
+        )
+        self.frontier = Frontier(store, keys, server_clock, frontier_settings, self._base.crawl.fingerprint_key)
+        self.books = Books(store, keys)
+        self.control = Control(store, keys.control, keys.domains)
+        self.budget = Budget(store, keys.budget, server_clock, replica, settings.limits.max_pages)
+
+    def _build_commit(self, local: ReplicaSettings) -> None:
+        base, parts = self._base, self._parts
+        self.schedule: Schedule[Visit] = Schedule(base.clock)
+        self.committer = Committer(self.frontier, parts.sink, parts.recent, base.patience, base.events, base.clock)
+        self.feeder = Feeder(
+            self.frontier,
+            self.schedule,
+            self.committer,
+            base.patience,
+            base.events,
+            self._clocks,
+            parts.replica,
+            FeedSettings(ahead=2 * local.concurrency),
+        )
+
+    def _turns(self, settings: CrawlSettings) -> Turns:
+        base, parts, manners = self._base, self._parts, self._parts.manners
+        rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
+        gatekeeper = Gatekeeper(self._gate(), parts.fetcher, base.patience, base.clock)
+        robots = RobotsDesk(
+            RobotsCache(base.store, self.frontier, settings.fetch.user_agent),
+            manners.robots,
+            (parts.fetcher, gatekeeper, self._passage(settings)),
+            rests,
+            self.committer,
+            base.patience,
+            base.events,
+            self._clocks,
+            base.rng,
+        )
+        robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, robots.named_for
+        return Turns(
+            self.schedule,
+            self.feeder,
+            self.committer,
+            (parts.fetcher, gatekeeper),
+            robots,
+            rests,
+            parts.builder,
+            self.budget,
+            self.control,
+            base.events,
+            self._clocks,
+            manners.tries,
+        )
+
+    def _gate(self) -> Gate | None:
+        policy = self._parts.manners.gate
+        if policy is None:
+            return None
+        if policy.shared:
+            return AddressGate(self._base.store, self.frontier.keys, *self._clocks, policy)
+        return LocalGate(self._base.clock, policy)
+
+    def _passage(self, settings: CrawlSettings) -> Passage:
+        hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
+        delay_ms = self.frontier.settings.delay_ms
+        reservations = Reservations(self._base.store, self.frontier.keys, self.peers.server_clock, hold_ms, delay_ms)
+        backoff = self._parts.manners.rests.backoff
+        return Passage(reservations, self._base.patience, self._clocks, backoff, self._base.rng)
+
+    def _scheduled(self, settings: CrawlSettings) -> Scheduled | None:
+        duties = [ScheduledDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
+        if not duties:
+            return None
+        claims = Duties(self._base.store, self._base.crawl.keys.duties, self.peers.server_clock, self._parts.replica)
+        return Scheduled(claims, duties, self.frontier.push, self._base.patience, self._base.clock, self._parts.rules)

@@ -1,0 +1,101 @@
+"""When a visit's domain may be asked again, and its URLs tried again: delays and backoff, applied to visits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from crawler.control import Control
+from crawler.events import BackedOff, Events
+from crawler.page import Exchange
+from crawler.verdict import Verdict
+from crawler.visit import Visit
+from frontier.clock import Clock, ServerClock
+from frontier.entries import Entry
+from politeness.backoff import BackoffPolicy, after_failure, after_success, is_given_up, parse_retry_after
+from politeness.delay import DelayPolicy, delay_ms
+from politeness.robots_cache import KnownRobots
+
+
+@dataclass(frozen=True, slots=True)
+class RestPolicy:
+    """What a domain is granted after an answer, and after a failure."""
+
+    delay: DelayPolicy
+    backoff: BackoffPolicy
+
+
+class Rests:
+    """Applies the policy, and what an operator has said of single domains, to visits."""
+
+    def __init__(
+        self,
+        policy: RestPolicy,
+        control: Control,
+        events: Events,
+        clocks: tuple[Clock, ServerClock],
+        rng: random.Random,
+    ) -> None:
+        self._policy = policy
+        self._control = control
+        self._events = events
+        self._clock, self._server_clock = clocks
+        self._rng = rng
+
+    def begin(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
+        """A response that took `response_s` seconds has just ended: the domain rests for its delay."""
+        ended_at = self._clock.monotonic()
+        visit.delay_ms = self._delay_ms(visit, known, response_s)
+        visit.rest(ended_at + visit.delay_ms / 1000, ended_at)
+
+    def goes_on(self, visit: Visit, known: KnownRobots) -> bool:
+        """Whether the origin asks for a longer delay than the one that its domain has just waited; then the visit's next
+        turn is set to its end."""
+        due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
+        if self._clock.monotonic() >= due:
+            return False
+        visit.next_at = due
+        return True
+
+    def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
+        rules = known.rules if known else None
+        policy = self._policy.delay
+        told_s = self._control.rules.delays.get(visit.domain)
+        if told_s is not None:
+            share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
+            policy = replace(policy, min_delay_s=told_s, response_share=share)
+        return delay_ms(policy, rules.crawl_delay if rules else None, rules.request_rate if rules else None, response_s)
+
+    def back_off(self, visit: Visit, verdict: Verdict, exchange: Exchange | None) -> None:
+        """Keep the domain's backoff. A domain that must rest long gives its lease back."""
+        now_ms = self._server_clock.now_ms()
+        if not verdict.backs_off:
+            visit.backoff = after_success(visit.backoff, self._policy.backoff, now_ms)
+            return
+        retry_after = exchange.header(b"retry-after") if exchange else None
+        wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
+        visit.backoff = after_failure(
+            visit.backoff,
+            self._policy.backoff,
+            now_ms,
+            None if wait_s is None else int(wait_s * 1000),
+            self._rng.random(),
+            verdict.reason,
+        )
+        rest_s = (visit.backoff.until_ms - now_ms) / 1000
+        visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
+        visit.closing = True
+        self._events.emit(BackedOff(verdict.reason, rest_s))
+
+    def has_given_up(self, visit: Visit) -> bool:
+        """Whether the domain has failed so long that this crawl asks it no more."""
+        return is_given_up(visit.backoff, self._policy.backoff)
+
+    def retry_at_ms(self, visit: Visit, entry: Entry, verdict: Verdict) -> int:
+        """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
+        by its own tries."""
+        if verdict.backs_off:
+            return visit.backoff.until_ms
+        policy = self._policy.backoff
+        rest_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * self._rng.uniform(-1, 1))
+        return self._server_clock.now_ms() + int(rest_s * 1000)

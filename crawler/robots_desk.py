@@ -1,0 +1,122 @@
+"""The robots.txt that counts for a visit's next URL: from here, from Redis, or from the site, one hop a turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from crawler.commit import Committer, Result
+from crawler.decode import decode
+from crawler.errors import FetchFailed
+from crawler.events import Events, RobotsSettled
+from crawler.fetch import Fetcher
+from crawler.gatekeeper import Gatekeeper
+from crawler.page import Exchange
+from crawler.passage import Passage
+from crawler.patience import Patience
+from crawler.rests import Rests
+from crawler.verdict import NOBODYS_FAULT, judge_status
+from crawler.visit import Visit
+from frontier.clock import Clock, ServerClock
+from frontier.entries import Entry
+from frontier.urls import origin_of
+from politeness.robots_cache import KnownRobots, RobotsCache
+from politeness.robots_fetch import RobotsFetch, RobotsPolicy, Verdict, next_record
+from politeness.robots_text import MAX_BODY
+
+
+class RobotsDesk:
+    """Knows, or finds out, what robots.txt says. `sitemaps` makes entries of those that the file of an origin names."""
+
+    def __init__(
+        self,
+        cache: RobotsCache,
+        policy: RobotsPolicy,
+        ways: tuple[Fetcher, Gatekeeper, Passage],
+        rests: Rests,
+        committer: Committer,
+        patience: Patience,
+        events: Events,
+        clocks: tuple[Clock, ServerClock],
+        rng: random.Random,
+    ) -> None:
+        self._cache = cache
+        self._policy = policy
+        self._fetcher, self._gatekeeper, self._passage = ways
+        self._rests = rests
+        self._committer = committer
+        self._patience = patience
+        self._events = events
+        self._clock, self._server_clock = clocks
+        self._rng = rng
+        self.sitemaps: Callable[[str, str, Iterable[str]], Sequence[Entry]] = lambda origin, domain, named: ()
+
+    async def known_for(self, visit: Visit, url: str) -> KnownRobots | None:
+        """What counts for `url`, or None when this turn of `visit` went to finding out."""
+        origin = origin_of(url)
+        now_ms = self._server_clock.now_ms()
+        known = self._cache.recall(origin)
+        if known is not None and known.record.is_fresh(now_ms):
+            return known
+        known = await self._patience.insist(lambda: self._cache.load(origin, visit.domain))
+        if known is not None and known.record.is_fresh(now_ms):
+            await self._offer_sitemaps(visit, origin, known)
+            return known
+        await self._ask(visit, origin, known)
+        return None
+
+    async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
+        fetch = visit.robots.setdefault(origin, RobotsFetch(origin))
+        if not await self._passage.lets(visit, fetch.url) or not await self._gatekeeper.lets(visit, fetch.url):
+            return
+        exchange: Exchange | None = None
+        started = self._clock.monotonic()
+        try:
+            exchange = await self._fetcher.fetch(fetch.url, deadline=lambda: not visit.holds(self._clock.monotonic()))
+        except FetchFailed as failure:
+            if failure.kind in NOBODYS_FAULT:
+                self._rests.begin(visit, 0.0, known)
+                await self._passage.ended(visit, None, visit.delay_ms)
+                return
+            verdict: Verdict | None = fetch.failed(str(failure.kind), self._server_clock.now_ms())
+        else:
+            verdict = fetch.received(exchange, self._server_clock.now_ms(), await _decoded(exchange))
+        self._rests.begin(visit, self._clock.monotonic() - started, known)
+        was_abroad = await self._passage.ended(visit, exchange, visit.delay_ms)
+        if exchange is not None:
+            if not was_abroad:
+                # Whoever answers "too many requests" means the site, and not this file.
+                self._rests.back_off(visit, judge_status(exchange.status), exchange)
+            await self._committer.add(Result(visit, exchange=exchange))
+        if verdict is not None:  # else a redirect: the next hop is the next turn
+            del visit.robots[origin]
+            await self._keep(visit, origin, known, verdict)
+
+    async def _keep(self, visit: Visit, origin: str, known: KnownRobots | None, verdict: Verdict) -> None:
+        now_ms = self._server_clock.now_ms()
+        record = next_record(known.record if known else None, verdict, now_ms, self._rng.random(), self._policy)
+        saved = await self._patience.insist(lambda: self._cache.save(origin, visit.domain, record))
+        self._events.emit(RobotsSettled(origin, record.access, record.status))
+        await self._offer_sitemaps(visit, origin, saved)
+
+    async def _offer_sitemaps(self, visit: Visit, origin: str, known: KnownRobots) -> None:
+        """Push the sitemaps that the file names. Whoever comes to know the file does, also by loading it: who fetched it may
+        have died before the push, and a second push changes nothing."""
+        if known.rules is not None and known.rules.sitemaps:
+            links = self.sitemaps(origin, visit.domain, known.rules.sitemaps)
+            if links:
+                await self._committer.add(Result(visit, links=links))
+
+    def named_for(self, url: str) -> tuple[str, ...]:
+        """The sitemaps, as written, in the file that counts for `url`, if it is known here."""
+        known = self._cache.recall(origin_of(url))
+        return known.rules.sitemaps if known is not None and known.rules is not None else ()
+
+
+async def _decoded(exchange: Exchange) -> bytes | None:
+    """The body without its content coding, or None if it has none or cannot be decoded."""
+    coding = exchange.header(b"content-encoding")
+    if not coding:
+        return None
+    decoded = await decode(exchange.body, coding.decode("latin-1"), MAX_BODY)
+    return None if decoded.error else decoded.data
