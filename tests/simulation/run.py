@@ -131,7 +131,8 @@ class Run:
         """Ask the books now and then whether the crawl is over, and hold the answer against the ledger (I7)."""
         clock = SimClock(replica.loop)
         while not replica.ended:
-            await clock.sleep(self._rng.uniform(0.5, 20.0))
+            # A wrong answer is likeliest when little is left.
+            await clock.sleep(self._rng.uniform(0.2, 2.0) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
             asked_at = self.universe.now
             with contextlib.suppress(RedisAway):
                 replica.ended = await replica.books.has_ended()
