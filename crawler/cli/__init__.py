@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from crawler import __version__
-from crawler.cli import crawl, inspect
+from crawler.cli import audit, crawl, inspect, why
 from crawler.errors import UserError
 from frontier.errors import FrontierError
 
@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 crawl.register(app)
 inspect.register(app)
+why.register(app)
+audit.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -50,6 +50,7 @@ _OUTLINK = {
     LinkKind.FRAME: "E frame/@src",
     LinkKind.LINK: "L link/@href",
     LinkKind.SITEMAP: "M sitemap/loc",
+    LinkKind.LISTED: "M url/loc",
 }
 """Heritrix's letter for the kind of hop, and where the link stood."""
 
@@ -207,6 +208,8 @@ class WarcRecords:
             (b"WARC-Date", warc_date(exchange.started_at)),
             (b"WARC-Target-URI", exchange.url.encode()),
             (b"WARC-Warcinfo-ID", self._warcinfo_id),
+            # From the request to the last octet, in seconds: with it an audit knows for how long a site was left alone.
+            (b"X-Crawler-Elapsed", b"%.6f" % exchange.elapsed),
         ]
         if exchange.address:
             fields.append((b"WARC-IP-Address", exchange.address.encode()))

@@ -1,0 +1,78 @@
+"""`crawler audit`: was the crawl polite, by what it left behind?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from crawler.assembly import gate_policy, manners
+from crawler.audit import SHOWN, Report, Rules
+from crawler.audit import audit as judge
+from crawler.audit_records import read_archive
+from crawler.cli.options import AsJson, SettingsFile, flags
+from crawler.settings import load
+
+_CLOSEST = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.command()(audit)
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="Folder with WARC files and JSON lines.")],
+    delay: Annotated[
+        float | None, typer.Option(min=0, help="Seconds between requests to a domain.", show_default=False)
+    ] = None,
+    user_agent: Annotated[
+        str | None, typer.Option(help="Product token; without, as the files name it.", show_default=False)
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Seconds by which clocks may differ.")] = 0.01,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Check an archive for impoliteness, without asking the crawler's own books. Exit code 1 if a rule was broken.
+
+    Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After.
+
+    [bold]Example[/bold]
+
+        crawler audit crawl-out --settings crawler.toml
+    """
+    loaded = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})).crawl
+    archive = read_archive(folder)
+    token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
+    rules = Rules(manners(loaded).rests.delay, gate_policy(loaded), token or loaded.fetch.user_agent, tolerance)
+    found = judge(archive, rules)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        Console(highlight=False).print(_render(found))
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _render(found: Report) -> RenderableType:
+    table = Table.grid(padding=(0, 3))
+    for rule, count in found.counts.items():
+        table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
+    examples = [
+        Text(f"{breach.rule}: {breach.url}: {breach.told}; due were {breach.needed:.3f}")
+        for breach in found.breaches[:SHOWN]
+    ]
+    seen = (
+        f"{found.requests:,} requests ({found.robots:,} for robots.txt) to {found.domains:,} domains at "
+        f"{found.addresses:,} addresses, in {found.files:,} files"
+    )
+    if found.unasked:
+        seen += f"; of {found.unasked:,} origins no robots.txt is archived"
+    closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
+    told = Text("closest: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
+    return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, told)

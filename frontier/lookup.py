@@ -1,0 +1,192 @@
+"""Where one URL stands, and how its domain does: what the books say about a single name. Read-only.
+
+The books find work, not names: a URL is a member of a sorted set, under a text that also holds its depth and its tries.
+So the likely texts are asked for first, in one call; only a URL that has a longer history makes a walk over its own
+domain's queue necessary, and that walk is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
+from frontier.keys import ShardKeys
+from frontier.queue import Frontier
+from frontier.store import Reply, Store, command
+
+Where = Literal["unseen", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
+
+SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
+"""Members looked at in a call, and in all: about 2 ms of the server's time each, a quarter of a second in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a URL stands. `entry` with its depth, tries and priority where it is queued, leased or waiting. `ready_ms`: of
+    a waiting one. `reason`: of a dead one. `queued_or_settled`: seen, but its queue is too long to be sure."""
+
+    where: Where
+    entry: Entry | None = None
+    ready_ms: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainStanding:
+    """How a domain does. Times are server milliseconds, None where they do not apply. `owner`: the replica that leased
+    last from the shard, "" before the first lease; the view's own owner may be another by now. `state`: the politeness
+    layer's text."""
+
+    domain: str
+    shard: int
+    owner: str
+    epoch: int
+    due_ms: int | None
+    leased_until_ms: int | None
+    next_ms: int | None
+    delay_ms: int | None
+    state: str
+    accepted: int
+    queued: int
+    in_flight: int
+
+
+class Lookup:
+    """Looks names up in the books of `frontier`."""
+
+    def __init__(self, store: Store, frontier: Frontier) -> None:
+        self._store = store
+        self._frontier = frontier
+
+    async def domain(self, domain: str) -> DomainStanding:
+        """How `domain` does, whether or not anything of it was ever queued. Raises RedisAway."""
+        shard = self._frontier.shard_of(domain)
+        keys = self._frontier.keys.shards[shard]
+        owner, due, leased, state, queued, in_flight = await self._store.send(
+            [
+                command("HMGET", keys.owner, "replica", "epoch"),
+                command("ZSCORE", keys.due, domain),
+                command("ZSCORE", keys.leases, domain),
+                command("HMGET", keys.domain(domain), "next", "delay", "state", "accepted"),
+                command("ZCARD", keys.queue(domain)),
+                command("ZCARD", keys.inflight(domain)),
+            ]
+        )
+        return DomainStanding(
+            domain=domain,
+            shard=shard,
+            owner=(owner[0] or b"").decode(),
+            epoch=int(owner[1] or 0),
+            due_ms=_whole(due),
+            leased_until_ms=_whole(leased),
+            next_ms=_whole(state[0]),
+            delay_ms=_whole(state[1]),
+            state=(state[2] or b"").decode(),
+            accepted=int(state[3] or 0),
+            queued=queued,
+            in_flight=in_flight,
+        )
+
+    async def url(self, url: str, domain: str) -> Standing:
+        """Where the canonical `url` of `domain` stands. Raises RedisAway."""
+        keys = self._frontier.keys.shards[self._frontier.shard_of(domain)]
+        if not await self._is_seen(keys, url):
+            return Standing("unseen")
+        bare = Entry(url, domain)
+        for find in (self._among_leased, self._among_waiting, self._among_dead, self._among_likely, self._among_queued):
+            standing = await find(keys, bare)
+            if standing is not None:
+                return standing
+        return Standing("settled")
+
+    async def _is_seen(self, keys: ShardKeys, url: str) -> bool:
+        (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
+        fingerprint = self._frontier.fingerprint(url)
+        bucket = seen_bucket(fingerprint, int(buckets or 1))
+        (seen,) = await self._store.send([command("SISMEMBER", keys.seen(bucket), fingerprint)])
+        return bool(seen)
+
+    async def _among_leased(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+        (flat,) = await self._store.send([command("ZRANGE", keys.inflight(bare.domain), 0, -1, "WITHSCORES")])
+        for raw, priority in zip(flat[::2], flat[1::2], strict=True):
+            if _is_of(raw.decode(), bare):
+                return Standing("leased", parse_entry(raw.decode(), bare.domain, float(priority)))
+        return None
+
+    async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+        pattern = f"{_escaped(bare.domain)}\n*\n??????{_escaped(bare.raw[6:])}"
+        found, _ = await self._scan("ZSCAN", keys.waiting, pattern, lambda member: _is_of(member.split("\n")[2], bare))
+        if found is None:
+            return None
+        _, priority, raw = found[0].split("\n")
+        return Standing("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
+
+    async def _among_dead(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+        pattern = f"{_escaped(bare.domain)}\n??????{_escaped(bare.raw[6:])}"
+        found, _ = await self._scan("HSCAN", keys.dead, pattern, lambda member: _is_of(member.split("\n")[1], bare))
+        if found is None:
+            return None
+        return Standing("dead", parse_entry(found[0].split("\n")[1], bare.domain, 0.0), reason=found[1])
+
+    async def _among_likely(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+        """Queued under a text that a URL without a history has: any depth, any number of redirect hops."""
+        heads = product(range(MAX_DEPTH + 1), range(MAX_HOPS + 1))
+        texts = [f"{bare.raw[0]}{depth:02x}0{hops:x}0{bare.raw[6:]}" for depth, hops in heads]
+        (scores,) = await self._store.send([command("ZMSCORE", keys.queue(bare.domain), *texts)])
+        for raw, priority in zip(texts, scores, strict=True):
+            if priority is not None:
+                return Standing("queued", parse_entry(raw, bare.domain, float(priority)))
+        return None
+
+    async def _among_queued(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+        pattern = f"??????{_escaped(bare.raw[6:])}"
+        found, whole = await self._scan("ZSCAN", keys.queue(bare.domain), pattern, lambda member: _is_of(member, bare))
+        if found is not None:
+            return Standing("queued", parse_entry(found[0], bare.domain, float(found[1])))
+        return None if whole else Standing("queued_or_settled")
+
+    async def _scan(
+        self, scan: str, key: str, pattern: str, wanted: Callable[[str], bool]
+    ) -> tuple[tuple[str, str] | None, bool]:
+        """The first member that is `wanted` with its value, and whether all members were looked at."""
+        cursor: bytes | int = 0
+        for _ in range(SCAN_LIMIT // SCAN_STEP):
+            ((cursor, found),) = await self._store.send(
+                [command(scan, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)]
+            )
+            for member, value in _pairs(found):
+                if wanted(member):
+                    return (member, value), True
+            if int(cursor) == 0:
+                return None, True
+        return None, False
+
+
+def seen_bucket(fingerprint: int, buckets: int) -> int:
+    """The bucket of the seen-set that `fingerprint` is in when there are `buckets`: as `lua/push.lua` has it."""
+    half = 1 << (max(1, buckets).bit_length() - 1)
+    bucket = fingerprint % 1_000_000_000 % (half * 2)
+    return bucket if bucket < buckets else bucket - half
+
+
+def _is_of(raw: str, bare: Entry) -> bool:
+    """Whether the entry `raw` is of the URL of `bare`: depth, tries and the like may differ."""
+    return raw[0] == bare.raw[0] and raw[6:] == bare.raw[6:]
+
+
+def _escaped(text: str) -> str:
+    """`text` as a Redis glob that matches nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]^\\-" else char for char in text)
+
+
+def _pairs(found: Reply) -> Iterator[tuple[str, str]]:
+    flat = [item for pair in found.items() for item in pair] if isinstance(found, dict) else found
+    texts = [item.decode() for item in flat]
+    return zip(texts[::2], texts[1::2], strict=True)
+
+
+def _whole(value: bytes | None) -> int | None:
+    return None if value is None else int(float(value))
