@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 
 from crawler.page import LinkKind
 from crawler.scope import Scope
@@ -20,6 +21,9 @@ def breadth_first(url: str, depth: int, kind: LinkKind) -> float:
     return -float(depth)
 
 
+NO_HINTS: Mapping[str, float] = MappingProxyType({})
+
+
 class LinkFilter:
     """Turns links into entries. `known`: URLs that need no look, because they were pushed lately."""
 
@@ -29,27 +33,39 @@ class LinkFilter:
         self._scorer = scorer
         self._known = known
 
-    def select(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> tuple[list[Entry], Counter[str]]:
+    def select(
+        self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry, hints: Mapping[str, float] = NO_HINTS
+    ) -> tuple[list[Entry], Counter[str]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
-        A redirect keeps its source's depth and counts a hop; any other link is one deeper.
+        A redirect keeps its source's depth and counts a hop; any other link is one deeper, but what a sitemap lists, which
+        is as deep as the sitemap. `hints` are added to the score of the URLs that they name.
         """
         selected: list[Entry] = []
         dropped: Counter[str] = Counter()
         for url, kind in links:
             if url.href in self._known:
                 continue
-            is_redirect = kind is LinkKind.REDIRECT
-            depth = found_on.depth if is_redirect else found_on.depth + 1
-            hops = found_on.hops + 1 if is_redirect else 0
+            depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Between the domains of seeds links are followed; the frontier knows which domains those are.
             may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
-                score = self._scorer(url.href, depth, kind)
+                score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 mode: PushMode = "known" if may_be_seeds else "new"
                 selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
             else:
                 dropped[reason] += 1
         return selected, dropped
+
+
+def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:
+    """Depth and hops of a link of `kind`. Hops bound what depth does not: redirects, and indexes that list indexes."""
+    if kind is LinkKind.REDIRECT:
+        return found_on.depth, found_on.hops + 1
+    if kind is LinkKind.SITEMAP:
+        return max(1, found_on.depth), found_on.hops + 1
+    if kind is LinkKind.LISTED:
+        return max(1, found_on.depth), 0
+    return found_on.depth + 1, 0

@@ -17,13 +17,17 @@ class Outcome(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """Where a link stood. The order of the members is the order of their worth to a crawl."""
+    """Where a link stood. The order of the members is the order of their worth to a crawl.
+
+    `SITEMAP` leads to a sitemap (from robots.txt or an index), `LISTED` to a page that a sitemap lists.
+    """
 
     REDIRECT = "redirect"
     ANCHOR = "a"
     FRAME = "frame"
     LINK = "link"
     SITEMAP = "sitemap"
+    LISTED = "listed"
 
 
 @dataclass(frozen=True, slots=True)

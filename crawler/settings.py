@@ -96,6 +96,7 @@ class Scope(_Table):
     exclude: tuple[str, ...] = Field((), description="A URL that matches one of these is out of scope.")
     max_depth: Count | None = Field(None, le=255, description="Links from a seed at most; unset: any number.")
     max_hops: Count = Field(10, le=15, description="Redirects in a row at most.")
+    sitemaps: bool = Field(True, description="Fetch the sitemaps that robots.txt names, and follow what sitemaps list.")
     nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
 
 

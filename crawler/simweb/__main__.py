@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=0, help="0: a free one")
     check.add_argument("--delay", type=float, default=1.0, help="seconds the crawl was told to wait")
     check.add_argument("--tries", type=int, default=Policy().tries, help="requests for a URL at most")
+    check.add_argument("--sitemaps", action=argparse.BooleanOptionalAction, default=True, help="sitemaps are followed")
     check.add_argument("--max-depth", type=int, help="links from a seed at most")
     check.add_argument("--repeats", type=int, default=0, help="repeated requests to allow")
     check.add_argument("--seeds", type=Path, help="file with a URL a line; default: the roots of all domains")
@@ -80,7 +81,7 @@ async def _serve(world: World, options: argparse.Namespace) -> None:
 
 def _judge(world: World, options: argparse.Namespace) -> int:
     seeds = options.seeds.read_text(encoding="utf-8").split() if options.seeds else world.seeds()
-    policy = Policy(tries=options.tries, max_depth=options.max_depth)
+    policy = Policy(tries=options.tries, max_depth=options.max_depth, sitemaps=options.sitemaps)
     limits = Limits(delay=options.delay, repeats=options.repeats)
     verdict = judge(read_log(options.log), expect(world, seeds, policy), limits)
     sys.stdout.write(f"{verdict}\n")

@@ -25,7 +25,7 @@ class Policy:
     max_depth: int | None = None  # links from a seed at most
     obey_nofollow: bool = True
     scope: frozenset[str] | None = None  # registrable domains; None for any
-    sitemaps: bool = False  # follow those that robots.txt name; what they list has depth 1
+    sitemaps: bool = True  # follow those that robots.txt name; what they list has depth 1
     retry_cut: bool = False  # whether a body that broke off is asked for again
 
 
