@@ -28,6 +28,7 @@ from crawler.page import Exchange, Outcome, Page
 disable_created_metrics()  # when a series began is told by `process_start_time_seconds`; half the exposition is saved
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
@@ -86,6 +87,17 @@ class Metrics:
         self.losses = self._counter("redis_losses", "Times that Redis went away")
         self.round_trips = self._histogram("redis_round_trip_seconds", "Round trips to Redis, a batch of calls each")
         self.redis_errors = self._counter("redis_errors", "Round trips to Redis that failed")
+
+        self.loop_lag = self._histogram("event_loop_lag_seconds", "How late the event loop was", buckets=_LAG_SECONDS)
+        self.longest_loop_lag = self._gauge("event_loop_lag_max_seconds", "How late the event loop was at worst")
+        self._longest_loop_lag_s = 0.0
+
+    def lagged(self, lag_s: float) -> None:
+        """The event loop was `lag_s` late."""
+        self.loop_lag.observe(lag_s)
+        if lag_s > self._longest_loop_lag_s:
+            self._longest_loop_lag_s = lag_s
+            self.longest_loop_lag.set(lag_s)
 
     def _declare_storing(self) -> None:
         self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")

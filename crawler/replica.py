@@ -21,6 +21,7 @@ from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
 from crawler.logs import LogListener, tell
 from crawler.metrics import Metrics
+from crawler.looplag import LoopLag
 from crawler.mishaps import Mishaps
 from crawler.patience import Patience
 from crawler.readings import Own, Readings
@@ -87,6 +88,7 @@ class Replica:
         self._mishaps = Mishaps()
         self.events.subscribe(self._mishaps.observe)
         store.on_round_trip = self.metrics.round_trip
+        self.loop_lag = LoopLag(self._clock, self.metrics.lagged)
         self.metrics.registry.register(Readings(self._own, lambda: self._ledger.latest))
 
     def _own(self) -> Own:
@@ -117,6 +119,7 @@ class Replica:
         self._spawn(self._feeder.run())
         self._spawn(self._feeder.keep_alive())
         self._spawn(self._report())
+        self._spawn(self.loop_lag.run())
         self._spawn(self._follow_control())
         self._spawn(self._ledger.run())
         if self._budget.limit:
