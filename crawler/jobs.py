@@ -143,10 +143,10 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, until_empty
         opened = await open_crawl(store, crawl)
         stored = CrawlSettings.from_json(opened.settings)
         replica = Replica(store, opened, stored, settings.replica, assemble(crawl, stored, settings.replica))
-        return await _run_until_told(replica, settings.replica.grace, until_empty)
+        return await run_until_told(replica, settings.replica.grace, until_empty)
 
 
-async def _run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
+async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
     """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
     signals = 0
     stopping: asyncio.Task[None] | None = None

@@ -1,0 +1,67 @@
+"""What was done to whom, and when: the only excuse for a URL that is fetched twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from crawler.simweb import Record
+
+IN_HAND_S = 2.0
+"""From the end of a response to its settling: some tens of milliseconds, on a busy machine more."""
+
+
+class Kind(StrEnum):
+    """A fault. Those of `HARMLESS` excuse nothing."""
+
+    KILL = "kill -9"
+    STOP = "SIGSTOP longer than a lease"
+    RESTART = "Valkey killed and restarted"
+    CUT = "connections cut in the middle of a reply"
+    SWALLOW = "blackhole between replica and Valkey"
+    DELAY = "slow replies of Valkey"
+    LEAVE = "replica removed by SIGTERM"
+    JOIN = "replica added"
+
+
+HARMLESS = frozenset({Kind.DELAY, Kind.LEAVE, Kind.JOIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`replica` suffered `kind` from `begin` to `end`, in the system's monotonic seconds; "": all of them did."""
+
+    kind: Kind
+    replica: str
+    begin: float
+    end: float
+
+
+@dataclass(slots=True)
+class Diary:
+    """The faults of a run. `lease_s`: what a replica may still do after Redis has come back to it."""
+
+    lease_s: float
+    faults: list[Fault] = field(default_factory=list)
+
+    def note(self, kind: Kind, replica: str, begin: float, end: float) -> None:
+        self.faults.append(Fault(kind, replica, begin, end))
+
+    def count(self) -> Counter[Kind]:
+        return Counter(fault.kind for fault in self.faults)
+
+    def explains(self, record: Record) -> bool:
+        """Whether the replica that made the request met a fault between asking and settling."""
+        return any(
+            fault.kind not in HARMLESS
+            and fault.replica in ("", replica_of(record))
+            and fault.begin < record.end + IN_HAND_S
+            and record.start < fault.end + self.lease_s
+            for fault in self.faults
+        )
+
+
+def replica_of(record: Record) -> str:
+    """The name that a replica of this run carries in its User-Agent, as the operator's contact."""
+    return record.agent.partition("(+")[2].rstrip(")")

@@ -1,0 +1,29 @@
+"""`crawler run`, with a name of its own in the User-Agent's contact, so that the web's log tells replicas apart."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from crawler import jobs, logs
+from crawler.assembly import assemble
+from crawler.replica import Replica
+from crawler.settings import CrawlSettings, load
+from frontier.crawls import open_crawl
+
+
+async def run(name: str, settings_file: Path, redis: str) -> int:
+    """One replica called `name` until the crawl is empty or a signal comes."""
+    local = load(settings_file, {"replica": {"redis": redis}}).replica
+    logs.configure("console", "info")
+    async with jobs.open_store(local) as store:
+        opened = await open_crawl(store, "crawl")
+        stored = CrawlSettings.from_json(opened.settings)
+        named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
+        replica = Replica(store, opened, named, local, assemble("crawl", named, local))
+        return await jobs.run_until_told(replica, local.grace, until_empty=True)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])))

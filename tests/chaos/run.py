@@ -1,0 +1,122 @@
+"""One run: set the scene, carry out the plan, let the crawl end in peace, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from pathlib import Path
+
+from crawler import overview
+from frontier.errors import FrontierError
+from frontier.store import connect
+from tests.chaos.cluster import Cluster
+from tests.chaos.diary import Diary, Kind
+from tests.chaos.plan import Options, Planned, plan
+from tests.chaos.report import Observed, Report, report
+from tests.e2e.harness import Bench, Web, bench
+from tests.valkey import ValkeyProcess
+
+LEVEL_LIMIT_S = 60.0
+
+
+async def run(options: Options, folder: Path, end_limit_s: float) -> Report:
+    """A whole run in `folder`. Raises AssertionError if the crawl has not ended `end_limit_s` after the faults."""
+    began = time.monotonic()
+    (folder / "valkey").mkdir()
+    with (
+        Web(folder, options.seed, options.domains, options.pages, "plain") as web,
+        ValkeyProcess(folder / "valkey", persistent=True) as valkey,
+        bench(folder, web, valkey.url) as crawler,
+    ):
+        await asyncio.to_thread(_seed, crawler, options)
+        rng = random.Random(options.seed)
+        cluster = Cluster(folder, crawler.settings, valkey, Diary(options.lease_s), rng)
+        try:
+            for _ in range(options.replicas):
+                await cluster.add()
+            await _until_level(cluster, options)
+            await _carry_out(plan(options, rng), cluster, options)
+            still_open = (await _overview(cluster)).open
+            level_after_s = await _until_level(cluster, options) if still_open else 0.0
+            async with asyncio.timeout(end_limit_s):
+                await cluster.wait()
+        finally:
+            await cluster.end()
+        observed = Observed(
+            cluster.started, tuple(cluster.crashed), still_open, level_after_s, time.monotonic() - began
+        )
+        return report(web.records(), web.expected, cluster.diary, options.delay_s, observed)
+
+
+def _seed(crawler: Bench, options: Options) -> None:
+    crawler.configure(
+        {
+            "politeness": {"delay": options.delay_s},
+            "frontier": {"lease": options.lease_s},
+            "replica": {"interval": options.interval_s},
+        }
+    )
+    seeded = crawler.run("seed", "-f", str(crawler.seeds))
+    assert seeded.code == 0, seeded.err
+
+
+async def _carry_out(planned: list[Planned], cluster: Cluster, options: Options) -> None:
+    """Each fault at its time; those that last go on beside the next ones. Returns when all are over."""
+    began = time.monotonic()
+    lasting: set[asyncio.Task[None]] = set()
+    for fault in planned:
+        await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
+        lasting.add(asyncio.create_task(_do(fault, cluster, options)))
+    await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
+    await asyncio.gather(*lasting)
+    while len(cluster.members) < options.replicas:
+        await cluster.add()
+
+
+async def _do(fault: Planned, cluster: Cluster, options: Options) -> None:
+    if fault.kind is Kind.RESTART:
+        await cluster.restart_valkey(fault.seconds)
+        return
+    if fault.kind is Kind.JOIN:
+        await cluster.add()
+        return
+    while (member := cluster.pick()) is None:  # noqa: ASYNC110 - faults let go of replicas without an event
+        await asyncio.sleep(0.1)
+    if fault.kind is Kind.KILL:
+        await cluster.kill(member)
+    elif fault.kind is Kind.LEAVE:
+        await cluster.remove(member)
+    elif fault.kind is Kind.STOP:
+        await cluster.suspend(member, fault.seconds)
+        return
+    else:
+        await cluster.spoil(member, fault.kind, fault.seconds)
+        return
+    if len(cluster.members) < options.replicas:
+        await cluster.add()
+
+
+async def _overview(cluster: Cluster) -> overview.Overview:
+    store = await connect(cluster.valkey.url)
+    try:
+        return await overview.read(store, "crawl")
+    finally:
+        await store.close()
+
+
+async def _until_level(cluster: Cluster, options: Options) -> float:
+    """Seconds from the last change until every replica owns its share of the shards, and no other one any."""
+    since = cluster.changed_at
+    while time.monotonic() < since + LEVEL_LIMIT_S:
+        try:
+            found = await _overview(cluster)
+        except FrontierError:
+            continue
+        shares = [record.shards for record in found.replicas]
+        most = math.ceil(1.1 * found.shards / max(1, len(cluster.members)))
+        if len(shares) == len(cluster.members) and sum(shares) == found.shards and max(shares) <= most:
+            break
+        await asyncio.sleep(0.05)
+    return time.monotonic() - since
