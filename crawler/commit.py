@@ -254,9 +254,10 @@ class Committer:
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
-            visit.deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+            deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+            visit.renewed(deadline, self._clock.monotonic())
         elif reply.stale:
-            visit.deadline = float("-inf")
+            visit.renewed(float("-inf"), self._clock.monotonic())
         self.on_settled(visit, reply)
 
 

@@ -11,6 +11,7 @@ from crawler.events import Events
 from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
+from crawler.leased_fetch import LeasedFetch
 from crawler.pages import PageBuilder
 from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
@@ -125,10 +126,11 @@ class Engine:
         base, parts, manners = self._base, self._parts, self._parts.manners
         rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
         gatekeeper = Gatekeeper(self._gate(), parts.fetcher, base.patience, base.clock)
+        fetch = LeasedFetch(parts.fetcher, base.clock)
         robots = RobotsDesk(
             RobotsCache(base.store, self.frontier, settings.fetch.user_agent),
             manners.robots,
-            (parts.fetcher, gatekeeper, self._passage(settings)),
+            (fetch, gatekeeper, self._passage(settings)),
             rests,
             self.committer,
             base.patience,
@@ -141,7 +143,7 @@ class Engine:
             self.schedule,
             self.feeder,
             self.committer,
-            (parts.fetcher, gatekeeper),
+            (fetch, gatekeeper),
             robots,
             rests,
             parts.builder,

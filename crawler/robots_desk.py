@@ -9,8 +9,8 @@ from crawler.commit import Committer, Result
 from crawler.decode import decode
 from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled
-from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
+from crawler.leased_fetch import LeasedFetch
 from crawler.page import Exchange
 from crawler.passage import Passage
 from crawler.patience import Patience
@@ -32,7 +32,7 @@ class RobotsDesk:
         self,
         cache: RobotsCache,
         policy: RobotsPolicy,
-        ways: tuple[Fetcher, Gatekeeper, Passage],
+        ways: tuple[LeasedFetch, Gatekeeper, Passage],
         rests: Rests,
         committer: Committer,
         patience: Patience,
@@ -42,7 +42,7 @@ class RobotsDesk:
     ) -> None:
         self._cache = cache
         self._policy = policy
-        self._fetcher, self._gatekeeper, self._passage = ways
+        self._fetch, self._gatekeeper, self._passage = ways
         self._rests = rests
         self._committer = committer
         self._patience = patience
@@ -72,13 +72,18 @@ class RobotsDesk:
         exchange: Exchange | None = None
         started = self._clock.monotonic()
         try:
-            exchange = await self._fetcher.fetch(fetch.url, deadline=lambda: not visit.holds(self._clock.monotonic()))
+            exchange = await self._fetch.fetch(visit, fetch.url)
         except FetchFailed as failure:
             if failure.kind in NOBODYS_FAULT:
                 self._rests.begin(visit, 0.0, known)
                 await self._passage.ended(visit, None, visit.delay_ms)
                 return
             verdict: Verdict | None = fetch.failed(str(failure.kind), self._server_clock.now_ms())
+        except BaseException:
+            self._rests.begin(
+                visit, self._clock.monotonic() - started, known
+            )  # cut off; it has been asked all the same
+            raise
         else:
             verdict = fetch.received(exchange, self._server_clock.now_ms(), await _decoded(exchange))
         self._rests.begin(visit, self._clock.monotonic() - started, known)

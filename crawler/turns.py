@@ -12,8 +12,8 @@ from crawler.control import Control
 from crawler.errors import FetchFailed
 from crawler.events import Events, TurnTaken, UrlPostponed
 from crawler.feed import Feeder
-from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
+from crawler.leased_fetch import LeasedFetch
 from crawler.page import Exchange, Outcome, Page
 from crawler.pages import PageBuilder
 from crawler.rests import Rests
@@ -42,7 +42,7 @@ class Turns:
         schedule: Schedule[Visit],
         feeder: Feeder,
         committer: Committer,
-        ways: tuple[Fetcher, Gatekeeper],
+        ways: tuple[LeasedFetch, Gatekeeper],
         robots: RobotsDesk,
         rests: Rests,
         builder: PageBuilder,
@@ -55,7 +55,7 @@ class Turns:
         self._schedule = schedule
         self._feeder = feeder
         self._committer = committer
-        self._fetcher, self._gatekeeper = ways
+        self._fetch, self._gatekeeper = ways
         self._robots = robots
         self._rests = rests
         self._builder = builder
@@ -149,7 +149,7 @@ class Turns:
         visit.pending.popleft()
         started = self._clock.monotonic()
         try:
-            exchange = await self._fetcher.fetch(entry.url, deadline=lambda: not visit.holds(self._clock.monotonic()))
+            exchange = await self._fetch.fetch(visit, entry.url)
         except FetchFailed as failure:
             self._budget.give_back()
             if failure.request_sent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from frontier.entries import Entry
@@ -27,6 +28,7 @@ class Visit:
         "delay_ms",
         "ended_at",
         "lease",
+        "limit",
         "moment",
         "next_at",
         "pending",
@@ -39,6 +41,7 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.deadline = deadline
+        self.limit: asyncio.Timeout | None = None  # of the request under way
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
@@ -60,6 +63,12 @@ class Visit:
     def holds(self, now: float) -> bool:
         """Whether the lease is still ours at `now`."""
         return now < self.deadline
+
+    def renewed(self, deadline: float, now: float) -> None:
+        """The lease is ours until `deadline`, or no longer if that has passed; so is the request under way."""
+        self.deadline = deadline
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
 
     def rest(self, until: float, ended_at: float) -> None:
         """The last response ended at `ended_at`; the domain rests until `until`. Never shortens a rest."""

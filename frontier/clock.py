@@ -15,6 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.39; elsewhere CLOCK_MONOTONIC
+
+
 class Clock(Protocol):
     """Monotonic time and waiting. The seam that tests replace by a manual clock."""
 
@@ -26,10 +29,11 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The true clock."""
+    """The true clock. Where the system can tell, it counts the time that the machine was suspended: a laptop that wakes
+    up must not believe that its leases still hold."""
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_BOOT_TIME)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

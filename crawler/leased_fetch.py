@@ -1,0 +1,35 @@
+"""A request under a lease: it leaves only while the lease holds, and is broken off when the lease ends under way.
+
+A response that outlived its lease would overlap with the first request of the domain's next holder. As long as renewals
+come through, the lease does not end: each one moves the limit of the request under way (`Visit.renewed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch import Fetcher
+from crawler.page import Exchange
+from crawler.visit import Visit
+from frontier.clock import Clock
+
+
+class LeasedFetch:
+    """Fetches for visits."""
+
+    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+
+    async def fetch(self, visit: Visit, url: str) -> Exchange:
+        """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
+        way."""
+        try:
+            async with asyncio.timeout(visit.deadline - self._clock.monotonic()) as limit:
+                visit.limit = limit
+                return await self._fetcher.fetch(url, deadline=lambda: not visit.holds(self._clock.monotonic()))
+        except TimeoutError as error:
+            raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
+        finally:
+            visit.limit = None

@@ -1,0 +1,73 @@
+"""A request under a lease leaves only while the lease holds, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch import Fetcher
+from crawler.leased_fetch import LeasedFetch
+from crawler.page import Exchange
+from crawler.visit import Visit
+from frontier.clock import SystemClock
+from frontier.queue import Lease
+
+URL = "https://a.test/"
+
+
+class NeverEnds:
+    """A site whose response does not end, and that notices when it is hung up on."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.hung_up = False
+
+    async def fetch(self, url: str, *, deadline: Callable[[], bool]) -> Exchange:
+        if deadline():
+            raise FetchFailed(FailureKind.LEASE_EXPIRED)
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.hung_up = True
+            raise
+        raise AssertionError
+
+
+def a_visit(lasts_s: float) -> Visit:
+    now = SystemClock().monotonic()
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=now + lasts_s, now=now)
+
+
+async def test_a_response_that_outlives_its_lease_is_broken_off() -> None:
+    site = NeverEnds()
+    fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
+    with pytest.raises(FetchFailed) as caught:
+        await fetch.fetch(a_visit(0.02), URL)
+    assert caught.value.kind is FailureKind.LEASE_EXPIRED
+    assert site.hung_up
+
+
+async def test_a_renewal_under_way_moves_the_limit() -> None:
+    site, visit, clock = NeverEnds(), a_visit(0.02), SystemClock()
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), clock).fetch(visit, URL))
+    await site.begun.wait()
+    now = clock.monotonic()
+    visit.renewed(now + 60, now)
+    _, pending = await asyncio.wait([request], timeout=0.1)  # five times the first limit
+    assert pending
+    visit.renewed(float("-inf"), clock.monotonic())  # told that the lease has gone to somebody else
+    with pytest.raises(FetchFailed):
+        await request
+    assert site.hung_up
+
+
+async def test_nothing_leaves_when_the_lease_has_ended() -> None:
+    site = NeverEnds()
+    with pytest.raises(FetchFailed):
+        await LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(-1.0), URL)
+    assert not site.begun.is_set()
