@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from crawler import __version__
-from crawler.cli import audit, crawl, inspect, why
+from crawler.cli import audit, configure, crawl, doctor, inspect, steer, watch, why
 from crawler.errors import UserError
 from frontier.errors import FrontierError
 
@@ -26,6 +26,10 @@ app = typer.Typer(
 )
 crawl.register(app)
 inspect.register(app)
+watch.register(app)
+steer.register(app)
+configure.register(app)
+doctor.register(app)
 why.register(app)
 audit.register(app)
 

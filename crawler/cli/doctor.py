@@ -1,0 +1,52 @@
+"""`crawler doctor`: is everything fit for a crawl?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+from rich.text import Text
+
+from crawler.cli.options import AsJson, DataDir, Redis, SettingsFile, flags
+from crawler.cli.output import emit
+from crawler.doctor import examine
+from crawler.screens import table
+from crawler.settings import load
+
+_MARKS = {
+    "good": Text("good", style="green"),
+    "doubtful": Text("doubtful", style="yellow"),
+    "bad": Text("bad", style="red"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command to `app`."""
+    app.command()(doctor)
+
+
+def doctor(
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Check this machine and Redis: version, memory policy, persistence, clock, file limits, DNS, disk.
+
+    Exit code 1 if anything is bad.
+
+    [bold]Example[/bold]
+
+        crawler doctor --redis redis://queue:6379/0
+    """
+    findings = asyncio.run(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
+    shown = table("check", "", "found")
+    shown.columns[2].no_wrap = False
+    for one in findings:
+        told = Text(one.found)
+        if one.remedy:
+            told.append(f"\n-> {one.remedy}", style="yellow")
+        shown.add_row(one.check, _MARKS[one.result], told)
+    emit(findings, json, shown)
+    if any(one.result == "bad" for one in findings):
+        raise typer.Exit(1)

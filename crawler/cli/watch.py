@@ -1,0 +1,164 @@
+"""Commands that watch a crawl: `top`, `domains`, `shards`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from crawler import screens, summary
+from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
+from crawler.cli.output import Where, emit
+from crawler.screens import ShardLine
+from crawler.web.live import Snapshot, read
+from frontier.crawls import Crawl
+from frontier.errors import RedisAway
+from frontier.store import RedisStore
+from frontier.survey import survey
+
+Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")]
+Once = Annotated[bool, typer.Option("--once", help="Look once and end.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.command()(top)
+    app.command()(domains)
+    app.command()(shards)
+
+
+def top(
+    crawl: CrawlName = "crawl",
+    every: Every = 1.0,
+    once: Once = False,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """The crawl on one screen, live: throughput, replicas, busiest and resting domains, what went wrong.
+
+    Shows what the live page of any replica shows. Ctrl-C ends it and nothing else.
+
+    [bold]Examples[/bold]
+
+        crawler top --crawl news --redis redis://queue:6379/0
+
+        crawler top --once --json
+    """
+    where = Where(crawl, redis, data_dir, settings)
+
+    async def watch(store: RedisStore, opened: Crawl) -> None:
+        console = Console(highlight=False)
+        if once or json or not console.is_terminal:
+            found = await _look(store, opened)
+            emit(found, json, screens.top(found))
+            return
+        with Live(console=console, auto_refresh=False, screen=True) as screen:
+            while True:
+                screen.update(
+                    Group(screens.top(await _look(store, opened)), Text("Ctrl-C ends", style="dim")), refresh=True
+                )
+                await asyncio.sleep(every)
+
+    try:
+        where.do(watch)
+    except KeyboardInterrupt:
+        return
+
+
+async def _look(store: RedisStore, crawl: Crawl) -> Snapshot:
+    """A snapshot; when no replica writes a summary, one made here."""
+    try:
+        found = await read(store, crawl.keys, "")
+        if found.summary is not None:
+            return found
+        made = await summary.take(
+            store, crawl.keys, int(await store.time_ms()), "", {r.replica for r in found.replicas}
+        )
+    except RedisAway as error:
+        return Snapshot(crawl.name, "", error=str(error))
+    return Snapshot(crawl.name, "", found.state, found.replicas, made)
+
+
+def domains(
+    crawl: CrawlName = "crawl",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=summary.LISTED, help="Domains in a list.")] = 10,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """The domains worth a look: most queued, longest overdue, resting longest and why.
+
+    They are found at the ends of each shard's sets; no command ever walks over all domains.
+
+    [bold]Example[/bold]
+
+        crawler domains --limit 20
+    """
+    where = Where(crawl, redis, data_dir, settings)
+
+    async def look(store: RedisStore, opened: Crawl) -> summary.Summary:
+        return await summary.take(store, opened.keys, int(await store.time_ms()), "", ())
+
+    found = where.do(look)
+    lists = {
+        "busiest": found.busiest[:limit],
+        "overdue": found.overdue[:limit],
+        "resting": found.resting[:limit],
+    }
+    headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "resting longest"}
+    screen = Group(
+        *(
+            part
+            for name, lines in lists.items()
+            for part in (Text(headings[name], style="bold green"), screens.domains(lines, found.at_ms), Text())
+        )
+    )
+    emit(lists, json, screen)
+
+
+def shards(
+    crawl: CrawlName = "crawl",
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Who leases from which shards and since when, and which shards with work nobody owns.
+
+    [bold]Example[/bold]
+
+        crawler shards --crawl news --redis redis://queue:6379/0
+    """
+    where = Where(crawl, redis, data_dir, settings)
+
+    async def look(store: RedisStore, opened: Crawl) -> list[ShardLine]:
+        return await owner_lines(store, opened)
+
+    lines = where.do(look)
+    total = max(1, sum(len(line.shards) for line in lines))
+    emit(lines, json, screens.shards(lines, total, time.time() * 1000) if lines else Text("nobody has leased yet"))
+
+
+async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
+    """The owner table by replica. Shards with work whose last lessee is not alive come last, as nobody's."""
+    live = {record.replica for record in (await read(store, crawl.keys, "")).replicas}
+    surveys = await survey(store, crawl.keys, range(len(crawl.keys.shards)), 0, 0)
+    held: dict[str, list[int]] = {}
+    since: dict[str, list[int]] = {}
+    for one in surveys:
+        owner = one.owner.replica if one.owner is not None else ""
+        name = owner if owner in live else ""
+        if name or one.counts.open:
+            held.setdefault(name, []).append(one.shard)
+            if name and one.owner is not None:
+                since.setdefault(name, []).append(one.owner.since_ms)
+    names = sorted(held, key=lambda name: (not name, name))
+    return [ShardLine(name, held[name], min(since.get(name, [0])), max(since.get(name, [0]))) for name in names]

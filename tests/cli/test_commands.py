@@ -1,0 +1,196 @@
+"""What each command does to a crawl and prints of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from crawler import reference
+from crawler.control import Control, DomainRules
+from crawler.errors import UserError
+from crawler.settings import CrawlSettings, load
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl
+from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.store import RedisStore
+from tests.cli.conftest import Hand
+
+
+async def rules(store: RedisStore, crawl: Crawl) -> Control:
+    control = Control(store, crawl.keys.control, crawl.keys.domains)
+    await control.refresh()
+    return control
+
+
+async def bury_all(store: RedisStore, crawl: Crawl) -> None:
+    """Every queued URL dies of time-outs."""
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    leased, _ = await frontier.lease(range(len(crawl.keys.shards)), 1, "r1", 9)
+    leases = [lease for answer in leased for lease in answer.leases]
+    await frontier.settle(
+        [Settlement(le, 0, urls=[Settled(e, "dead", "timeout") for e in le.entries]) for le in leases]
+    )
+
+
+@pytest.mark.parametrize(("command", "state"), [("pause", "pause"), ("stop", "stop"), ("resume", "run")])
+def test_the_crawl_is_told(hand: Hand, command: str, state: str) -> None:
+    assert hand.json(command) == {"crawl": hand.crawl, "said": command, "domain": "", "seconds": None}
+    assert hand.with_store(rules).state == state
+
+
+def test_a_domain_is_blocked_under_any_of_its_names(hand: Hand) -> None:
+    assert "block b.test" in hand.type("block", "https://WWW.b.test/x")
+    assert hand.with_store(rules).rules == DomainRules(frozenset({"b.test"}))
+    hand.type("unblock", "b.test")
+    assert hand.with_store(rules).rules == DomainRules()
+
+
+def test_a_domain_gets_a_delay_of_its_own_and_loses_it(hand: Hand) -> None:
+    assert hand.json("delay", "a.test", "2.5")["seconds"] == 2.5
+    assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
+    hand.type("delay", "a.test")
+    assert hand.with_store(rules).rules.delays == {}
+
+
+def test_dead_letters_are_listed_and_queued_again(hand: Hand) -> None:
+    assert "no dead letters" in hand.type("dead", "list")
+    hand.with_store(bury_all)
+    assert len(hand.json("dead", "list")) == 4
+    assert {one["url"] for one in hand.json("dead", "list", "--domain", "a.test")} == {
+        "https://a.test/1",
+        "https://a.test/2",
+    }
+    assert hand.json("dead", "list", "--reason", "dns") == []
+    assert hand.json("dead", "requeue", "--domain", "www.b.test")["requeued"] == 1
+    assert hand.json("dead", "requeue", "--all")["requeued"] == 3
+    assert hand.json("dead", "requeue", "--all")["requeued"] == 0
+    found = hand.json("status")
+    assert (found["accepted"], found["dead"], found["open"]) == (8, 4, 4)
+
+
+def test_requeueing_wants_to_know_which(hand: Hand) -> None:
+    with pytest.raises(UserError, match="say which"):
+        hand.type("dead", "requeue")
+
+
+def test_the_domains_worth_a_look(hand: Hand) -> None:
+    found = hand.json("domains")
+    assert found["busiest"][0]["domain"] == "a.test"
+    assert {line["domain"] for line in found["overdue"]} == {"a.test", "b.test", "c.test"}
+    assert "a.test" in hand.type("domains", "--limit", "1")
+
+
+def test_shards_with_work_and_without_a_replica_are_nobodys(hand: Hand) -> None:
+    (line,) = hand.json("shards")
+    assert line["replica"] == ""
+    assert 1 <= len(line["shards"]) <= 3
+    assert "unowned" in hand.type("shards")
+
+
+def test_top_looks_once_where_there_is_no_terminal(hand: Hand) -> None:
+    found = hand.json("top")
+    assert found["summary"]["accepted"] == 4
+    shown = hand.type("top")
+    assert hand.crawl in shown
+    assert "no replica runs" in shown
+
+
+def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) -> None:
+    shown = hand.json("config", "show")
+    assert shown["politeness"]["delay"] == 1.0
+    file = tmp_path / "new.toml"
+    file.write_text(f'[politeness]\ndelay = 7\n[frontier]\nshards = 3\n[replica]\nredis = "{hand.url}"\n')
+    changes = hand.json("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+    assert [(one["name"], one["before"], one["after"]) for one in changes] == [("politeness.delay", 1.0, 7.0)]
+    after = hand.json("config", "show")
+    assert after["politeness"]["delay"] == 7.0
+    assert after["frontier"]["shards"] == shown["frontier"]["shards"]
+    assert "delay = 7.0" in hand.type("config", "show")
+
+
+def test_a_settings_file_is_checked(hand: Hand, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text('[politeness]\ndelay = 3\n[replica]\nredis = "redis://user:secret@host/0"\n')
+    bad.write_text("[politeness]\ndely = 3\n")
+    assert "delay = 3.0" in hand.type("config", "check", str(good), here=False)
+    assert "secret" not in hand.type("config", "check", str(good), "--json", here=False)
+    with pytest.raises(UserError, match=r"politeness\.dely: there is no such setting"):
+        hand.type("config", "check", str(bad), here=False)
+
+
+def test_settings_are_explained(hand: Hand) -> None:
+    assert "CRAWLER_POLITENESS__DELAY" in hand.type("config", "explain", "politeness.delay", here=False)
+    assert len(hand.json("config", "explain", "limits", here=False)) > 3
+    assert len(hand.json("config", "explain", here=False)) == len(reference.all_settings())
+    with pytest.raises(UserError, match="did you mean"):
+        hand.type("config", "explain", "politness", here=False)
+
+
+@pytest.mark.parametrize("preset", reference.PRESETS)
+def test_a_written_settings_file_holds_the_preset_and_nothing_else(hand: Hand, tmp_path: Path, preset: str) -> None:
+    file = tmp_path / "crawler.toml"
+    hand.type("init", str(file), "--preset", preset, here=False)
+    values = reference.PRESETS[preset][1]
+    written = tomllib.loads(file.read_text())
+    assert {f"{table}.{key}": value for table, keys in written.items() for key, value in keys.items()} == dict(values)
+    assert load(file).crawl == CrawlSettings() or values
+    # Every line that stands as a comment is a setting that could be uncommented as it is.
+    uncommented = "\n".join(
+        line[2:] if line.startswith("# ") and " = " in line and line[2:].split(" = ")[0].isidentifier() else line
+        for line in file.read_text().splitlines()
+    )
+    file.write_text(uncommented)
+    load(file)
+
+
+def test_a_settings_file_is_not_overwritten(hand: Hand, tmp_path: Path) -> None:
+    file = tmp_path / "crawler.toml"
+    file.write_text("mine")
+    with pytest.raises(UserError, match="--force"):
+        hand.type("init", str(file), here=False)
+    assert file.read_text() == "mine"
+
+
+def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
+    findings = {one["check"]: one for one in hand.json("doctor", "--redis", hand.url, here=False)}
+    assert findings["Redis version"]["result"] == "good"
+    assert findings["Redis persistence"]["result"] == "doubtful"
+    assert "appendonly" in findings["Redis persistence"]["remedy"]
+    assert {"open files", "clock", "DNS", "disk for output", "Redis memory", "contact"} <= set(findings)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["status", "--crawl", "nothing"], "no crawl named 'nothing'"),
+        (["pause", "--crawl", "a b"], "crawl name"),
+        (["block", "http://["], "is no domain"),
+        (["config", "check", "/nowhere.toml"], "/nowhere.toml"),
+        (["init", "--preset", "fast"], "there is no preset"),
+        (["top", "--redis", "redis://127.0.0.1:1/0"], "cannot serve now"),
+        (["delay", "a.test", "soon"], "Invalid value"),
+    ],
+)
+def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(words: list[str], told: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "crawler", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_command_takes_long_on_a_crawl_with_many_domains(hand: Hand) -> None:
+    """The time is of this process alone: a loaded machine must not fail the test."""
+    hand.type("seed", *(f"https://d{number}.test/" for number in range(2_000)))
+    for words in (["status"], ["top"], ["domains"], ["shards"], ["pause"], ["block", "x.test"], ["dead", "list"]):
+        began = time.process_time()
+        hand.json(*words)
+        assert time.process_time() - began < 1.0, words
