@@ -44,6 +44,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
+        max_bytes=settings.limits.max_parsed,
         rules=rules,
     )
     return Parts(
@@ -59,7 +60,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
 
 def url_rules(settings: CrawlSettings) -> UrlRules:
     """What may be changed about a URL: the same on all replicas."""
-    return UrlRules()
+    return UrlRules(settings.scope.strip_params, settings.scope.session_params)
 
 
 def scope(settings: CrawlSettings) -> Scope:
@@ -83,7 +84,7 @@ def fetch_settings(settings: CrawlSettings) -> FetchSettings:
         read_timeout_s=fetch.read_timeout,
         total_timeout_s=fetch.timeout,
         verify_tls=fetch.verify_tls,
-        addresses=AddressPolicy.of(allow_private=fetch.allow_private),
+        addresses=AddressPolicy.of(fetch.allow, fetch.allow_private, fetch.ports),
         host_map=HostMap.parse(fetch.host_map),
     )
 
@@ -101,6 +102,7 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         fsync=archive.fsync,
         revisits=archive.revisits,
         links=archive.links,
+        noarchive=archive.noarchive,
         metadata=archive.metadata,
         index=archive.index,
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
@@ -129,6 +131,7 @@ def manners(settings: CrawlSettings) -> Manners:
     delay = DelayPolicy(
         min_delay_s=polite.delay,
         crawl_delay_cap_s=polite.crawl_delay_cap,
+        above_cap=polite.crawl_delay_above_cap,
         # Who sets the delay to 0 owns the site, and a share of the response time is a delay.
         response_share=polite.response_share if polite.delay else 0.0,
         response_share_cap_s=polite.response_share_cap,

@@ -13,7 +13,7 @@ from crawler.visit import Visit
 from frontier.clock import Clock, ServerClock
 from frontier.entries import Entry
 from politeness.backoff import BackoffPolicy, after_failure, after_success, is_given_up, parse_retry_after
-from politeness.delay import DelayPolicy, delay_ms
+from politeness.delay import DelayPolicy, delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
 
 
@@ -86,6 +86,11 @@ class Rests:
         visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
         visit.closing = True
         self._events.emit(BackedOff(verdict.reason, rest_s))
+
+    def asks_too_much(self, known: KnownRobots) -> bool:
+        """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
+        rules = known.rules
+        return rules is not None and is_above_cap(self._policy.delay, rules.crawl_delay, rules.request_rate)
 
     def has_given_up(self, visit: Visit) -> bool:
         """Whether the domain has failed so long that this crawl asks it no more."""

@@ -25,7 +25,9 @@ from pydantic_settings import (
 )
 
 from crawler import __version__
+from crawler.addresses import WEB_PORTS
 from crawler.errors import UserError
+from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 
@@ -46,6 +48,11 @@ class Politeness(_Table):
     )
     crawl_delay_cap: NotNegative = Field(
         300.0, description="Crawl-delay of robots.txt is honoured up to this many seconds (Heritrix caps there, too)."
+    )
+    crawl_delay_above_cap: Literal["cap", "keep", "skip"] = Field(
+        "cap",
+        description="What happens where robots.txt asks for more than `crawl_delay_cap`: wait the cap (`cap`), wait what "
+        "was asked, up to a day (`keep`), or leave the site out, its URLs denied for `crawl_delay` (`skip`).",
     )
     response_share: NotNegative = Field(
         1.0, description="A domain rests at least this many times as long as its last response took; 0 turns it off."
@@ -97,6 +104,15 @@ class Scope(_Table):
     max_depth: Count | None = Field(None, le=255, description="Links from a seed at most; unset: any number.")
     max_hops: Count = Field(10, le=15, description="Redirects in a row at most.")
     sitemaps: bool = Field(True, description="Fetch the sitemaps that robots.txt names, and follow what sitemaps list.")
+    strip_params: tuple[str, ...] = Field(
+        TRACKING_PARAMS,
+        description="Query parameters dropped from every URL, because servers do not read them; `*` ends a prefix.",
+    )
+    session_params: tuple[str, ...] = Field(
+        SESSION_PARAMS,
+        description="Parameters dropped from query and path where their value looks like a session id. Changing either "
+        "list in mid-crawl makes the same pages new.",
+    )
     nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
 
 
@@ -110,6 +126,11 @@ class Limits(_Table):
     )
     max_decoded: PositiveInt = Field(
         33_554_432, description="Octets of a body after decompression; bounds what a compression bomb can do."
+    )
+    max_parsed: PositiveInt = Field(
+        2_097_152,
+        description="Octets of an HTML document that are parsed; links beyond are not seen. The parser keeps the event "
+        "loop waiting for some 25 ms a megabyte, 60 ms where every few octets are an element.",
     )
     max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
 
@@ -149,6 +170,14 @@ class Fetch(_Table):
     allow_private: bool = Field(
         False, description="Whether private, loopback and other non-public addresses may be connected to."
     )
+    allow: tuple[str, ...] = Field(
+        (),
+        description="Networks such as `10.1.0.0/16` that may be connected to though they are not public; the rest of "
+        "your network stays out of reach.",
+    )
+    ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = Field(
+        tuple(sorted(WEB_PORTS)), description="Ports that a URL may name; others are denied for `forbidden_port`."
+    )
     host_map: tuple[str, ...] = Field(
         (), description="`PATTERN=ADDRESS:PORT`: connect there for hosts that match, for tests and staging."
     )
@@ -163,6 +192,9 @@ class Archive(_Table):
 
     warc: bool = Field(True, description="Write WARC 1.1 files.")
     pages: bool = Field(True, description="Write a JSON line for each settled URL.")
+    noarchive: bool = Field(
+        True, description="Obey noarchive of meta robots and X-Robots-Tag: such a page leaves its JSON line alone."
+    )
     links: bool = Field(True, description="List each page's links in its JSON line.")
     metadata: bool = Field(True, description="Write a WARC metadata record for each page, with its links.")
     index: bool = Field(True, description="Write a CDXJ index for each WARC file, by which pywb replays it.")

@@ -125,6 +125,8 @@ class Turns:
             return Verdict(outcome, "no_such_host" if is_gone else "robots_unreachable")
         if known.rules is not None and not known.rules.decide(entry.url).allowed:
             return Verdict(Outcome.DENIED, "robots")
+        if self._rests.asks_too_much(known):
+            return Verdict(Outcome.DENIED, "crawl_delay")
         return None
 
     async def _settle_without_request(

@@ -1,0 +1,39 @@
+"""Each kind of attack, end to end: bounded in time, memory and the loop's patience, with an outcome that is counted, while
+the good domains beside it are crawled as if it were not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.simweb import Hazard
+from tests.hostile import Size, crawl
+
+pytestmark = pytest.mark.e2e
+
+DUE: dict[Hazard, set[str]] = {
+    Hazard.ENDLESS_BODY: {"done:ok cut:length"},
+    Hazard.ENDLESS_HEAD: {"dead:header_too_large"},
+    Hazard.HUGE_FIELD: {"dead:header_too_large"},
+    Hazard.HUGE_LOCATION: {"dead:header_too_large"},
+    Hazard.DRIP: {"done:ok cut:time"},
+    Hazard.HUGE_CHUNK: {"done:ok cut:disconnect"},
+    Hazard.MANY_LINKS: {"denied:robots"},
+    Hazard.CIRCLE: {"done:redirect"},
+}
+"""What the books say of an attack besides `done:ok`, which is said of the pages beside it."""
+
+
+async def test_all_attacks_at_once(tmp_path: Path) -> None:
+    """Given one domain of each kind of attack beside eight good ones, when a replica crawls them to the end, then the good
+    ones are complete and polite, each attack has its outcome in the books, and nothing held the event loop for long."""
+    outcome, verdict = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3))
+    assert verdict.ok, str(verdict)
+    for hazard in Hazard:
+        assert outcome.reasons[hazard].keys() - {"done:ok"} == DUE.get(hazard, set()), hazard
+        assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the sound page beside the attack
+    for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER):
+        assert sum(outcome.reasons[trap].values()) <= 50
+    # A busy machine stretches what the loop's thread does; 50 ms is what it takes by itself, measured on a quiet one.
+    assert outcome.own_lag_s < 0.15

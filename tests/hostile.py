@@ -1,0 +1,233 @@
+"""Good domains beside hostile ones: what the attacks cost the crawler, and what they cost the others.
+
+    python -m tests.hostile                       100 good domains alone, then beside 100 hostile ones
+    python -m tests.hostile --domains 500         the long form
+
+Each run is a process of its own: one replica, a polite delay, every kind of attack in turn. The good and the hostile web
+are served by processes of their own, so that an attack costs the good web nothing but what the crawler makes of it.
+Figures of the last run: docs/hostile.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from crawler.assembly import assemble
+from crawler.events import Event, PageSettled
+from crawler.jobs import gather_seeds, open_store, push_seeds
+from crawler.replica import Replica
+from crawler.settings import Settings, load
+from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
+from crawler.simweb.log import read_log
+from frontier.crawls import create_crawl
+
+PAGES_EACH = 12
+TRIES = 2
+TRAP_CAP = 40
+"""URLs of a domain at most: what ends a trap. More than a good domain has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many domains of each sort, and the seconds between two requests to one."""
+
+    good: int
+    hostile: int
+    delay_s: float
+
+
+def good_world(count: int) -> World:
+    return World(11, count, count * PAGES_EACH, replace(Features.plain(), zipf=0.0))
+
+
+def hostile_world(count: int) -> World:
+    """As many attackers, all kinds in turn. A world needs a page of its own; its domain is not seeded."""
+    hazards = tuple(itertools.islice(itertools.cycle(Hazard), count))
+    return World(12, 1, 1, replace(Features.plain(), hazards=hazards))
+
+
+def seeds(size: Size) -> list[str]:
+    hostile = hostile_world(size.hostile).seeds()[1:] if size.hostile else []
+    return [*good_world(size.good).seeds(), *hostile]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`good_s`: first request to the last answer at the good domains. `own_lag_s`, `lag_s`: the longest the event loop was
+    late, by its own doing and in all. `reasons`: how the hostile domains' URLs ended, by hazard."""
+
+    good_s: float
+    good_requests: int
+    all_s: float
+    own_lag_s: float
+    lag_s: float
+    cpu_s: float
+    peak_mb: float
+    ok: bool
+    reasons: dict[str, dict[str, int]]
+
+
+@contextlib.asynccontextmanager
+async def served(sort: str, count: int, log: Path) -> AsyncIterator[str]:
+    """Serve a web in a process of its own; its address and port."""
+    command = [sys.executable, "-m", "tests.hostile", "serve", sort, str(count), str(log)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def serve(sort: str, count: int, path: Path) -> None:
+    world = good_world(count) if sort == "good" else hostile_world(count)
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    log = RequestLog(path, keep=False)
+    async with SimWebServer(world, log) as server:
+        address, port = server.listening[0]
+        print(f"{address}:{port}", flush=True)
+        await stopping.wait()
+    log.close()
+
+
+def settings(folder: Path, host_map: list[str], delay_s: float) -> Settings:
+    polite = {"delay": delay_s, "backoff_base": 1.0, "response_share": 0, "tries": TRIES, "address_gate": "off"}
+    return load(
+        None,
+        {
+            "politeness": polite,
+            "scope": {"kind": "any"},
+            "limits": {"domain_cap": TRAP_CAP},
+            "fetch": {"host_map": host_map, "connect_timeout": 5.0, "read_timeout": 5.0, "timeout": 10.0},
+            "replica": {"data_dir": folder / "data", "out": folder / "out", "interval": 1.0},
+        },
+    )
+
+
+class Reasons:
+    """How the URLs of hostile domains ended, by hazard. `observe` is an event listener."""
+
+    def __init__(self) -> None:
+        self.by_hazard: dict[str, Counter[str]] = {}
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, PageSettled) and event.page.domain.startswith("h"):
+            hazard = event.page.domain.removesuffix(".test").partition("-")[2]
+            page = event.page
+            cut = f" cut:{page.exchange.truncated}" if page.exchange and page.exchange.truncated else ""
+            self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
+
+
+async def crawl(folder: Path, size: Size) -> tuple[Outcome, Verdict]:
+    """Crawl both webs with one replica in this process, to the end."""
+    good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
+    async with (
+        served("good", size.good, good_log) as good,
+        served("hostile", size.hostile or 1, hostile_log) as hostile,
+    ):
+        chosen = settings(folder, [f"h*.test={hostile}", f"*.test={good}"], size.delay_s)
+        started, cpu = time.monotonic(), time.process_time()
+        replica, reasons = await _run(chosen, seeds(size))
+        all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
+    records = list(read_log(good_log))
+    world = good_world(size.good)
+    verdict = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), Limits(delay=size.delay_s))
+    outcome = Outcome(
+        good_s=max(record.end for record in records) - min(record.start for record in records),
+        good_requests=len(records),
+        all_s=all_s,
+        own_lag_s=replica.loop_lag.longest_own_s,
+        lag_s=replica.loop_lag.longest_s,
+        cpu_s=cpu_s,
+        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        ok=verdict.ok,
+        reasons={hazard: dict(counts) for hazard, counts in sorted(reasons.by_hazard.items())},
+    )
+    return outcome, verdict
+
+
+async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
+    async with open_store(chosen.replica) as store:
+        opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
+        await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()))
+        parts = assemble("hostile", chosen.crawl, chosen.replica)
+        replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
+        replica.events.subscribe(reasons.observe)
+        await replica.start(until_empty=True)
+        await replica.ended.wait()
+        await replica.stop(10.0)
+        if replica.failure is not None:
+            raise replica.failure
+    return replica, reasons
+
+
+def measure(size: Size) -> Outcome:
+    """One crawl in a process of its own, whose peak memory is the crawl's."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        words = ["crawl", str(size.good), str(size.hostile), str(size.delay_s), folder]
+        read, write = os.pipe()
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "tests.hostile", *words],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)],
+        )
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            told = pipe.read()
+        os.waitpid(pid, 0)
+    return Outcome(**json.loads(told.splitlines()[-1]))
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["serve", sort, count, log]:
+            asyncio.run(serve(sort, int(count), Path(log)))
+            return 0
+        case ["crawl", good, hostile, delay_s, folder]:
+            outcome, verdict = asyncio.run(crawl(Path(folder), Size(int(good), int(hostile), float(delay_s))))
+            print(verdict, file=sys.stderr)
+            print(json.dumps(asdict(outcome)))
+            return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domains", type=int, default=100, help="of each sort")
+    parser.add_argument("--delay", type=float, default=2.0, help="seconds between two requests to a domain")
+    options = parser.parse_args(words)
+    alone = measure(Size(options.domains, 0, options.delay))
+    beside = measure(Size(options.domains, options.domains, options.delay))
+    return report(alone, beside)
+
+
+def report(alone: Outcome, beside: Outcome) -> int:
+    for name, found in (("alone", alone), ("beside", beside)):
+        judged = f"{found.good_requests} requests, {'ok' if found.ok else 'NOT OK'}"
+        print(
+            f"{name:7} good domains {found.good_s:6.1f} s ({judged}), "
+            f"all {found.all_s:6.1f} s, CPU {found.cpu_s:5.1f} s, peak {found.peak_mb:4.0f} MB, "
+            f"loop late {found.own_lag_s * 1000:4.0f} ms by itself, {found.lag_s * 1000:4.0f} ms in all"
+        )
+    ratio = beside.good_s / alone.good_s
+    print(f"the good domains took {ratio:.3f} times as long beside the hostile ones")
+    for hazard, reasons in beside.reasons.items():
+        print(f"  {hazard:16}", ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items())))
+    return 0 if alone.ok and beside.ok and ratio <= 1.10 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
