@@ -174,6 +174,8 @@ async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) ->
 
 
 async def _run_several(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:
+    async with open_store(settings.replica) as store:
+        await open_crawl(store, crawl)  # what is wrong from the start is told once, and not by each replica again
     supervisor = _supervisor(crawl, settings, replicas, until_empty)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -21,6 +21,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
 """A replica that lived this many seconds was healthy; so many that did not, one after the other, are a broken setup."""
 
+TRY_LATER = 75
+"""Exit code of a command that found no Redis (EX_TEMPFAIL of sysexits.h): it may be restarting."""
+
 
 class Supervisor:
     """Runs `count` replica processes, each with the command line `command` and `environment` added to ours."""
@@ -33,7 +36,7 @@ class Supervisor:
         self._count = count
         self._clock = clock
         self._processes: set[asyncio.subprocess.Process] = set()
-        self._stopping = False
+        self._asked_to_stop = asyncio.Event()
         self.crashes = 0
 
     @property
@@ -59,14 +62,25 @@ class Supervisor:
             self.crashes += 1
             if self._clock.monotonic() - started > HEALTHY_S:
                 pause_s, at_once = FIRST_PAUSE_S, 0
-            at_once += 1
+            at_once += code != TRY_LATER
             if at_once == GIVEN_UP_AFTER:
                 self.stop()
                 return 1
-            await self._clock.sleep(pause_s)
+            await self._sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             if self._stopping:
                 return 0
+
+    @property
+    def _stopping(self) -> bool:
+        return self._asked_to_stop.is_set()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, unless we are asked to stop."""
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._asked_to_stop.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     async def _run_one(self) -> int:
         """The exit code of one replica; negative if a signal ended it."""
@@ -85,7 +99,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ask all replicas to stop in good order; called again, to hurry."""
-        self._stopping = True
+        self._asked_to_stop.set()
         for process in self._processes:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
 """The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line.
 
 Exit codes: 0 done; 1 something failed (a replica crashed, an audit found a breach); 2 the command cannot be carried out
-as it was given; 130 interrupted twice.
+as it was given; 75 Redis is not there now; 130 interrupted twice.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from crawler import __version__
 from crawler.cli import audit, configure, crawl, doctor, inspect, steer, watch, why
 from crawler.errors import UserError
-from frontier.errors import FrontierError
+from crawler.supervisor import TRY_LATER
+from frontier.errors import FrontierError, RedisAway
 
 app = typer.Typer(
     name="crawler",
@@ -52,5 +54,6 @@ def main() -> None:
     try:
         app()
     except (UserError, FrontierError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {error}", highlight=False, markup=True)
-        sys.exit(2)
+        told = escape(" ".join(str(error).split()))
+        Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {told}", highlight=False)
+        sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)
