@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         replicas=options.replicas,
         domains=60,
         # The largest domain has a fifth of the pages, ten a second at most: it lasts for more than half of the time.
-        pages=max(600, round(options.seconds * 28)),
+        pages=max(600, round(options.seconds * 40)),
         seed=options.seed,
     )
     with tempfile.TemporaryDirectory(prefix="peercrawl-chaos-") as scratch:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crawler.supervisor import TRY_LATER
 from tests.chaos.diary import Diary, Kind
 from tests.chaos.proxy import Link
 from tests.valkey import ValkeyProcess
@@ -19,11 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """A replica's process and its link. `leaving`: asked to stop. `busy`: a fault has hold of it."""
+    """A replica's process and its link. `expected`: the exit code that it should end with. `leaving`: made to end.
+    `busy`: a fault has hold of it."""
 
     name: str
     process: asyncio.subprocess.Process
     link: Link
+    expected: int = 0
     leaving: bool = False
     busy: bool = False
 
@@ -41,6 +44,7 @@ class Cluster:
     crashed: list[str] = field(default_factory=list)  # ended otherwise than they were made to
     started: int = 0
     changed_at: float = 0.0
+    _watches: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def add(self) -> Member:
         """One more replica."""
@@ -59,6 +63,7 @@ class Cluster:
             )
         member = Member(name, process, link)
         self.members.append(member)
+        self._watches.append(asyncio.create_task(self._watch(member)))
         self._note(Kind.JOIN, name)
         return member
 
@@ -70,16 +75,17 @@ class Cluster:
     async def kill(self, member: Member) -> None:
         """kill -9."""
         member.leaving = True
+        member.expected = -signal.SIGKILL
         self._note(Kind.KILL, member.name)
         member.process.kill()
-        await self._bury(member, -signal.SIGKILL)
+        await member.process.wait()
 
     async def remove(self, member: Member) -> None:
         """SIGTERM, and wait for its end."""
         member.leaving = True
         self._note(Kind.LEAVE, member.name)
         member.process.send_signal(signal.SIGTERM)
-        await self._bury(member, 0)
+        await member.process.wait()
 
     async def suspend(self, member: Member, seconds: float) -> None:
         """SIGSTOP for so long, then SIGCONT."""
@@ -117,25 +123,29 @@ class Cluster:
 
     async def wait(self) -> None:
         """Until every replica has ended by itself."""
-        await asyncio.gather(*(self._bury(member, 0) for member in list(self.members)))
+        while self.members:
+            await asyncio.gather(*self._watches)
 
     async def end(self) -> None:
         """Kill whatever is left."""
-        for member in self.members:
-            if member.process.returncode is None:
-                member.process.kill()
-                await member.process.wait()
-            await member.link.stop()
+        for member in list(self.members):
+            await self.kill(member)
+        await asyncio.gather(*self._watches)
 
-    async def _bury(self, member: Member, expected: int) -> None:
+    async def _watch(self, member: Member) -> None:
+        """See a replica's end; one that found no Redis at its start is started again, as any supervisor would."""
         code = await member.process.wait()
-        # Asked to stop while Python was still importing, it had nothing in hand yet, and ends as any program does.
-        is_young = code == -signal.SIGTERM and b"replica_started" not in self._log(member.name).read_bytes()
-        if code != expected and not is_young:
+        self.members.remove(member)
+        await member.link.stop()
+        if code == TRY_LATER and not member.leaving:
+            await asyncio.sleep(0.5)
+            await self.add()
+        elif code not in (member.expected, TRY_LATER) and not self._is_young(member, code):
             self.crashed.append(f"{member.name} ended with {code}, see {self._log(member.name)}")
-        if member in self.members:
-            self.members.remove(member)
-            await member.link.stop()
+
+    def _is_young(self, member: Member, code: int) -> bool:
+        """Whether SIGTERM met it while Python was still importing: it had nothing in hand yet, and ended as any program."""
+        return code == -signal.SIGTERM and b"replica_started" not in self._log(member.name).read_bytes()
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"

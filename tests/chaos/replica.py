@@ -10,7 +10,9 @@ from crawler import jobs, logs
 from crawler.assembly import assemble
 from crawler.replica import Replica
 from crawler.settings import CrawlSettings, load
+from crawler.supervisor import TRY_LATER
 from frontier.crawls import open_crawl
+from frontier.errors import RedisAway
 
 
 async def run(name: str, settings_file: Path, redis: str) -> int:
@@ -25,5 +27,13 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
         return await jobs.run_until_told(replica, local.grace, until_empty=True)
 
 
+def main() -> int:
+    """The exit status, that of `crawler run`."""
+    try:
+        return asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    except RedisAway:
+        return TRY_LATER
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])))
+    sys.exit(main())
