@@ -11,13 +11,14 @@ from crawler.engine import Manners, Parts
 from crawler.errors import UserError
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
+from crawler.hooks import SINKS, PageHooks, load
 from crawler.links import LinkFilter, Scorer, breadth_first
 from crawler.pages import BuildSettings, PageBuilder
 from crawler.recent import RecentUrls
 from crawler.rests import RestPolicy
 from crawler.scope import Scope
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.sinks import Archive, ArchiveSettings
+from crawler.sinks import Archive, ArchiveSettings, Sink, SinkContext, Tee
 from crawler.traps import TrapPolicy
 from frontier.clock import SystemClock
 from frontier.peers import new_replica_id
@@ -47,9 +48,11 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         max_bytes=settings.limits.max_parsed,
         rules=rules,
     )
+    hooks = PageHooks.named(settings.archive.on_page)
     return Parts(
         replica=replica,
-        sink=Archive(archive_settings(crawl, replica, settings, local)),
+        sink=sink(crawl, replica, settings, local, hooks),
+        hooks=hooks,
         fetcher=Fetcher(fetch_settings(settings), SystemClock()),
         builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps), links),
         manners=manners(settings),
@@ -89,6 +92,15 @@ def fetch_settings(settings: CrawlSettings) -> FetchSettings:
     )
 
 
+def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks) -> Sink:
+    """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
+    archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks)
+    if not settings.archive.sinks:
+        return archive
+    context = SinkContext(local.out, crawl, replica)
+    return Tee([archive, *(load(name, SINKS)(context) for name in settings.archive.sinks)])
+
+
 def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
     archive = settings.archive
     return ArchiveSettings(
@@ -104,6 +116,11 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         links=archive.links,
         noarchive=archive.noarchive,
         metadata=archive.metadata,
+        text=archive.text,
+        structured=archive.structured,
+        parquet=archive.parquet,
+        upload=archive.upload,
+        keep_local=archive.keep_local,
         index=archive.index,
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
     )

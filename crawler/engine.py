@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crawler.commit import Committer
 from crawler.control import Control
@@ -11,6 +11,7 @@ from crawler.events import Events
 from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
+from crawler.hooks import PageHooks
 from crawler.leased_fetch import LeasedFetch
 from crawler.pages import PageBuilder
 from crawler.passage import KEPT_MS, Passage
@@ -61,6 +62,7 @@ class Parts:
     manners: Manners
     recent: RecentUrls
     rules: UrlRules
+    hooks: PageHooks = field(default_factory=PageHooks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Engine:
             self._clocks,
             base.rng,
         )
+        parts.hooks.on_failure = base.events.emit
         robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, robots.named_for
         return Turns(
             self.schedule,

@@ -130,6 +130,15 @@ class RedisFound:
 
 
 @dataclass(frozen=True, slots=True)
+class HookFailed:
+    """A page hook raised, or returned what no row can hold. The page is kept as if there were no such hook."""
+
+    hook: str
+    url: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class SinkBlocked:
     """The records of a group could not be written; the crawl pauses until they can."""
 
@@ -158,6 +167,7 @@ Event = (
     | HandedOver
     | RedisLost
     | RedisFound
+    | HookFailed
     | SinkBlocked
     | CrawlEnded
 )

@@ -68,6 +68,8 @@ class LogListener:
                 tell(logging.WARNING, "redis_lost", replica=self._replica, error=error)
             case ev.RedisFound(away_s):
                 tell(logging.INFO, "redis_found", replica=self._replica, away_s=round(away_s, 1))
+            case ev.HookFailed(hook, url, error):
+                tell(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
             case ev.SinkBlocked(error) if not self._sink_blocked:
                 self._sink_blocked = True
                 tell(logging.ERROR, "sink_blocked", replica=self._replica, error=error)

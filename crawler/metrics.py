@@ -102,6 +102,7 @@ class Metrics:
     def _declare_storing(self) -> None:
         self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
         self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
+        self.hook_failures = self._counter("hook_failures", "Pages that a page hook failed for", "hook")
         self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
@@ -158,6 +159,8 @@ class Metrics:
                 self.losses.inc()
             case ev.RedisFound():
                 self.away.set(0)
+            case ev.HookFailed(hook):
+                self.hook_failures.labels(hook).inc()
             case ev.SinkBlocked():
                 self.sink_blocked.inc()
             case _:

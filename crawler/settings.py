@@ -198,6 +198,21 @@ class Archive(_Table):
     links: bool = Field(True, description="List each page's links in its JSON line.")
     metadata: bool = Field(True, description="Write a WARC metadata record for each page, with its links.")
     index: bool = Field(True, description="Write a CDXJ index for each WARC file, by which pywb replays it.")
+    text: Literal["off", "text", "markdown"] = Field(
+        "off", description="Keep each page's main text, or its main content as Markdown, in its line. Costs CPU."
+    )
+    structured: bool = Field(False, description="Keep each page's JSON-LD and OpenGraph data in its line. Costs CPU.")
+    parquet: bool = Field(False, description="Make a Parquet file of each finished file of JSON lines; needs pyarrow.")
+    upload: str = Field(
+        "", description="`s3://bucket/prefix`, `gs://`, `az://` or a folder: copy finished files there; needs obstore."
+    )
+    keep_local: bool = Field(True, description="Keep files that were uploaded; else they go when the copy was verified.")
+    on_page: tuple[str, ...] = Field(
+        (), description="Page hooks, `package.module:function` or the name of an installed one; see docs/hooks.md."
+    )
+    sinks: tuple[str, ...] = Field(
+        (), description="Further sinks, `package.module:factory` or the name of an installed one; see docs/hooks.md."
+    )
     max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
     max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
     fsync: bool = Field(

@@ -41,6 +41,10 @@ HostMap = Annotated[
     list[str] | None, typer.Option(help="PATTERN=ADDRESS:PORT: connect there for hosts that match.", show_default=False)
 ]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
+OnPage = Annotated[
+    list[str] | None,
+    typer.Option(help="package.module:function to call with each page; see docs/hooks.md.", show_default=False),
+]
 Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
 Capacity = Annotated[
     float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)
@@ -70,6 +74,7 @@ def crawl(
     scope: ScopeKind = None,
     host_map: HostMap = None,
     concurrency: Concurrency = None,
+    on_page: OnPage = None,
     crawl: CrawlName = "crawl",
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -94,6 +99,7 @@ def crawl(
             scope={"max_depth": max_depth, "kind": scope},
             politeness={"delay": delay},
             fetch={"host_map": host_map},
+            archive={"on_page": on_page},
             replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency},
         ),
     )

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
+from crawler.hooks import KEEP, PageHooks
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.finished import Finished
 from crawler.sinks.index import Indexed
-from crawler.sinks.pages import PageLines, Place
+from crawler.sinks.pages import PageLines, Place, Row
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
@@ -24,9 +26,11 @@ T = TypeVar("T")
 
 
 class Sink(Protocol):
-    """Where settled pages go. `written_bytes`: octets made durable since the start."""
+    """Where settled pages go."""
 
-    written_bytes: int
+    @property
+    def written_bytes(self) -> int:
+        """Octets made durable since the start."""
 
     async def start(self) -> None:
         """Make ready for `write`."""
@@ -82,8 +86,12 @@ class Archive:
     Raises UserError for whatever keeps the folder from being written, except a lack of room.
     """
 
-    def __init__(self, settings: ArchiveSettings, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: ArchiveSettings, wall: Callable[[], float] = time.time, hooks: PageHooks | None = None
+    ) -> None:
         self._settings = settings
+        self._hooks = hooks or PageHooks()
+        self._finished = Finished(settings)
         self._wall = wall
         self._records = WarcRecords(settings)
         self._lines = PageLines(settings)
@@ -101,13 +109,17 @@ class Archive:
 
     async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
         """See `Sink.write`. A page that will be retried leaves its exchange, but no line."""
-        return await self._in_thread(lambda: self._write(pages, exchanges))
+        try:
+            return await self._in_thread(lambda: self._write(pages, exchanges))
+        finally:
+            self._hooks.report()
 
     async def stop(self) -> None:
         try:
             await self._in_thread(self._finish)
         finally:
             self._thread.shutdown()
+            await self._finished.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def translated_work() -> T:
@@ -119,6 +131,7 @@ class Archive:
     def _start(self) -> None:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         recover(self._settings.folder, with_index=self._settings.index)
+        self._finished.catch_up()
 
     def _write(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> frozenset[str]:
         volume = self._current_volume()
@@ -136,26 +149,32 @@ class Archive:
 
     def _group(self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> _Group:
         tape = _Tape(volume.warc, with_index=self._settings.index)
-        lines: list[tuple[Page, str, Place | None]] = []
+        rows: list[Row] = []
         duplicates: set[str] = set()
         for page in pages:
+            is_settled = page.outcome is not Outcome.RETRY
+            answer = self._hooks.ask(page) if is_settled else KEEP
             digest, place = page.digest, None
-            if volume.warc and page.exchange and not (page.noarchive and self._settings.noarchive):
+            if (
+                volume.warc
+                and page.exchange
+                and answer.keeps_body
+                and not (page.noarchive and self._settings.noarchive)
+            ):
                 made = self._records.exchange(page.exchange, digest)
                 digest, place = made.digest, tape.add(page.exchange, made)
-                if page.outcome is not Outcome.RETRY:
-                    if self._settings.metadata:
-                        tape.octets.append(self._records.metadata(page, made))
-                    if made.is_revisit:
-                        duplicates.add(page.url)
+                if is_settled and self._settings.metadata:
+                    tape.octets.append(self._records.metadata(page, made))
+                if is_settled and made.is_revisit:
+                    duplicates.add(page.url)
             elif page.exchange and not digest:
                 digest = sha1(page.exchange.body)
-            if page.outcome is not Outcome.RETRY:
-                lines.append((page, digest, place))
+            if is_settled:
+                rows.append(Row(page, digest, place, answer.extra))
         for exchange in exchanges if volume.warc else ():
             tape.add(exchange, self._records.exchange(exchange))
-        rows = self._lines.encode(lines) if volume.pages else b""
-        return _Group(b"".join(tape.octets), tape.index, rows, frozenset(duplicates))
+        lines = self._lines.encode(rows) if volume.pages else b""
+        return _Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates))
 
     def _current_volume(self) -> Volume:
         now = self._wall()
@@ -186,9 +205,10 @@ class Archive:
     def _finish(self) -> None:
         volume, self._volume = self._volume, None
         if volume is not None:
-            volume.finish()
+            files = volume.finish()
             if self._settings.fsync:
                 sync_folder(self._settings.folder)
+            self._finished.take(files)
 
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:

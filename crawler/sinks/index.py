@@ -99,8 +99,9 @@ def read_index(path: Path) -> Iterator[bytes]:
         yield found.line(name, start, path.stat().st_size - start)
 
 
-def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> None:
-    """Write the index of the file that is, or will be, called `warc`: whole, or not at all. Raises OSError."""
+def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
+    """Write the index of the file that is, or will be, called `warc`: whole, or not at all. Returns its path. Raises
+    OSError."""
     target = index_path(warc)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
@@ -113,6 +114,7 @@ def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> None:
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+    return target
 
 
 def index_path(warc: Path) -> Path:

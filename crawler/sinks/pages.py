@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
 from crawler.page import Page
+from crawler.sinks.content import content_of
 from crawler.sinks.settings import ArchiveSettings
 
 
@@ -25,8 +27,10 @@ class Place(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always there; None is null.
 
-    Times are UTC with milliseconds. `size` counts the octets of the body as received, `decoded_size` those after
-    content decoding. `links` are the found URLs in the page's order, null when the settings leave them out.
+    `description`, `text`, `markdown`, `json_ld` and `opengraph` are null unless the settings ask for them; `extra` holds
+    what page hooks returned. Times are UTC with milliseconds. `size` counts the octets of the body as received,
+    `decoded_size` those after content decoding. `links` are the found URLs in the page's order, null when the settings
+    leave them out.
     """
 
     url: str
@@ -53,6 +57,21 @@ class Line(msgspec.Struct, frozen=True):
     links: list[str] | None
     warc: Place | None
     replica: str
+    description: str | None = None
+    text: str | None = None
+    markdown: str | None = None
+    json_ld: list[Any] | None = None
+    opengraph: dict[str, str] | None = None
+    extra: Any = None  # encoded before; a dict when the line is read
+
+
+class Row(NamedTuple):
+    """What becomes a line: a page, the digest of its body ("" without one), where its record stands, what hooks added."""
+
+    page: Page
+    digest: str = ""
+    place: Place | None = None
+    extra: msgspec.Raw | None = None
 
 
 class PageLines:
@@ -62,17 +81,18 @@ class PageLines:
         self._settings = settings
         self._encoder = msgspec.json.Encoder()
 
-    def encode(self, pages: Iterable[tuple[Page, str, Place | None]]) -> bytes:
-        """The lines of `pages`, each with the digest of its body ("" without one) and its place in the WARC file."""
-        lines = [self._line(page, digest, place) for page, digest, place in pages]
+    def encode(self, rows: Iterable[Row]) -> bytes:
+        """The lines of `rows`."""
+        lines = [self._line(row) for row in rows]
         try:
             return self._encoder.encode_lines(lines)
         except UnicodeEncodeError:
             # A lone surrogate, which no parser should let through, must not hold up the crawl.
             return self._encoder.encode_lines([_encodable(line) for line in lines])
 
-    def _line(self, page: Page, digest: str, place: Place | None) -> Line:
-        exchange = page.exchange
+    def _line(self, row: Row) -> Line:
+        page, exchange = row.page, row.page.exchange
+        content = content_of(page, self._settings.text, self._settings.structured)
         return Line(
             url=page.url,
             domain=page.domain,
@@ -91,13 +111,19 @@ class PageLines:
             canonical=page.canonical,
             size=len(exchange.body) if exchange else 0,
             decoded_size=page.decoded_size,
-            digest=digest,
+            digest=row.digest,
             truncated=exchange.truncated if exchange else None,
             noarchive=page.noarchive,
             link_count=len(page.links),
             links=[link.url for link in page.links] if self._settings.links else None,
-            warc=place,
+            warc=row.place,
             replica=self._settings.replica,
+            description=content.description,
+            text=content.text,
+            markdown=content.markdown,
+            json_ld=content.json_ld,
+            opengraph=content.opengraph,
+            extra=row.extra,
         )
 
 

@@ -69,13 +69,15 @@ class Segment:
         """Return when the disk has everything appended."""
         os.fdatasync(self._fd)
 
-    def finish(self) -> None:
-        """Give the file its plain name, or remove it when nothing but its header was written, and unlock it."""
-        if self.size > self.header_size:
-            open_path(self.path).rename(self.path)
-            self.close()
-        else:
+    def finish(self) -> bool:
+        """Give the file its plain name, or remove it when nothing but its header was written, and unlock it. Returns
+        whether it was kept."""
+        if self.size <= self.header_size:
             self.remove()
+            return False
+        open_path(self.path).rename(self.path)
+        self.close()
+        return True
 
     def remove(self) -> None:
         """Remove the file and unlock it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crawler.sinks.content import TextForm
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
@@ -17,7 +19,10 @@ class ArchiveSettings:
     about 0.5 KB each; 0 writes every body. `links`: list each page's links, not only their number. `noarchive`: obey
     it, which leaves the page with its JSON line alone. `compression_level`: 0 (fast) to 3 (small), of ISA-L.
     `index`: write a CDXJ index for each WARC file. `metadata`: write a metadata record for each page, with its links.
-    `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
+    `text`: keep each page's main text, or the Markdown of its main content; `structured`: its JSON-LD and OpenGraph data.
+    `parquet`: make a Parquet file of each finished file of JSON lines.
+    `upload`: URL of the object store or folder that finished files are copied to, "" for none; `keep_local`: keep them
+    here, too. `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
     """
 
     folder: Path
@@ -33,5 +38,10 @@ class ArchiveSettings:
     noarchive: bool = True
     compression_level: int = 2
     index: bool = True
+    text: TextForm = "off"
+    structured: bool = False
+    parquet: bool = False
+    upload: str = ""
+    keep_local: bool = True
     metadata: bool = True
     about: tuple[tuple[str, str], ...] = ()

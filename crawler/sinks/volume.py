@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from crawler.sinks.index import write_index
 from crawler.sinks.segment import Segment
@@ -42,20 +43,24 @@ class Volume:
             raise
         self.index += index
 
-    def finish(self) -> None:
-        """Give the files their plain names, empty ones removed. Raises OSError; the files are then left to a recovery.
+    def finish(self) -> list[Path]:
+        """Give the files their plain names, empty ones removed; returns those that are kept. Raises OSError; the files are
+        then left to a recovery.
 
         The index is first: a WARC file with its plain name is one that can be replayed.
         """
+        files = []
         try:
             if self.warc is not None and self.index:
-                write_index(self.warc.path, self.index, self.fsync)
+                files.append(write_index(self.warc.path, self.index, self.fsync))
             for segment in self._segments():
                 if self.fsync:
                     segment.sync()
-                segment.finish()
+                if segment.finish():
+                    files.append(segment.path)
         finally:
             self._close()
+        return files
 
     def discard(self) -> None:
         """Remove what was just created."""

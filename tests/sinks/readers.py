@@ -30,8 +30,8 @@ def warc_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.warc.gz"))
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+def files(folder: Path, suffix: str = "") -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.endswith(suffix))
 
 
 def check(path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.sinks import Archive
-from crawler.sinks.pages import PageLines
+from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment
 from crawler.sinks.warc import WarcRecords
@@ -34,7 +34,7 @@ def warc_records() -> list[bytes]:
 
 def json_lines() -> list[bytes]:
     lines = PageLines(settings(Path()))
-    return [lines.encode([(page(exchange(name, b"")), "", None)]) for name in ("a", "b", "c")]
+    return [lines.encode([Row(page(exchange(name, b"")))]) for name in ("a", "b", "c")]
 
 
 RECORDS, LINES = warc_records(), json_lines()

@@ -1,0 +1,100 @@
+"""Other people's code in a crawl: page hooks and further sinks. `docs/hooks.md` tells how to write them.
+
+A page hook is a function of a `Page`. It is called once for each settled page, in the archive's thread, before the page
+is written. It returns None, or a dict of fields for the page's row (`extra`), or False: then the body is not kept and
+only the row is. Hooks are named by import path (`archive.on_page`, `--on-page`), or installed packages offer them in the
+entry point group `peercrawl.page_hooks`, to be named by the entry point's name.
+
+A hook that raises costs its own fields and nothing else: the failure is counted and logged with the URL.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.events import HookFailed
+from crawler.page import Page
+
+PAGE_HOOKS, SINKS = "peercrawl.page_hooks", "peercrawl.sinks"
+
+PageHook = Callable[[Page], "dict[str, Any] | bool | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What all hooks together said of a page. `extra`: JSON of their fields, or None."""
+
+    keeps_body: bool = True
+    extra: msgspec.Raw | None = None
+
+
+KEEP = Answer()
+
+
+class PageHooks:
+    """Asks hooks, each known by its name, in whatever thread. `report`, in the event loop, tells `on_failure` of those that
+    failed since."""
+
+    def __init__(self, hooks: Iterable[tuple[str, PageHook]] = ()) -> None:
+        self._hooks = tuple(hooks)
+        self._failures: list[HookFailed] = []
+        self.on_failure: Callable[[HookFailed], None] = lambda failed: None
+
+    @classmethod
+    def named(cls, names: Iterable[str]) -> PageHooks:
+        """Raises UserError for a name that leads to no function."""
+        return cls((name, load(name, PAGE_HOOKS)) for name in names)
+
+    def ask(self, page: Page) -> Answer:
+        """What the hooks say of `page`; of two fields with one name the later hook's counts. Never raises."""
+        if not self._hooks:
+            return KEEP
+        extra: dict[str, Any] = {}
+        keeps = True
+        for name, hook in self._hooks:
+            try:
+                said = hook(page)
+                if isinstance(said, dict):
+                    msgspec.json.encode(said)
+                    extra |= said
+                elif said is False:
+                    keeps = False
+                elif said is not None and said is not True:
+                    raise TypeError(f"returned {type(said).__name__}, not a dict, False or None")
+            except Exception as error:  # whatever a user's function may raise
+                self._failures.append(HookFailed(name, page.url, f"{type(error).__name__}: {error}"))
+        return Answer(keeps, msgspec.Raw(msgspec.json.encode(extra)) if extra else None)
+
+    def report(self) -> None:
+        """Tell of the failures since the last call."""
+        failures, self._failures = self._failures, []
+        for failed in failures:
+            self.on_failure(failed)
+
+
+def load(name: str, group: str) -> Callable[..., Any]:
+    """The function at the import path `name` ("module:function"), or of the entry point `name` in `group`.
+
+    Raises UserError if it cannot be had.
+    """
+    try:
+        if ":" in name:
+            module, _, attribute = name.partition(":")
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            (point,) = entry_points(group=group, name=name)
+            found = point.load()
+    except ValueError as error:
+        raise UserError(f"{name!r}: no installed package offers it in {group}; or write package.module:name") from error
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{name!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise UserError(f"{name!r} is not a function")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,144 @@
+"""What is kept of a page's content, in its line and in Parquet."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import duckdb
+import pandas  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from crawler.page import Link, Outcome
+from crawler.sinks import Archive
+from crawler.sinks.content import NOTHING, content_of
+from crawler.sinks.parquet import GROUP_ROWS, parquet_path, write_parquet
+from tests.sinks import readers
+from tests.sinks.values import NOON, exchange, page, settings
+
+HTML = (
+    "<!doctype html><html><head><meta name=Description content=' In short. '>"
+    "<meta property='og:title' content='Żółw'>"
+    '<script type=\'application/ld+json\'>{"@type": "Thing", "n": [1, 2]}</script></head>'
+    "<body><nav><a href=/x>menu</a></nav><main><article><h1>A heading</h1>"
+    + "<p>The main text of the page, <b>long enough</b> to be found.</p>" * 5
+    + "</article></main><footer>small print</footer></body></html>"
+).encode()
+HTML_TYPE = {"content_type": "text/html", "charset": "utf-8"}
+
+
+def test_text_or_markdown_of_the_main_content() -> None:
+    made = page(exchange("a", HTML), **HTML_TYPE)
+    text = content_of(made, "text", structured=False)
+    assert text.text is not None
+    assert text.text.startswith("A heading")
+    assert "menu" not in text.text
+    assert (text.description, text.markdown, text.json_ld) == ("In short.", None, None)
+    markdown = content_of(made, "markdown", structured=False)
+    assert markdown.markdown is not None
+    assert markdown.markdown.startswith("# A heading")
+    assert "**long enough**" in markdown.markdown
+    assert markdown.text is None
+
+
+def test_structured_data() -> None:
+    found = content_of(page(exchange("a", HTML), **HTML_TYPE), "off", structured=True)
+    assert found.json_ld == [{"@type": "Thing", "n": [1, 2]}]
+    assert found.opengraph == {"title": "Żółw"}
+
+
+def test_coded_bodies_are_decoded() -> None:
+    coded = exchange("a", gzip.compress(HTML), b"Content-Encoding: gzip")
+    assert content_of(page(coded, **HTML_TYPE), "text", structured=False).description == "In short."
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(page(None, "a"), id="no-answer"),
+        pytest.param(page(exchange("a", HTML), content_type="application/pdf"), id="no-document"),
+        pytest.param(page(exchange("a", HTML, status=404), **HTML_TYPE), id="an-error"),
+        pytest.param(page(exchange("a", HTML), outcome=Outcome.DEAD, **HTML_TYPE), id="dead"),
+    ],
+)
+def test_what_is_no_document_has_no_content(made: object) -> None:
+    assert content_of(made, "text", structured=True) == NOTHING  # type: ignore[arg-type]
+
+
+def test_nothing_is_looked_at_unless_it_is_wanted() -> None:
+    assert content_of(page(exchange("a", HTML), **HTML_TYPE), "off", structured=False) is NOTHING
+
+
+async def test_finished_files_become_parquet_while_the_crawl_goes_on(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path, max_bytes=1, parquet=True, text="text", structured=True))
+    await archive.start()
+    for number in range(5):
+        await archive.write([page(exchange(f"{number}-{n}", HTML), **HTML_TYPE) for n in range(3)])
+        assert rows_by_duckdb(tmp_path) in range(0, 3 * number + 1, 3)
+    await archive.stop()
+    assert rows_by_duckdb(tmp_path) == 15
+    frame = pandas.concat(map(pandas.read_parquet, readers.files(tmp_path, ".parquet")))
+    assert frame.url.is_unique
+    assert list(frame.description.unique()) == ["In short."]
+    assert [line["url"] for line in readers.lines(tmp_path)] == list(frame.url)
+
+
+def rows_by_duckdb(folder: Path) -> int:
+    if not list(folder.glob("*.parquet")):
+        return 0
+    counted = duckdb.sql(f"select count(distinct url) from '{folder}/*.parquet'")
+    return int(counted.fetchall()[0][0]) if counted else 0
+
+
+async def test_each_field_of_a_line_has_its_column(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path, structured=True))
+    await archive.start()
+    full = page(
+        exchange("a", HTML), title="Żółw", links=(Link("https://a.test/"), Link("https://b.test/")), **HTML_TYPE
+    )
+    await archive.write([full, page(None, "denied", outcome=Outcome.DENIED)])
+    await archive.stop()
+    (lines,) = readers.files(tmp_path, ".jsonl")
+    a, denied = pq.read_table(write_parquet(lines)).to_pylist()
+    line, _ = readers.lines(tmp_path)
+    assert isinstance(line["warc"], dict)
+    assert (a["warc_file"], a["warc_offset"], a["warc_length"]) == tuple(line["warc"].values())
+    assert a["settled_at"].timestamp() == pytest.approx(NOON + 1, abs=0.001)
+    assert a["links"] == ["https://a.test/", "https://b.test/"]
+    assert a["json_ld"] == '[{"@type":"Thing","n":[1,2]}]'
+    same = [name for name in line if name not in ("warc", "settled_at", "fetched_at", "json_ld", "opengraph")]
+    assert {name: a[name] for name in same} == {name: line[name] for name in same}
+    assert (denied["outcome"], denied["status"], denied["warc_file"], denied["fetched_at"]) == (
+        "denied",
+        None,
+        None,
+        None,
+    )
+
+
+async def test_a_parquet_file_that_a_dead_writer_owes_is_made_at_the_next_start(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("a", HTML))])
+    await archive.stop()
+    following = Archive(settings(tmp_path, replica="next", parquet=True))
+    await following.start()
+    await following.stop()
+    (lines,) = readers.files(tmp_path, ".jsonl")
+    assert pq.read_metadata(parquet_path(lines)).num_rows == 1
+
+
+def test_large_files_have_several_groups(tmp_path: Path) -> None:
+    lines = tmp_path / "a.pages.jsonl"
+    one = (
+        b'{"url":"https://a.test/%d","domain":"a.test","status":200,"outcome":"done","reason":"ok","depth":0,"tries":0,'
+    )
+    rest = (
+        b'"settled_at":"2026-09-21T14:13:21.123Z","fetched_at":null,"elapsed_ms":1,"content_type":"","charset":"",'
+        b'"title":"","lang":"","canonical":"","size":0,"decoded_size":0,"digest":"","truncated":null,"noarchive":false,'
+        b'"link_count":0,"links":null,"warc":null,"replica":"r"}\n'
+    )
+    lines.write_bytes(b"".join(one % n + rest for n in range(GROUP_ROWS + 1)))
+    metadata = pq.read_metadata(write_parquet(lines))
+    assert (metadata.num_rows, metadata.num_row_groups) == (GROUP_ROWS + 1, 2)
