@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from frontier.queue import Frontier
 from frontier.store import Store, command
+from politeness.errors import BadRecord
 from politeness.robots import Rules
 from politeness.robots_fetch import RobotsRecord
 
@@ -41,12 +42,18 @@ class RobotsCache:
         return known
 
     async def load(self, origin: str, domain: str) -> KnownRobots | None:
-        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway."""
+        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway.
+
+        A record that cannot be read counts as none: to ask the origin again is what mends it.
+        """
         key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
         (packed,) = await self._store.send([command("HGET", key, origin)])
         if packed is None:
             return None
-        return self._keep(origin, RobotsRecord.unpack(packed))
+        try:
+            return self._keep(origin, RobotsRecord.unpack(packed))
+        except BadRecord:
+            return None
 
     async def save(self, origin: str, domain: str, record: RobotsRecord) -> KnownRobots:
         """Make `record` known to all replicas. Raises RedisAway."""

@@ -196,7 +196,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
             raise BadRecord(f"robots record of another version: {packed[:1]!r}")
         try:
             return _decoder.decode(packed[1:])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadRecord(f"robots record is damaged: {error}") from error
 
 

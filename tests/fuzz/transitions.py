@@ -1,0 +1,137 @@
+"""Random transitions of the frontier with odd arguments: whatever is pushed, leased, settled, reserved or given back, the
+books add up after each, and no call ends in an error of the script."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+from frontier.books import Books
+from frontier.clock import ServerClock
+from frontier.entries import Entry
+from frontier.errors import BadUrl
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, postpone, retry
+from frontier.reservations import Reservation, Reservations
+from frontier.store import RedisStore, command, connect
+from frontier.urls import canonicalize
+from politeness.address_gate import AddressGate, GatePolicy
+from tests.frontier.helpers import ManualTime
+from tests.fuzz.mutate import mutated
+from tests.fuzz.targets import TARGETS
+from tests.valkey import ValkeyProcess
+
+SHARDS = 2
+CHECK_EVERY = 25
+_URL = next(target for target in TARGETS if target.name == "url")
+_STATES = ("", "1 2 3 x", "\n", "é" * 50, "-1", "nil", "%s")
+
+
+class Machine:
+    """A frontier under random calls."""
+
+    def __init__(self, store: RedisStore, time: ManualTime, clock: ServerClock, rng: random.Random) -> None:
+        keys = CrawlKeys("fuzz", SHARDS)
+        self._store, self._time, self._rng, self._keys = store, time, rng, keys
+        self._frontier = Frontier(store, keys, clock, FrontierSettings(lease_ms=500, batch=3, domain_cap=40), b"key")
+        self._reservations = Reservations(store, keys, clock, hold_ms=300, delay_ms=100)
+        self._gate = AddressGate(store, keys, time, clock, GatePolicy(rng.choice((0.1, 7.7, 1e6)), rng.randint(1, 9)))
+        self._leases: list[Lease] = []
+        self._held: list[Reservation] = []
+        self.books = Books(store, keys)
+
+    def _entry(self) -> Entry | None:
+        rng = self._rng
+        text = mutated(_URL.seeds, _URL.tokens, rng).decode("utf-8", "replace")
+        try:
+            url = canonicalize(text, f"https://d{rng.randrange(6)}.test/")
+        except BadUrl:
+            return None
+        priority = rng.choice((0.0, -1e300, 1e-300, 0.1, float("inf")))
+        depth, tries, hops = rng.choice((0, 1, 255, 999)), rng.randrange(20), rng.randrange(20)
+        return Entry(url.href, url.domain, priority, depth, tries, hops)
+
+    async def step(self) -> None:
+        """One transition."""
+        self._time.ms += self._rng.choice((0, 1, 40, 700))
+        await self._rng.choice((self._push, self._lease, self._settle, self._release, self._reserve, self._ask_gate))()
+
+    async def _push(self) -> None:
+        made = [self._entry() for _ in range(self._rng.randint(0, 12))]
+        await self._frontier.push([entry for entry in made if entry])
+
+    async def _lease(self) -> None:
+        epoch, replica = self._rng.choice(((1, "a"), (2, "a"), (2, "b")))
+        leased, _ = await self._frontier.lease(range(SHARDS), epoch, replica, self._rng.randint(0, 4))
+        self._leases += [lease for answer in leased for lease in answer.leases]
+
+    def _settlement(self) -> Settlement | None:
+        rng = self._rng
+        if not self._leases:
+            return None
+        lease = rng.choice(self._leases)  # old ones too: stale tokens and doubled calls
+        next_ms = self._time.ms + rng.choice((-5, 0, 10, 5_000))
+        told = Settlement(
+            lease, next_ms, rng.choice((None, 0, 10**9)), rng.choice(_STATES), octets=rng.choice((0, 2**40))
+        )
+        for entry in lease.entries[: rng.randint(0, 3)]:
+            reason = rng.choice(("ok", "http_500", "é:\n"))
+            again = (retry(entry, reason, next_ms, entry.priority - 1), postpone(entry, reason, next_ms))
+            ends = [Settled(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
+            told.urls.append(rng.choice((*ends, *again)))
+        return told
+
+    async def _settle(self) -> None:
+        if told := self._settlement():
+            await self._frontier.settle([told, told] if self._rng.random() < 0.3 else [told])
+
+    async def _release(self) -> None:
+        if told := self._settlement():
+            await self._frontier.release([told])
+
+    async def _reserve(self) -> None:
+        if self._held and self._rng.random() < 0.5:
+            await self._reservations.rest(self._rng.choice(self._held), self._time.ms + self._rng.choice((-9, 0, 300)))
+            return
+        answer = await self._reservations.reserve(f"d{self._rng.randrange(8)}.test", self._rng.choice((0, 1_000)))
+        if isinstance(answer, Reservation):
+            self._held.append(answer)
+
+    async def _ask_gate(self) -> None:
+        wait_s = await self._gate.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
+        assert wait_s is None or 0 <= wait_s <= 21
+
+    async def check(self) -> None:
+        """Every accepted URL is settled, queued, leased or waiting, and each once."""
+        counts = await self.books.counts()
+        kept = 0
+        for keys in self._keys.shards:
+            waiting, names = await self._store.send(
+                [command("ZCARD", keys.waiting), command("KEYS", _literal(keys.base) + "*")]
+            )
+            sets = [
+                name for name in names if name.startswith((f"{keys.base}q:".encode(), f"{keys.base}inflight:".encode()))
+            ]
+            kept += waiting + sum(await self._store.send([command("ZCARD", name) for name in sets]) if sets else [])
+        assert counts.open == kept, f"open {counts.open}, found {kept}"
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[]^\\" else char for char in text)
+
+
+async def run_transitions(count: int, seed: int) -> None:
+    """Make `count` random transitions on a server of their own. Raises AssertionError when the books do not add up."""
+    with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
+        store = await connect(server.url)
+        time = ManualTime()
+        clock = ServerClock(time, time.read_ms)
+        await clock.refresh()
+        machine = Machine(store, time, clock, random.Random(seed))
+        for number in range(count):
+            await machine.step()
+            if number % CHECK_EVERY == 0:
+                await machine.check()
+        await machine.check()
+        await store.close()
