@@ -43,9 +43,14 @@ def parse(body: bytes, charset: str | None, is_xml: bool = False) -> tuple[turbo
     `is_xml`: sent as XML, whose encoding is UTF-8 unless something says otherwise (XML 1.0 4.3.3).
     """
     if body.count(b"<") > _SAFE_TAGS:
-        _, encoding = parse(body[:_PRESCANNED], charset, is_xml)
+        # So few octets hold no more than 2,730 start tags, whatever the number of their `<`.
+        _, encoding = _parse_whole(body[:_PRESCANNED], charset, is_xml)
         text = body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff")
         return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False), encoding
+    return _parse_whole(body, charset, is_xml)
+
+
+def _parse_whole(body: bytes, charset: str | None, is_xml: bool) -> tuple[turbohtml.Document, str]:
     document = _parse_as(body, charset)
     if document.encoding_confidence != "certain":
         declared = declared_by_xml(body) or ("utf-8" if is_xml else None)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from protego import Protego
+from protego import Protego, RequestRate
 
 from politeness.robots_text import MAX_BODY, Reader, Section, comparable, comparable_rule, cut_body, readable, records
 
@@ -197,4 +197,11 @@ def _slowest_rate(values: Iterable[str]) -> float | None:
     A rate for some hours of the day is kept all day: that errs towards patience and needs no time zone.
     """
     rates = (Protego.parse(f"User-agent: *\nRequest-rate: {value}").request_rate("*") for value in values)
-    return max((rate.seconds / rate.requests for rate in rates if rate is not None), default=None)
+    return max((_seconds_a_request(rate) for rate in rates if rate is not None), default=None)
+
+
+def _seconds_a_request(rate: RequestRate) -> float:
+    try:
+        return rate.seconds / rate.requests
+    except OverflowError:  # Protego reads numbers of any length
+        return float("inf") if rate.seconds > rate.requests else 0.0
