@@ -25,7 +25,8 @@ from prometheus_client import (
 from crawler import events as ev
 from crawler.page import Exchange, Outcome, Page
 
-disable_created_metrics()  # when a series began is told by `process_start_time_seconds`; half the exposition is saved
+# When a series began is told by `process_start_time_seconds`; half the exposition is saved.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)

@@ -105,8 +105,8 @@ class RobotsDesk:
         await self._offer_sitemaps(visit, origin, saved)
 
     async def _offer_sitemaps(self, visit: Visit, origin: str, known: KnownRobots) -> None:
-        """Push the sitemaps that the file names. Whoever comes to know the file does, also by loading it: who fetched it may
-        have died before the push, and a second push changes nothing."""
+        """Push the sitemaps that the file names. Whoever comes to know the file does, also by loading it: who fetched it
+        may have died before the push, and a second push changes nothing."""
         if known.rules is not None and known.rules.sitemaps:
             links = self.sitemaps(origin, visit.domain, known.rules.sitemaps)
             if links:

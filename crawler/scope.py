@@ -50,10 +50,10 @@ class Scope:
     ) -> Scope:
         """A scope of one kind.
 
-        `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its
-        seeds, which nobody has to know for that; where a link leads from one seed's domain into another's, the
-        frontier knows both (`crawler.links`). `domains`: everything at or below `names`. `hosts`: those very `names`. `any`: the whole web.
-        `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
+        `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its seeds,
+        which nobody has to know for that; where a link leads from one seed's domain into another's, the frontier
+        knows both (`crawler.links`). `domains`: everything at or below `names`. `hosts`: those very `names`. `any`:
+        the whole web. `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
 
         Raises BadInput for a name that is no host and for a malformed pattern.
         """

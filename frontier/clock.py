@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.39; elsewhere CLOCK_MONOTONIC
 
 

@@ -1,8 +1,8 @@
 """A web of real documentation pages: Debian's html packages, served by nginx on loopback under many domain names.
 
 Every name `PACKAGE-NN.test` serves the folder of a package, so a crawl of n copies has n times the pages, with the true
-sizes, links and markup of people's pages. Needs nginx and some of the packages in PACKAGES (`apt-get install nginx-light python3.11-doc
-postgresql-doc-15 python-django-doc sqlite3-doc`).
+sizes, links and markup of people's pages. Needs nginx and some of the packages in PACKAGES (`apt-get install nginx-light
+python3.11-doc postgresql-doc-15 python-django-doc`).
 """
 
 from __future__ import annotations
