@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import surt  # type: ignore[import-untyped]
+import surt
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.page import Exchange
