@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from crawler import __version__
-from crawler.cli import audit, configure, crawl, doctor, inspect, steer, watch, why
+from crawler.cli import audit, configure, crawl, doctor, export, inspect, steer, watch, why
 from crawler.errors import UserError
 from crawler.supervisor import TRY_LATER
 from frontier.errors import FrontierError, RedisAway
@@ -34,6 +34,7 @@ configure.register(app)
 doctor.register(app)
 why.register(app)
 audit.register(app)
+export.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from turbohtml import Document
 from crawler.charset import is_html
 from crawler.decode import decode_body
 from crawler.markup import parse
-from crawler.page import Outcome, Page
+from crawler.page import Exchange, Outcome, Page
 
 TextForm = Literal["off", "text", "markdown"]
 
@@ -40,7 +40,7 @@ def content_of(page: Page, text: TextForm, structured: bool) -> Content:
         return NOTHING
     if page.exchange.status >= 300 or not is_html(page.content_type, page.exchange.body):
         return NOTHING
-    body = decoded_body(page)
+    body = decoded(page.exchange)
     document, _ = parse(body[:_MAX_OCTETS], page.charset or None)
     main = document.main_content() if text == "markdown" else None
     return Content(
@@ -57,10 +57,7 @@ def _description(document: Document) -> str | None:
     return ((element.attr("content") or "").strip() if element else "") or None
 
 
-def decoded_body(page: Page) -> bytes:
-    """The body of `page` without its content coding, what could be had of it; empty without an answer."""
-    exchange = page.exchange
-    if exchange is None:
-        return b""
+def decoded(exchange: Exchange) -> bytes:
+    """The body of `exchange` without its content coding: what could be had of it."""
     coding = exchange.header(b"content-encoding")
     return decode_body(exchange.body, coding.decode("latin-1"), _MAX_DECODED).data if coding else exchange.body

@@ -39,11 +39,12 @@ def parquet_path(lines: Path) -> Path:
     return lines.with_name(lines.name.removesuffix(".jsonl") + ".parquet")
 
 
-def write_parquet(lines: Path) -> Path:
-    """Make the Parquet file of the finished JSON lines `lines`: whole, or not at all. Raises OSError."""
+def write_parquet(lines: Path, target: Path | None = None) -> Path:
+    """Make the Parquet file of the finished JSON lines `lines`, at `target` or beside them: whole, or not at all. Raises
+    OSError."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    target = parquet_path(lines)
+    target = target or parquet_path(lines)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     shape = schema()
     try:

@@ -2,7 +2,7 @@
 SHA-256 are those of the file here; only then may the one here go.
 
 Object stores take a file whole or not at all, and a finished file never changes, so a second try is harmless. Needs
-`obstore` (the extra `peercrawl[stores]`), which takes credentials and endpoints from the usual environment variables:
+`obstore` (the extra `peercrawl[upload]`), which takes credentials and endpoints from the usual environment variables:
 `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on.
 """
 
@@ -46,7 +46,7 @@ class Depot:
             from obstore.exceptions import BaseError  # noqa: PLC0415
             from obstore.store import LocalStore, from_url  # noqa: PLC0415
         except ImportError as error:
-            raise UserError("archive.upload needs obstore: pip install 'peercrawl[stores]'") from error
+            raise UserError("archive.upload needs obstore: pip install 'peercrawl[upload]'") from error
         scheme, mark, rest = url.partition("://")
         try:
             if not mark or scheme == "file":

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import msgspec
-import surt  # type: ignore[import-untyped]
+import surt
 from fastwarc.warc import ArchiveIterator
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,0 +1,102 @@
+"""Commands that read archives: `export` and `extract`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from crawler import export as exporting
+from crawler.errors import UserError
+from crawler.export import ExportSettings, Form
+from crawler.sinks.content import TextForm
+
+Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
+Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
+Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.command()(export)
+    app.command()(extract)
+
+
+def export(
+    archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with some.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("export"),
+    form: Annotated[str, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
+    text: Text = "off",
+    structured: Structured = False,
+    links: Links = True,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+) -> None:
+    """Make a pages table, or a Markdown file a page, of WARC files.
+
+    A second run goes on where the first one stopped.
+
+    [bold]Examples[/bold]
+
+        crawler export crawl-out --format parquet --text text
+
+        crawler export crawl-out --format markdown --out notes
+    """
+    settings = ExportSettings(out, _form(form), _text(text), structured, links)
+    files = exporting.warc_files(archives)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("WARC files", total=len(files))
+
+        def advance(path: Path, rows: int) -> None:
+            progress.advance(task)
+
+        rows = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
+    what = "files" if settings.form == "markdown" else "rows"
+    Console().print(f"{rows:,} {what} from {len(files):,} WARC files in {out}/", highlight=False)
+
+
+def extract(
+    archive: Annotated[Path, typer.Argument(help="A WARC file.")],
+    text: Text = "text",
+    structured: Structured = False,
+    links: Links = True,
+) -> None:
+    """Print a JSON line for each page in a WARC file.
+
+    [bold]Example[/bold]
+
+        crawler extract crawl-out/crawl-00001.warc.gz | head -1
+    """
+    settings = ExportSettings(Path(), "jsonl", _text(text), structured, links)
+    (file,) = exporting.warc_files([archive]) if archive.is_file() else _no_file(archive)
+    try:
+        for lines in exporting.encoded(file, settings):
+            sys.stdout.buffer.write(lines)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise UserError(f"{archive}: {error}") from error
+
+
+def _no_file(path: Path) -> list[Path]:
+    raise UserError(f"{path}: no such file")
+
+
+def _form(word: str) -> Form:
+    return cast(Form, _one_of(word, get_args(Form), "--format"))
+
+
+def _text(word: str) -> TextForm:
+    return cast(TextForm, _one_of(word, get_args(TextForm), "--text"))
+
+
+def _one_of(word: str, known: tuple[str, ...], option: str) -> str:
+    if word not in known:
+        raise UserError(f"{option} {word!r}: use {', '.join(known)}")
+    return word
