@@ -106,7 +106,7 @@ async def serve(sort: str, count: int, path: Path) -> None:
     log.close()
 
 
-def settings(folder: Path, host_map: list[str], delay_s: float) -> Settings:
+def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> Settings:
     polite = {"delay": delay_s, "backoff_base": 1.0, "response_share": 0, "tries": TRIES, "address_gate": "off"}
     return load(
         None,
@@ -115,7 +115,7 @@ def settings(folder: Path, host_map: list[str], delay_s: float) -> Settings:
             "scope": {"kind": "any"},
             "limits": {"domain_cap": TRAP_CAP},
             "fetch": {"host_map": host_map, "connect_timeout": 5.0, "read_timeout": 5.0, "timeout": 10.0},
-            "replica": {"data_dir": folder / "data", "out": folder / "out", "interval": 1.0},
+            "replica": {"redis": redis, "data_dir": folder / "data", "out": folder / "out", "interval": 1.0},
         },
     )
 
@@ -134,14 +134,14 @@ class Reasons:
             self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
 
 
-async def crawl(folder: Path, size: Size) -> tuple[Outcome, Verdict]:
-    """Crawl both webs with one replica in this process, to the end."""
+async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Verdict]:
+    """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one."""
     good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
     async with (
         served("good", size.good, good_log) as good,
         served("hostile", size.hostile or 1, hostile_log) as hostile,
     ):
-        chosen = settings(folder, [f"h*.test={hostile}", f"*.test={good}"], size.delay_s)
+        chosen = settings(folder, [f"h*.test={hostile}", f"*.test={good}"], size.delay_s, redis)
         started, cpu = time.monotonic(), time.process_time()
         replica, reasons = await _run(chosen, seeds(size))
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu

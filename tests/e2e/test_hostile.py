@@ -9,6 +9,7 @@ import pytest
 
 from crawler.simweb import Hazard
 from tests.hostile import Size, crawl
+from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -25,10 +26,10 @@ DUE: dict[Hazard, set[str]] = {
 """What the books say of an attack besides `done:ok`, which is said of the pages beside it."""
 
 
-async def test_all_attacks_at_once(tmp_path: Path) -> None:
+async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:
     """Given one domain of each kind of attack beside eight good ones, when a replica crawls them to the end, then the good
     ones are complete and polite, each attack has its outcome in the books, and nothing held the event loop for long."""
-    outcome, verdict = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3))
+    outcome, verdict = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3), valkey.url)
     assert verdict.ok, str(verdict)
     for hazard in Hazard:
         assert outcome.reasons[hazard].keys() - {"done:ok"} == DUE.get(hazard, set()), hazard
