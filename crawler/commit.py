@@ -102,7 +102,7 @@ class Committer:
         self.next_ms: Callable[[Visit], int] = lambda visit: 0
         self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
         self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
-        self._next = _Group()
+        self._next, self._now = _Group(), _Group()  # collecting, and being committed
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -116,6 +116,13 @@ class Committer:
     def backlog(self) -> int:
         """Results that wait for the next group."""
         return len(self._next.results)
+
+    def awaits(self, visit: Visit) -> bool:
+        """Whether there is something of `visit` that Redis has not been told yet."""
+        return any(
+            visit in group.closing or any(result.visit is visit for result in group.results)
+            for group in (self._now, self._next)
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -147,10 +154,11 @@ class Committer:
             await self._something.wait()
             if len(self._next.results) < self._settings.group:
                 await self._clock.sleep(self._settings.window_s)
-            group, self._next = self._next, _Group()
+            self._now, self._next = self._next, _Group()
             self._something.clear()
             self._room.set()
-            await self._commit(group)
+            await self._commit(self._now)
+            self._now = _Group()
             if not self._something.is_set():
                 self._idle.set()
 

@@ -234,14 +234,24 @@ class Feeder:
             self._ask_at[answer.shard] = max(min(poll, due), math.nextafter(asked_at, math.inf))
 
     async def keep_alive(self) -> None:
-        """Renew leases that have less than half of their time left, until cancelled."""
+        """Renew leases that have less than half of their time left, until cancelled.
+
+        One with which we are through, and which Redis still holds, is given back: a Redis that lost its last second
+        has lost what we settled, and would otherwise wait for us for ever.
+        """
         half_s = self._frontier.settings.lease_ms / 2000
         while True:
             await self._clock.sleep(half_s / 4)
             now = self._clock.monotonic()
             old = [visit for visit in self.visits if now < visit.deadline < now + half_s]
+            for visit in [visit for visit in old if self._is_through(visit)]:
+                old.remove(visit)
+                self._committer.give_back(visit)
             for at in range(0, len(old), CALLS_A_ROUND):
                 batch = old[at : at + CALLS_A_ROUND]
                 await self._patience.insist(lambda batch=batch: self._committer.renew(batch))  # type: ignore[misc]
             for visit in [visit for visit in self.visits if visit.deadline <= now and not visit.busy]:
                 self.forget(visit)  # lost: it expired while nobody could renew it
+
+    def _is_through(self, visit: Visit) -> bool:
+        return not (visit.pending or visit.busy or self._committer.awaits(visit))
