@@ -90,6 +90,8 @@ class RedisStore:
         self._timeout_s = timeout_s
         cluster = isinstance(client, RedisCluster)
         self._exchange: RoundTrip = self._through_cluster if cluster else self._through_connection
+        # Scripts that the server has run. Each node of a cluster has its own, and comes to them in its own time.
+        self._run: set[bytes] | None = None if cluster else set()
         self.round_trips = 0
         self.on_round_trip: Callable[[float, bool], None] = lambda seconds, failed: None
 
@@ -105,13 +107,23 @@ class RedisStore:
         replies = await self._round_trip([_words(call) for call in calls])
         unknown = [at for at, reply in enumerate(replies) if isinstance(reply, rx.NoScriptError)]
         if unknown:
+            self._notice_restart([calls[at] for at in unknown])
             again = await self._round_trip([_words(calls[at], by_source=True) for at in unknown])
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
         for reply in replies:
             if isinstance(reply, Exception):
                 raise translate(reply, self._where) from reply
+        if self._run is not None:
+            self._run.update(call.script.sha for call in calls if call.script is not None)
         return replies
+
+    def _notice_restart(self, unknown: Sequence[Call]) -> None:
+        """Raises RedisAway if the server has forgotten a script: it was restarted, or another one took its place, so
+        fast that no call failed. It may have forgotten more, and whoever calls shall know."""
+        if self._run is not None and any(call.script.sha in self._run for call in unknown if call.script is not None):
+            self._run.clear()
+            raise RedisAway(f"Redis at {self._where} was restarted")
 
     async def _round_trip(self, commands: Sequence[Words]) -> list[Reply]:
         self.round_trips += 1
