@@ -25,7 +25,7 @@ from crawler.supervisor import Supervisor, replica_command
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, save_settings
 from frontier.entries import Entry
-from frontier.errors import FrontierError
+from frontier.errors import BadInput, FrontierError
 from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.store import RedisStore, connect
 
@@ -37,6 +37,8 @@ EMBEDDED_INTERVAL_S = 1.0
 
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
+
+NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
 INTERRUPTED = 130
 """Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
@@ -75,7 +77,7 @@ async def seed_crawl(crawl: str, settings: Settings, urls: tuple[str, ...], file
     """Create the crawl if need be, and push the seeds. Returns the exit code."""
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
-        raise UserError("no seeds: give URLs, or a seed file with -f FILE")
+        raise UserError(NO_SEEDS)
     async with open_store(settings.replica) as store:
         opened = await create_crawl(store, crawl, _shards(settings), settings.crawl.to_json())
         pushed = await push_seeds(store, opened, seeds)
@@ -224,6 +226,9 @@ class CrawlJob:
     async def run(self) -> int:
         logs.configure(self.settings.replica.log, "warning")
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
+        local = self.settings.replica
+        if not (seeds or local.redis or local.data_dir.exists()):
+            raise UserError(NO_SEEDS)
         console = Console(stderr=True)
         async with open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
@@ -244,8 +249,8 @@ class CrawlJob:
         if not seeds:
             try:
                 await open_crawl(store, self.crawl)
-            except Exception as error:
-                raise UserError("no seeds: give URLs, or a seed file with -f FILE") from error
+            except BadInput as error:
+                raise UserError(NO_SEEDS) from error
         settings = self.settings.crawl.to_json()
         opened = await create_crawl(store, self.crawl, _shards(self.settings), settings)
         if not opened.created:

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-CrawlName = Annotated[str, typer.Option("--crawl", help="Name of the crawl.")]
+from frontier.keys import check_crawl_name
+
+
+def _checked(crawl: str) -> str:
+    check_crawl_name(crawl)  # before anything is opened or made
+    return crawl
+
+
+CrawlName = Annotated[str, typer.Option("--crawl", callback=_checked, help="Name of the crawl.")]
 Redis = Annotated[
     str | None, typer.Option("--redis", help="Redis or Valkey URL; without, an embedded server.", show_default=False)
 ]
