@@ -1,0 +1,141 @@
+"""What cannot be carried out ends in one line that says what to do, a code that is not 0, and nothing changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from frontier.keys import meta_key
+from frontier.store import command, connect
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+CRAWL, RUN, SEED = "crawl", "run", "seed"
+NOWHERE = "redis://127.0.0.1:9/0"
+
+
+def crawler(
+    folder: Path, *words: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`crawler words...` in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "crawler", *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "COLUMNS": "60", **(environment or {})},
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *told: str) -> None:
+    assert done.returncode not in (0, 1), done
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("error: "), done.stderr
+    for words in told:
+        assert words in done.stderr
+
+
+def contents(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+SITE = "http://a.test/"
+TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "malformed URL": ((CRAWL, "http://[::1/"), ("http://[::1/", "https://HOST/PATH")),
+    "scheme that is not crawled": ((CRAWL, "ftp://a.test/"), ("ftp://a.test/", "https://HOST/PATH")),
+    "no seeds": ((CRAWL,), ("-f FILE",)),
+    "unknown setting": ((CRAWL, SITE, "-s", "unknown.toml"), ("politeness.delayy", "unknown.toml")),
+    "malformed setting": ((CRAWL, SITE, "-s", "malformed.toml"), ("politeness.delay",)),
+    "settings that are no TOML": ((CRAWL, SITE, "-s", "broken.toml"), ("broken.toml", "TOML")),
+    "settings file missing": ((CRAWL, SITE, "-s", "missing.toml"), ("missing.toml", "No such file")),
+    "Redis that is not there": ((SEED, SITE, "--redis", NOWHERE), ("127.0.0.1:9",)),
+    "replica without Redis": ((RUN, "--redis", NOWHERE), ("127.0.0.1:9",)),
+    "replicas without Redis": ((RUN, "--replicas", "2", "--redis", NOWHERE), ("127.0.0.1:9",)),
+    "Redis URL of another scheme": ((RUN, "--redis", "http://127.0.0.1:9"), ("redis://",)),
+    "Redis URL without scheme": ((RUN, "--redis", "127.0.0.1:9"), ("redis://",)),
+    "data directory that is a file": ((CRAWL, SITE, "--data-dir", "file"), ("file", "--data-dir")),
+    "data directory below a file": ((CRAWL, SITE, "--data-dir", "file/below"), ("file/below", "--data-dir")),
+    "seed file missing": ((SEED, "-f", "missing.txt"), ("missing.txt", "No such file")),
+    "crawl name that cannot be": ((SEED, SITE, "--crawl", "a b", "--redis", NOWHERE), ("a b",)),
+}
+
+
+@pytest.mark.parametrize(("words", "told"), TABLE.values(), ids=TABLE)
+def test_bad_input_is_one_line_and_changes_nothing(
+    tmp_path: Path, words: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    (tmp_path / "unknown.toml").write_text("[politeness]\ndelayy = 1\n")
+    (tmp_path / "malformed.toml").write_text('[politeness]\ndelay = "soon"\n')
+    (tmp_path / "broken.toml").write_text("[politeness\n")
+    (tmp_path / "file").write_text("")
+    before = contents(tmp_path)
+    assert_refused(crawler(tmp_path, *words), *told)
+    assert contents(tmp_path) == before
+
+
+def test_unknown_environment_key_is_named(tmp_path: Path) -> None:
+    done = crawler(tmp_path, CRAWL, SITE, environment={"CRAWLER_POLITENESS__DELAYY": "1"})
+    assert_refused(done, "politeness.delayy")
+    assert contents(tmp_path) == set()
+
+
+def test_output_folder_that_is_a_file(tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> None:
+    """Refused by the replica, before it takes part: the seeds stay queued."""
+    (tmp_path / "file").write_text("")
+    assert crawler(tmp_path, SEED, SITE, "--crawl", crawl_name, "--redis", valkey.url).returncode == 0
+    done = crawler(tmp_path, RUN, "--crawl", crawl_name, "--redis", valkey.url, "--out", "file")
+    assert_refused(done, "file")
+
+
+@pytest.mark.parametrize("words", [(RUN,), (RUN, "--replicas", "2"), ("status",)], ids=" ".join)
+def test_unknown_crawl(tmp_path: Path, valkey: ValkeyProcess, words: tuple[str, ...]) -> None:
+    done = crawler(tmp_path, *words, "--crawl", "nobody-seeded-it", "--redis", valkey.url)
+    assert_refused(done, "nobody-seeded-it", "crawler seed")
+
+
+@pytest.mark.parametrize("words", [(RUN,), (SEED, SITE), ("status",)], ids=" ".join)
+def test_crawl_of_another_schema(
+    tmp_path: Path, valkey: ValkeyProcess, crawl_name: str, words: tuple[str, ...]
+) -> None:
+    """A crawl that another version has written is left alone."""
+    fields = asyncio.run(_as_another_version(valkey.url, crawl_name))
+    assert_refused(crawler(tmp_path, *words, "--crawl", crawl_name, "--redis", valkey.url), "schema 999")
+    assert asyncio.run(_fields(valkey.url, crawl_name)) == fields
+
+
+async def _as_another_version(url: str, crawl: str) -> list[bytes]:
+    store = await connect(url)
+    fields = ("schema", "999", "shards", "64", "fingerprint_key", "00" * 16, "settings", "{}")
+    await store.send([command("HSET", meta_key(crawl), *fields)])
+    await store.close()
+    return await _fields(url, crawl)
+
+
+async def _fields(url: str, crawl: str) -> list[bytes]:
+    store = await connect(url)
+    (found,) = await store.send([command("HVALS", meta_key(crawl))])
+    await store.close()
+    return list(found)
+
+
+def test_broken_seed_lines_are_named_and_the_rest_is_queued(
+    tmp_path: Path, valkey: ValkeyProcess, crawl_name: str
+) -> None:
+    (tmp_path / "seeds.txt").write_text(
+        "http://a.test/\nftp://b.test/\n\n# http://c.test/\nhttp://d.test/ priority=x\n"
+    )
+    done = crawler(tmp_path, SEED, "-f", "seeds.txt", "--crawl", crawl_name, "--redis", valkey.url)
+    assert done.returncode == 0
+    assert "seeds.txt:2: scheme" in done.stderr
+    assert "seeds.txt:5: priority" in done.stderr
+    assert "1 seeds queued" in done.stdout

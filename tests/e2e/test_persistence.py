@@ -1,0 +1,98 @@
+"""What a restart of Redis costs, by how it keeps its data; `docs/faults.md` has the table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Bench, Running, Web, bench, wait_until
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec")
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    """Pages that all answer at the first try, so a second request for one has to be explained."""
+    with Web(tmp_path, seed=3, domains=24, pages=400, features="plain") as served:
+        (tmp_path / "valkey").mkdir()
+        yield served
+
+
+def start(crawler: Bench, web: Web, replicas: int = 2) -> list[Running]:
+    """Seed and start replicas; returns in mid-crawl."""
+    seeded = crawler.run("seed", "-f", str(crawler.seeds))
+    assert seeded.code == 0, seeded.err
+    running = [crawler.start("run", "--until-empty") for _ in range(replicas)]
+    web.wait_for(80)
+    return running
+
+
+def restart(valkey: ValkeyProcess) -> float:
+    """kill -9 and a new start; the moment of the kill."""
+    at = time.monotonic()
+    valkey.kill()
+    valkey.start()
+    return at
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_without_persistence_the_replicas_stop_and_say_why(web: Web, tmp_path: Path, replicas: int) -> None:
+    """An empty Redis is not taken for a crawl that has ended."""
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url) as crawler,
+    ):
+        running = start(crawler, web, replicas)
+        restart(valkey)
+        for replica in running:
+            done = replica.wait()
+            assert done.code == 2, done.err
+            assert "crawl_ended" not in done.err
+            assert done.err.splitlines()[-1].startswith("error: crawl 'crawl' is gone from Redis")
+            assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("setting", ["always", "everysec"])
+def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: Path, setting: str) -> None:
+    """With either setting the kernel has what was written when the process dies: no URL is lost, none fetched twice."""
+    options = () if setting == "always" else EVERYSEC
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=setting == "always", options=options) as valkey,
+        bench(tmp_path, web, valkey.url) as crawler,
+    ):
+        crawler.configure({"frontier": {"lease": 30.0}})  # no lease ends in the short absence
+        running = start(crawler, web)
+        restart(valkey)
+        assert [replica.wait().code for replica in running] == [0, 0]
+        assert all("redis_lost" in replica.err and "redis_found" in replica.err for replica in running)
+        verdict = web.verdict()
+        assert verdict.ok, str(verdict)
+
+
+def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path) -> None:
+    """As a power failure under `everysec` would: what was logged last is not there any more. No URL is lost, and only
+    what was fetched since is fetched again."""
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False, options=EVERYSEC) as valkey,
+        bench(tmp_path, web, valkey.url) as crawler,
+    ):
+        running = start(crawler, web)
+        (logged,) = (tmp_path / "valkey" / "appendonlydir").glob("*.incr.aof")
+        size, cut_at = logged.stat().st_size, time.monotonic()
+        wait_until(lambda: logged.stat().st_size > size + 20_000, "a second's worth of writes")
+        valkey.kill()
+        with logged.open("r+b") as file:
+            file.truncate(size)
+        valkey.start()
+        assert [replica.wait().code for replica in running] == [0, 0]
+        repeats = web.repeats()
+        assert [record.url for record in repeats if record.end < cut_at - 1.0] == []
+        verdict = web.verdict(repeats=len(repeats))
+        assert verdict.missing == [], str(verdict)
+        assert verdict.denied == [], str(verdict)
