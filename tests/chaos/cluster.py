@@ -44,6 +44,7 @@ class Cluster:
     crashed: list[str] = field(default_factory=list)  # ended otherwise than they were made to
     started: int = 0
     changed_at: float = 0.0
+    _restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _watches: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def add(self) -> Member:
@@ -99,11 +100,12 @@ class Cluster:
 
     async def restart_valkey(self, away_s: float) -> None:
         """kill -9 of the server, and a new one on the same append-only file."""
-        begin = time.monotonic()
-        self.valkey.kill()
-        await asyncio.sleep(away_s)
-        await asyncio.to_thread(self.valkey.start)
-        self._note(Kind.RESTART, "", begin)
+        async with self._restarting:
+            begin = time.monotonic()
+            self.valkey.kill()
+            await asyncio.sleep(away_s)
+            await asyncio.to_thread(self.valkey.start)
+            self._note(Kind.RESTART, "", begin)
 
     async def spoil(self, member: Member, kind: Kind, seconds: float) -> None:
         """Do `kind` to the member's link for so long."""
