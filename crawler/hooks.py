@@ -11,9 +11,11 @@ A hook that raises costs its own fields and nothing else: the failure is counted
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -86,6 +88,8 @@ def load(name: str, group: str) -> Callable[..., Any]:
     """
     try:
         if ":" in name:
+            if (here := str(Path.cwd())) not in sys.path:
+                sys.path.append(here)  # a module beside which the command is run
             module, _, attribute = name.partition(":")
             found = getattr(importlib.import_module(module), attribute)
         else:
