@@ -86,6 +86,7 @@ class Engine:
         self._build_frontier(settings, local)
         self._build_commit(local)
         self.turns = self._turns(settings)
+        parts.builder.lane.step_aside, parts.builder.lane.step_back = self.turns.step_aside, self.turns.step_back
         self.scheduled = self._scheduled(settings)
         base.patience.on_return.append(parts.recent.clear)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,6 +10,7 @@ from crawler import sitemaps
 from crawler.charset import MediaType
 from crawler.decode import decode
 from crawler.extract import Extracted, ExtractPolicy, extract
+from crawler.heavy import HeavyLane
 from crawler.links import NO_HINTS, LinkFilter
 from crawler.markup import is_quick
 from crawler.page import Exchange, Link, LinkKind, Page
@@ -40,6 +40,7 @@ class PageBuilder:
     def __init__(self, settings: BuildSettings, links: LinkFilter) -> None:
         self._settings = settings
         self._links = links
+        self.lane = HeavyLane()
         self.on_drop: Callable[[str, int], None] = lambda reason, count: None
         self.named_for: Callable[[str], Container[str]] = lambda url: ()
 
@@ -112,7 +113,7 @@ class PageBuilder:
         coding = exchange.header(b"content-encoding")
         if not coding:
             return exchange.body
-        return (await decode(exchange.body, coding.decode("latin-1"), self._settings.max_decoded)).data
+        return (await decode(exchange.body, coding.decode("latin-1"), self._settings.max_decoded, self.lane.run)).data
 
     async def _sitemap(self, body: bytes, exchange: Exchange, content_type: str, is_named: bool) -> SitemapLinks | None:
         """What the sitemap in `body` lists; None if it is none."""
@@ -122,14 +123,14 @@ class PageBuilder:
             return None
         arguments = (body, exchange.url, exchange.started_at, self._settings.extract.rules)
         if not sitemaps.is_quick(body):
-            return await asyncio.to_thread(sitemap_links, *arguments)
+            return await self.lane.run(sitemap_links, *arguments)
         return sitemap_links(*arguments)
 
     async def _extract(self, body: bytes, exchange: Exchange, content_type: str) -> Extracted:
         tags = [_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"]
         arguments = (body, exchange.url, content_type, self._settings.extract, tags)
         if not is_quick(body):
-            return await asyncio.to_thread(extract, *arguments)
+            return await self.lane.run(extract, *arguments)
         return extract(*arguments)
 
     def _redirect(self, exchange: Exchange) -> Url | None:

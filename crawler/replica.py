@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import resource
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -20,8 +20,8 @@ from crawler.events import CrawlEnded, Events
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
 from crawler.logs import LogListener, tell
-from crawler.metrics import Metrics
 from crawler.looplag import LoopLag
+from crawler.metrics import Metrics
 from crawler.mishaps import Mishaps
 from crawler.patience import Patience
 from crawler.readings import Own, Readings
@@ -55,7 +55,7 @@ class Replica:
         self._clock: Clock = SystemClock()
         self._rng = random.Random()
         self._tasks: list[asyncio.Task[None]] = []
-        self._workers: list[asyncio.Task[None]] = []
+        self._workers: set[asyncio.Task[None]] = set()
         self._following: list[asyncio.Task[None]] = []
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
@@ -128,10 +128,16 @@ class Replica:
             self._spawn(self._engine.scheduled.run())
         if until_empty:
             self._spawn(self._find_end())
-        self._workers = [asyncio.create_task(self._turns.work()) for _ in range(self._local.concurrency)]
-        for worker in self._workers:
-            worker.add_done_callback(self._on_task_done)
+        self._turns.hire = self._hire
+        for _ in range(self._local.concurrency):
+            self._hire()
         tell(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
+
+    def _hire(self) -> None:
+        worker = asyncio.create_task(self._turns.work())
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
+        worker.add_done_callback(self._on_task_done)
 
     def quiet(self) -> None:
         """Take no more leases; give back those that only wait."""
@@ -202,10 +208,11 @@ class Replica:
             self.ended.set()
 
     @staticmethod
-    async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
+    async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+        cancelled = list(tasks)
+        for task in cancelled:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*cancelled, return_exceptions=True)
 
     async def _verify(self) -> None:
         """Raises CrawlLost when this is not the Redis, or not its state, that we began with."""

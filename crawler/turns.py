@@ -7,6 +7,8 @@ its delay, from the end of the response on, and goes back on the schedule: while
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crawler.commit import Committer, Result
 from crawler.control import Control
 from crawler.errors import FetchFailed
@@ -64,9 +66,19 @@ class Turns:
         self._events = events
         self._clock, self._server_clock = clocks
         self._tries = tries
+        self._surplus = 0
+        self.hire: Callable[[], None] = lambda: None
+
+    def step_aside(self) -> None:
+        """A worker waits for heavy work; `hire` starts another in its place."""
+        self.hire()
+
+    def step_back(self) -> None:
+        """It goes on, so that there is one worker too many: the next to end its turn leaves."""
+        self._surplus += 1
 
     async def work(self) -> None:
-        """One worker's life, until cancelled."""
+        """One worker's life, until cancelled or no longer needed."""
         while True:
             visit = await self._schedule.take()
             late_s = max(0.0, self._clock.monotonic() - visit.next_at)
@@ -77,6 +89,9 @@ class Turns:
             finally:
                 visit.busy = False
             self._after(visit)
+            if self._surplus:
+                self._surplus -= 1
+                return
 
     def _after(self, visit: Visit) -> None:
         if visit.closing:
