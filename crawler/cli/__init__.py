@@ -1,8 +1,4 @@
-"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line.
-
-Exit codes: 0 done; 1 something failed (a replica crashed, an audit found a breach); 2 the command cannot be carried out
-as it was given; 75 Redis is not there now; 130 interrupted twice.
-"""
+"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line."""
 
 from __future__ import annotations
 
@@ -17,6 +13,14 @@ from crawler.cli import audit, configure, crawl, doctor, export, inspect, steer,
 from crawler.errors import UserError
 from crawler.supervisor import TRY_LATER
 from frontier.errors import FrontierError, RedisAway
+
+EXIT_CODES = {
+    0: "done",
+    1: "something failed: a replica crashed, an audit found a breach, the doctor found something bad",
+    2: "the command cannot be carried out as it was given; the message says what to change",
+    TRY_LATER: "Redis is not there now; the same command may succeed later",
+    130: "interrupted twice: requests in flight were not waited for",
+}
 
 app = typer.Typer(
     name="crawler",

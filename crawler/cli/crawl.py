@@ -179,7 +179,12 @@ def demo(
     domains: Annotated[int, typer.Option(min=1, help="Domains of the synthetic web.")] = 60,
     out: Out = None,
 ) -> None:
-    """Crawl a synthetic web on this machine's loopback: no internet, under a minute."""
+    """Crawl a synthetic web on this machine's loopback: no internet, under a minute.
+
+    [bold]Example[/bold]
+
+        crawler demo --replicas 3
+    """
     from crawler.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
 
     _finish(run_demo(replicas, pages, domains, out))

@@ -26,7 +26,12 @@ def status(
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """How a crawl stands: its replicas, its books, who owns what."""
+    """How a crawl stands: its replicas, its books, who owns what.
+
+    [bold]Example[/bold]
+
+        crawler status --crawl news --redis redis://queue:6379/0
+    """
     loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
     found = asyncio.run(_status(crawl, loaded))
     if json:

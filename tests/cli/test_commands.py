@@ -174,7 +174,6 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
         (["block", "http://["], "is no domain"),
         (["config", "check", "/nowhere.toml"], "/nowhere.toml"),
         (["init", "--preset", "fast"], "there is no preset"),
-        (["top", "--redis", "redis://127.0.0.1:1/0"], "cannot serve now"),
         (["delay", "a.test", "soon"], "Invalid value"),
     ],
 )
@@ -185,6 +184,12 @@ def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(words: list[str], tol
     assert done.returncode == 2, done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_redis_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "crawler", "top", "--redis", "redis://127.0.0.1:1/0"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (75, False)
 
 
 def test_no_command_takes_long_on_a_crawl_with_many_domains(hand: Hand) -> None:

@@ -1,0 +1,27 @@
+"""Every metric that a replica may expose, for the tests that hold documents to the code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from prometheus_client import Metric
+
+from crawler.metrics import Metrics
+from crawler.readings import Own, Readings
+from crawler.summary import Summary
+
+_EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}}
+
+
+def families() -> list[Metric]:
+    """All families of peercrawl's own, in the order of the code."""
+    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0)
+    summary = msgspec.convert({name: _EMPTY[kind.partition("[")[0]] for name, kind in _fields().items()}, Summary)
+    metrics = Metrics()
+    metrics.registry.register(Readings(lambda: own, lambda: summary))
+    return [family for family in metrics.registry.collect() if family.name.startswith("peercrawl_")]
+
+
+def _fields() -> dict[str, str]:
+    return {name: str(kind) for name, kind in Summary.__annotations__.items()}

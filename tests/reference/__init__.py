@@ -1,0 +1,1 @@
+"""Reference pages made from the code: python -m tests.reference writes them, a test compares."""

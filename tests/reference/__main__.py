@@ -1,0 +1,6 @@
+"""Writes the reference pages in `docs/`."""
+
+from tests.reference.pages import DOCS, PAGES
+
+for name, text in PAGES.items():
+    (DOCS / name).write_text(text())
