@@ -1,0 +1,91 @@
+"""A real Prometheus under a test's control, with the project's own configuration at a hundredfold pace."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import wait_until
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def hurried(text: str) -> str:
+    """Rules whose times are a sixtieth, with ranges long enough to hold some scrapes."""
+
+    def seconds(match: re.Match[str]) -> int:
+        return int(match[1]) * _SECONDS[match[2]]
+
+    text = re.sub(r"\[(\d+)([smh])\]", lambda match: f"[{max(8, seconds(match) // 30)}s]", text)
+    return re.sub(r"for: (\d+)([smh])", lambda match: f"for: {max(1, seconds(match) // 60)}s", text)
+
+
+class Prometheus:
+    """Scrapes what `any_replica` (address:port) tells of, each second."""
+
+    def __init__(self, folder: Path, any_replica: str) -> None:
+        self._folder = folder
+        config = (FOLDER / "prometheus.yml").read_text().replace("crawler:9410", any_replica)
+        config = re.sub(r"(_interval: )\d+s", r"\g<1>1s", config)
+        (folder / "prometheus.yml").write_text(config)
+        (folder / "rules.yml").write_text(hurried((FOLDER / "rules.yml").read_text()))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+
+    def __enter__(self) -> Prometheus:
+        with (self._folder / "prometheus.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    "prometheus",
+                    f"--config.file={self._folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={self._folder / 'tsdb'}",
+                    f"--web.listen-address=127.0.0.1:{self._port}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(self._is_ready, "Prometheus")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder / "tsdb", ignore_errors=True)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def ask(self, path: str, **arguments: str) -> Any:
+        """The data of an answer of the HTTP API."""
+        url = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return json.load(answer)["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The samples of an instant query."""
+        return [(one["metric"], float(one["value"][1])) for one in self.ask("query", query=expression)["result"]]
+
+    def value(self, expression: str) -> float | None:
+        """The one value of an expression, None if there is no such thing yet."""
+        samples = self.query(expression)
+        return samples[0][1] if len(samples) == 1 else None
+
+    def alerts(self, name: str) -> set[str]:
+        """The states, pending or firing, in which an alert is."""
+        return {alert["state"] for alert in self.ask("alerts")["alerts"] if alert["labels"]["alertname"] == name}
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]

@@ -1,0 +1,160 @@
+"""A real Prometheus watches a real crawl of three replicas, found by service discovery."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import shutil
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.prometheus import Prometheus
+from tests.e2e.harness import Bench, Running, Tables, Web, bench, wait_until
+from tests.valkey import ValkeyProcess
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's prometheus"),
+]
+
+DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
+TABLES: Tables = {"politeness": {"delay": 0.2, "backoff_base": 1.0}, "replica": {"listen": "127.0.0.1:0"}}
+
+
+class Cluster:
+    """Three replicas and the Prometheus that watches them."""
+
+    def __init__(self, commands: Bench, folder: Path) -> None:
+        self.commands = commands
+        seeded = commands.run("seed", "-f", str(commands.seeds))
+        assert seeded.code == 0, seeded.err
+        self.replicas = [self.join()]
+        wait_until(lambda: self.snapshot()["replicas"][0]["shards"] == 64, "the first replica to own everything")
+        self.prometheus = Prometheus(folder, address(self.replicas[0]))
+
+    def join(self) -> Running:
+        return self.commands.start("run")
+
+    def snapshot(self) -> Any:
+        with urllib.request.urlopen(f"http://{address(self.replicas[0])}/snapshot", timeout=20) as answer:
+            return json.load(answer)
+
+
+def address(replica: Running) -> str:
+    found = wait_until(lambda: re.search(r"replica_started .*address=(\S+)", replica.err), "a replica to start")
+    return str(found[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with (
+        ValkeyProcess(folder, persistent=False) as valkey,
+        Web(folder, domains=40, pages=4_000) as web,
+        bench(folder, web, valkey.url, TABLES) as commands,
+    ):
+        made = Cluster(commands, folder)
+        with made.prometheus as prometheus:
+            wait_until(lambda: (prometheus.value("sum(peercrawl_visits)") or 0) > 5, "the first replica to be scraped")
+            made.replicas += [made.join(), made.join()]  # so that shards change hands while somebody looks
+            wait_until(lambda: prometheus.value('sum(up{job="peercrawl"})') == 3, "three targets that are up")
+            wait_until(lambda: (prometheus.value("max(peercrawl_replicas)") or 0) == 3, "a view of three")
+            wait_until(lambda: (prometheus.value("sum(peercrawl_pages_total)") or 0) > 200, "some pages")
+            yield made
+
+
+def expressions() -> list[tuple[str, str, str]]:
+    """(dashboard, panel, query) of every target of every panel."""
+    boards = [json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))]
+    return [
+        (board["uid"], panel["title"], target["expr"])
+        for board in boards
+        for panel in board["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def test_every_query_of_every_panel_returns_data(cluster: Cluster) -> None:
+    missing = {(uid, title, expression): asked(expression) for uid, title, expression in expressions()}
+    assert len(expressions()) > 60
+
+    def is_whole() -> bool:
+        """Whether all have data; a rate needs two scrapes of what it counts."""
+        for where, query in list(missing.items()):
+            if any(math.isfinite(value) for _, value in cluster.prometheus.query(query)):
+                del missing[where]
+        return not missing
+
+    with contextlib.suppress(AssertionError):
+        wait_until(is_whole, "all panels", limit_s=30)
+    assert missing == {}
+
+
+def asked(expression: str) -> str:
+    """A panel's query with the variables filled in as Grafana does."""
+    filled = expression.replace("$crawl", "crawl").replace("$instance", ".*")
+    return filled.replace("$__rate_interval", "60s").replace("$__range", "60s")
+
+
+def test_the_variables_of_the_dashboards_find_crawl_and_replicas(cluster: Cluster) -> None:
+    series = cluster.prometheus.query("peercrawl_replicas")
+    assert {labels["crawl"] for labels, _ in series} == {"crawl"}
+    assert {labels["instance"] for labels, _ in series} == {address(replica) for replica in cluster.replicas}
+
+
+def test_every_rule_evaluates(cluster: Cluster) -> None:
+    rules = wait_until(
+        lambda: [
+            rule for rule in cluster.prometheus.rules() if all(r["health"] == "ok" for r in cluster.prometheus.rules())
+        ],
+        "all rules to be evaluated",
+    )
+    assert len([rule for rule in rules if rule["type"] == "alerting"]) >= 13
+    for rule in rules:
+        if rule["type"] == "recording":
+            wait_until(lambda name=rule["name"]: cluster.prometheus.query(name), rule["name"])  # type: ignore[misc]
+
+
+def test_no_label_takes_its_values_from_the_web(cluster: Cluster) -> None:
+    series = cluster.prometheus.query('{__name__=~"peercrawl_.*"}')
+    values = {value for labels, _ in series for name, value in labels.items() if name != "__name__"}
+    assert not [value for value in values if ".test" in value or "http:" in value]
+    assert len(values) < 250
+
+
+def test_top_page_and_prometheus_agree_on_pages(cluster: Cluster) -> None:
+    """Paused, so that there is one right answer."""
+    assert cluster.commands.run("pause").code == 0
+    done = 'max(peercrawl_crawl_urls_settled_total{outcome="done"})'
+    wait_until(lambda: all(one["visits"] == 0 for one in cluster.snapshot()["replicas"]), "all domains given back")
+    settled = cluster.commands.status()["done"]
+    wait_until(lambda: cluster.snapshot()["summary"]["done"] == settled, "the live page to say so")
+    wait_until(lambda: cluster.prometheus.value(done) == settled, "Prometheus to say so")
+    top = cluster.commands.run("top", "--once", "--json")
+    assert json.loads(top.out)["summary"]["done"] == settled
+    counted = cluster.prometheus.value('sum(peercrawl_pages_total{outcome="done"})')
+    assert counted == settled
+    assert cluster.commands.run("resume").code == 0
+    wait_until(
+        lambda: cluster.commands.status()["done"] > settled or not cluster.snapshot()["summary"]["open"], "going on"
+    )
+
+
+def test_a_killed_replica_fires_an_alert_that_ends_with_its_replacement(cluster: Cluster) -> None:
+    prometheus = cluster.prometheus
+    assert "firing" not in prometheus.alerts("PeercrawlReplicaLost")
+    victim = cluster.replicas.pop()
+    victim.send(signal.SIGKILL)
+    wait_until(lambda: "firing" in prometheus.alerts("PeercrawlReplicaLost"), "the alert to fire")
+    gone = address(victim)
+    wait_until(lambda: gone not in {one["address"] for one in cluster.snapshot()["replicas"]}, "its record to expire")
+    cluster.replicas.append(cluster.join())
+    wait_until(lambda: not prometheus.alerts("PeercrawlReplicaLost"), "the alert to end")
+    wait_until(lambda: prometheus.value('sum(up{job="peercrawl"})') == 3, "three targets again")

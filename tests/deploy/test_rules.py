@@ -1,0 +1,105 @@
+"""The configuration of Prometheus and Grafana is well-formed and agrees with the code and the runbook."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import Metric
+
+from crawler.metrics import Metrics
+from tests.metrics_list import families
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Debian's prometheus")
+
+
+def promtool(*words: str, input: bytes = b"") -> None:
+    done = subprocess.run(
+        ["promtool", *words], cwd=DEPLOY / "prometheus", input=input, capture_output=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "words",
+    [("check", "rules", "rules.yml"), ("check", "config", "prometheus.yml"), ("test", "rules", "rules.test.yml")],
+    ids=" ".join,
+)
+def test_promtool_is_content(words: tuple[str, ...]) -> None:
+    promtool(*words)
+
+
+@needs_promtool
+def test_the_names_of_metrics_follow_prometheus() -> None:
+    promtool("check", "metrics", input=Metrics().render())
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_alert_has_its_section_in_the_runbook() -> None:
+    runbook = (ROOT / "docs" / "operations.md").read_text()
+    for rule in rules():
+        if "alert" in rule:
+            assert f"\n### {rule['alert']}\n" in runbook, rule["alert"]
+            assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+def test_every_alert_is_tested() -> None:
+    tested = (DEPLOY / "prometheus" / "rules.test.yml").read_text()
+    assert [rule["alert"] for rule in rules() if "alert" in rule and f"alertname: {rule['alert']}" not in tested] == []
+
+
+def test_rules_and_dashboards_name_only_metrics_that_exist() -> None:
+    exposed = {sample for family in families() for sample in exposed_names(family)}
+    text = (DEPLOY / "prometheus" / "rules.yml").read_text()
+    text += "".join(file.read_text() for file in (DEPLOY / "grafana" / "dashboards").glob("*.json"))
+    named = set(re.findall(r"(?<![:\w])peercrawl_\w+", text))
+    assert named <= exposed, named - exposed
+
+
+def exposed_names(family: Metric) -> list[str]:
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(family.type, [""])
+    return [family.name + suffix for suffix in suffixes]
+
+
+def test_the_dashboards_are_those_that_the_code_makes() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import build; print([str(f) for f, text in build.files().items() if f.read_text() != text])",
+        ],
+        cwd=DEPLOY / "grafana",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]", "run python deploy/grafana/build.py"
+
+
+def test_dashboards_are_complete_and_their_panels_do_not_overlap() -> None:
+    boards = [json.loads(file.read_text()) for file in (DEPLOY / "grafana" / "dashboards").glob("*.json")]
+    assert {board["title"].removeprefix("peercrawl: ") for board in boards} == {
+        "Overview", "Frontier", "Politeness", "Cluster", "Redis", "Replica",
+    }  # fmt: skip
+    for board in boards:
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            cells = {(place["x"] + dx, place["y"] + dy) for dx in range(place["w"]) for dy in range(place["h"])}
+            assert not cells & taken, (board["title"], panel["title"])
+            assert place["x"] + place["w"] <= 24
+            taken |= cells
