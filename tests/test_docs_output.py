@@ -38,9 +38,15 @@ async def crawl(tmp_path: Path) -> Path:
 
 
 def test_the_queries_are_answered(crawl: Path) -> None:
-    per_status, reasons, backlinks = (ask(query, crawl) for query in blocks("output.md", "sql"))
+    per_status, reasons, once, backlinks = (ask(query, crawl) for query in blocks("output.md", "sql"))
     assert per_status == [("site.test", 200, 2), ("site.test", 404, 1)]
     assert reasons == [("denied", "robots", 1)]
+    assert [(url, status) for url, status, _ in once] == [
+        ("https://site.test/a", 200),
+        ("https://site.test/b", 200),
+        ("https://site.test/c", 404),
+        ("https://site.test/d", None),
+    ]
     assert backlinks == [("https://site.test/a",)]
 
 
