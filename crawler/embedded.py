@@ -12,7 +12,6 @@ import asyncio
 import fcntl
 import hashlib
 import os
-import subprocess
 import tempfile
 import time
 from importlib.resources import files
@@ -57,10 +56,13 @@ class EmbeddedValkey:
             with self._exclusive():
                 if not await self._answers():
                     await self._start()
-        except OSError as error:
-            raise DataDirError(
-                f"data directory {self.data_dir} cannot be used ({error.strerror}); choose another with --data-dir"
-            ) from error
+        except BaseException as error:
+            if self._users is not None:
+                self._users.close()
+            if isinstance(error, OSError):
+                told = f"data directory {self.data_dir} cannot be used ({error.strerror})"
+                raise DataDirError(f"{told}; choose another with --data-dir") from error
+            raise
         return self
 
     async def __aexit__(
@@ -95,20 +97,19 @@ class EmbeddedValkey:
                 return True
 
     async def _start(self) -> None:
+        """Start a server that outlives this process if others still use it then, and that Ctrl-C does not reach."""
         self.socket.unlink(missing_ok=True)
-        log_path = self.data_dir / "valkey.log"
-        with log_path.open("ab") as log:
-            process = subprocess.Popen(  # noqa: ASYNC220 - returns at once; the server is polled below
-                [str(server_binary()), *server_options(self.data_dir, self.socket)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the crawler, which stops its server when it is done
-            )
+        pid_path, log_path = self.data_dir / "valkey.pid", self.data_dir / "valkey.log"
+        pid_path.unlink(missing_ok=True)
+        options = server_options(self.data_dir, self.socket)
+        started = await asyncio.create_subprocess_exec(
+            server_binary(), *options, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+        )
+        failed = await started.wait() != 0  # the server itself has gone to the background
         deadline = time.monotonic() + START_TIMEOUT_S
         while not await self._answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                last = log_path.read_text(errors="replace").strip().splitlines()[-1:]
+            if failed or time.monotonic() > deadline or _has_ended(pid_path):
+                last = log_path.read_text(errors="replace").strip().splitlines()[-1:] if log_path.exists() else []
                 raise DataDirError(f"the embedded Valkey did not start; see {log_path}: {' '.join(last)}")
             await asyncio.sleep(0.02)
 
@@ -126,6 +127,17 @@ class EmbeddedValkey:
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.socket.exists() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+
+
+def _has_ended(pid_path: Path) -> bool:
+    """Whether the process that wrote `pid_path` is gone; False while nothing is written."""
+    try:
+        os.kill(int(pid_path.read_text()), 0)
+    except (FileNotFoundError, ValueError):
+        return False
+    except ProcessLookupError:
+        return True
+    return False
 
 
 class _FileLock:
@@ -161,7 +173,9 @@ def server_options(data_dir: Path, socket: Path) -> list[str]:
         "appendonly": "yes",
         "appendfsync": "everysec",
         "save": "",
-        "daemonize": "no",
+        "daemonize": "yes",
+        "pidfile": str(data_dir / "valkey.pid"),
+        "logfile": str(data_dir / "valkey.log"),
         "aof-use-rdb-preamble": "yes",
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
