@@ -1,10 +1,18 @@
-"""Logs: one event name a kind of event, as text for people or JSON for machines, on standard error."""
+"""Logs: one event name a kind of event, as text for people or JSON for machines, on standard error.
+
+Whatever the fields hold, credentials in URLs are not written; and a warning that repeats is written a few times a minute
+and counted otherwise.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Literal
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Literal, TextIO
 
 import msgspec
 
@@ -13,22 +21,67 @@ from crawler import events as ev
 log = logging.getLogger("crawler")
 
 
+BURST, WINDOW_S = 5, 60.0
+"""Warnings of one name that are written in a window; the next one after it tells how many were not."""
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
+
+
+def without_secrets(text: str) -> str:
+    """`text` with the credentials of all URLs in it replaced."""
+    return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else "***", text)
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = {"at": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        return msgspec.json.encode({**fields, **getattr(record, "fields", {})}).decode()
+        about = {"at": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
+        return without_secrets(msgspec.json.encode({**about, **_fields(record)}, enc_hook=str).decode())
 
 
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
-        return f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
+        found = _fields(record)
+        trace = found.pop("traceback", "")
+        fields = " ".join(f"{key}={value}" for key, value in found.items())
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()} {fields}"
+        return without_secrets(f"{line.rstrip()}\n{trace}".rstrip())
 
 
-def configure(form: Literal["console", "json"], level: str) -> None:
-    """Send the crawler's log to standard error in the given form, from `level` ("info", "warning", "error") on."""
-    handler = logging.StreamHandler(sys.stderr)
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = dict(getattr(record, "fields", {}))
+    if record.exc_info and record.exc_info[0] is not None:
+        fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+    return fields
+
+
+class Repeats(logging.Filter):
+    """Lets warnings of one name through `BURST` times in a window; what is held back is counted on the next one."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._windows: dict[str, tuple[float, int]] = {}  # event -> begin, how many so far
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now, event = self._monotonic(), record.getMessage()
+        began, count = self._windows.get(event, (float("-inf"), 0))
+        if now - began < WINDOW_S:
+            self._windows[event] = (began, count + 1)
+            return count < BURST
+        self._windows[event] = (now, 1)
+        if count > BURST:
+            record.fields = {**getattr(record, "fields", {}), "held_back": count - BURST}
+        return True
+
+
+def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:
+    """Send the crawler's log to `stream`, by default standard error, in the given form, from `level` ("info", "warning",
+    "error") on."""
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
+    handler.addFilter(Repeats())
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False

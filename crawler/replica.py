@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import resource
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -32,6 +33,9 @@ from frontier.crawls import Crawl, verify_crawl
 from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import Health, PeerSettings, View
 from frontier.store import RedisStore
+
+RATE_LOOKS = 10
+"""Over how many looks, a second or less apart, the rate that is reported reaches: a single second is too jumpy to read."""
 
 
 class Replica:
@@ -268,9 +272,10 @@ class Replica:
             self.ended.set()
 
     async def _report(self) -> None:
-        pages_before, at_before = 0, self._clock.monotonic()
+        looks = deque([(0, self._clock.monotonic())], maxlen=RATE_LOOKS)
         while True:
-            pages, at = self.metrics.pages_total, self._clock.monotonic()
+            looks.append((self.metrics.pages_total, self._clock.monotonic()))
+            (pages_before, at_before), (pages, at) = looks[0], looks[-1]
             rate = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(rate))
             await self._patience.insist(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]

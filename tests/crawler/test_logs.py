@@ -1,0 +1,109 @@
+"""What the log writes, what it holds back, and what it never writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler import logs
+from crawler.logs import BURST, WINDOW_S, Repeats, without_secrets
+from tests.e2e.harness import Web, bench, wait_until
+from tests.valkey import ValkeyProcess
+
+SECRET = "s3cr3t-w0rd"
+
+
+@pytest.fixture(params=["console", "json"])
+def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
+    """What is logged from here on, in either form."""
+    text = io.StringIO()
+    logs.configure(request.param, "info", text)
+    yield text
+    logs.log.handlers.clear()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"redis://user:{SECRET}@host:6379/0 cannot",
+        f"error at rediss+cluster://:{SECRET}@host",
+        f"unix:///run/valkey.sock?db=0&password={SECRET}&x=1",
+        f"fetch of http://me:{SECRET}@site.test/path failed",
+    ],
+)
+def test_credentials_in_urls_are_not_written(written: io.StringIO, text: str) -> None:
+    logs.tell(logging.ERROR, "redis_lost", error=OSError(text))
+    assert SECRET not in written.getvalue()
+    assert SECRET not in without_secrets(text)
+    assert "***" in written.getvalue()
+
+
+def test_a_plain_url_stays_as_it_is() -> None:
+    assert without_secrets("http://a.test/x@y?z=1") == "http://a.test/x@y?z=1"
+
+
+def test_a_failure_is_written_with_its_traceback(written: io.StringIO) -> None:
+    try:
+        raise ValueError(f"http://u:{SECRET}@h/")
+    except ValueError as error:
+        logs.log.error("replica_failed", exc_info=error, extra={"fields": {"replica": "r1"}})
+    text = written.getvalue()
+    assert "test_a_failure_is_written_with_its_traceback" in text
+    assert SECRET not in text
+    if text.startswith("{"):
+        assert json.loads(text)["event"] == "replica_failed"
+
+
+def record(event: str, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("crawler", level, "", 0, event, (), None)
+
+
+def test_a_repeating_warning_is_held_back_and_counted() -> None:
+    now = 0.0
+    repeats = Repeats(lambda: now)
+    assert [repeats.filter(record("a")) for _ in range(BURST + 3)] == [True] * BURST + [False] * 3
+    assert repeats.filter(record("b"))
+    assert all(repeats.filter(record("c", logging.INFO)) for _ in range(99))
+    now = WINDOW_S
+    after = record("a")
+    assert repeats.filter(after)
+    assert after.fields == {"held_back": 3}  # type: ignore[attr-defined]
+    now = 2 * WINDOW_S
+    quiet = record("a")
+    assert repeats.filter(quiet)
+    assert not hasattr(quiet, "fields")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) -> None:
+    """Not in the log, the metrics, the pages, the commands' output, nor in the process list."""
+    with (
+        ValkeyProcess(tmp_path, persistent=False, options=("--requirepass", SECRET)) as valkey,
+        Web(tmp_path, domains=2, pages=20) as web,
+        bench(tmp_path, web) as commands,
+    ):
+        url = f"unix://:{SECRET}@{valkey.socket}"
+        environment = {"CRAWLER_REPLICA__REDIS": url, "CRAWLER_REPLICA__LOG": form}
+        seeded = commands.start("seed", "-f", str(commands.seeds), environment=environment).wait()
+        assert seeded.code == 0, seeded.err
+        replica = commands.start("run", "--listen", "127.0.0.1:0", environment=environment)
+        address = wait_until(lambda: re.search(r"127\.0\.0\.1:[1-9]\d*", replica.err), "the replica to start")[0]
+        status = commands.start("status", "--json", environment=environment).wait()
+        shown = [replica.err, replica.out, status.out, status.err, Path(f"/proc/{replica.pid}/cmdline").read_text()]
+        for path in ("/", "/metrics", "/snapshot", "/sd"):
+            with urllib.request.urlopen(f"http://{address}{path}") as page:
+                shown.append(page.read().decode())
+        valkey.kill()
+        wait_until(lambda: "redis_lost" in replica.err, "the replica to miss Redis")
+        with urllib.request.urlopen(f"http://{address}/snapshot") as page:
+            shown.append(page.read().decode())
+        shown.append(replica.err)
+    assert [text for text in shown if SECRET in text] == []
