@@ -279,7 +279,6 @@ class Replica:
             rate = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(rate))
             await self._patience.insist(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
-            pages_before, at_before = pages, at
             await self._clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
