@@ -206,7 +206,9 @@ class Archive(_Table):
     upload: str = Field(
         "", description="`s3://bucket/prefix`, `gs://`, `az://` or a folder: copy finished files there; needs obstore."
     )
-    keep_local: bool = Field(True, description="Keep files that were uploaded; else they go when the copy was verified.")
+    keep_local: bool = Field(
+        True, description="Keep files that were uploaded; else they go when the copy was verified."
+    )
     on_page: tuple[str, ...] = Field(
         (), description="Page hooks, `package.module:function` or the name of an installed one; see docs/hooks.md."
     )

@@ -102,7 +102,9 @@ async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
 async def test_a_page_that_is_in_the_json_lines_alone_is_judged_too(tmp_path: Path) -> None:
     archive = Archive(settings(tmp_path))
     await archive.start()
-    await archive.write([page(made("https://c.test/1", 0)), page(made("https://c.test/2", 0.5), noarchive=True, domain="c.test")])
+    await archive.write(
+        [page(made("https://c.test/1", 0)), page(made("https://c.test/2", 0.5), noarchive=True, domain="c.test")]
+    )
     await archive.stop()
     found = audit(read_archive(tmp_path), RULES)
     assert found.requests == 2
