@@ -16,7 +16,7 @@ T = TypeVar("T")
 AT_ONCE = 2
 """Documents in work: each may take 32 MB decoded and four times that as a tree."""
 
-MOST_ASIDE = 64
+MOST_ASIDE = 32
 """Workers that may wait here with a stand-in in their place. What they hold, 10 MB of body each at most, is not bounded by
 the concurrency any more but by this."""
 
