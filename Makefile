@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check bench soak chaos fuzz conformance clean
+.PHONY: help setup demo test check bench soak chaos killing hostile fuzz conformance clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -29,12 +29,19 @@ check: setup  ## lint and types only
 bench: setup  ## the benchmarks, short forms
 	$(BIN)/python -m tests.bench.throughput --copies 2
 	$(BIN)/python -m tests.bench.ring 2 4
+	$(BIN)/python -m tests.bench.scaling --seconds 30
 
 soak: setup  ## thousands of simulated clusters
 	$(BIN)/python -m tests.simulation --runs 5000
 
 chaos: setup  ## five minutes of real processes under faults
 	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5
+
+killing: setup  ## fifty kills in mid-crawl, and a look at the archive
+	$(BIN)/python -m tests.killing
+
+hostile: setup  ## 500 hostile domains beside 500 good ones
+	$(BIN)/python -m tests.hostile --domains 500
 
 fuzz: setup  ## a million inputs
 	$(BIN)/python -m tests.fuzz
