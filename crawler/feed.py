@@ -80,6 +80,11 @@ class Feeder:
         """The shards owned in the view adopted last."""
         return frozenset(self._ask_at)
 
+    def due_within(self, seconds: float) -> int:
+        """How many domains under lease have their turn now or within `seconds`."""
+        soon = self._clock.monotonic() + seconds
+        return sum(visit.busy or (bool(visit.pending) and visit.next_at <= soon) for visit in self.visits)
+
     def adopt(self, view: View) -> None:
         """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on.
 

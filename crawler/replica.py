@@ -250,7 +250,9 @@ class Replica:
 
     async def _refresh_budget(self) -> None:
         while True:
-            await self._patience.insist(lambda: self._budget.refresh(2 * self._local.concurrency))
+            # No more than there is use for: permits that lie idle here are missing elsewhere.
+            wanted = min(2 * self._local.concurrency, self._feeder.due_within(1.0))
+            await self._patience.insist(lambda wanted=wanted: self._budget.refresh(wanted))  # type: ignore[misc]
             if self._budget.is_spent and not self._is_busy:
                 self._end("max_pages")
             await self._clock.sleep(0.2)
