@@ -27,7 +27,7 @@ from crawler.mishaps import Mishaps
 from crawler.patience import Patience
 from crawler.readings import Own, Readings
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.web import Live, StatusServer
+from crawler.web import Answers, Live, StatusServer
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl, verify_crawl
 from frontier.errors import RedisAway, RedisMisused
@@ -81,9 +81,9 @@ class Replica:
     def _build_watching(self, crawl: Crawl) -> None:
         """What tells how the crawl goes. It reads; the parts above do not know of it."""
         store, keys = self._store, crawl.keys
-        live = Live(store, keys, self.id, self._clock)
+        live, answers = Live(store, keys, self.id, self._clock), Answers(store, keys.crawl)
         local = self._local
-        self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live)
+        self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live, answers)
         clocks = (self._clock, self.peers.server_clock)
         self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._view)
         self._parts.builder.on_drop = self._on_drop

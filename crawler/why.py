@@ -77,8 +77,8 @@ class Facts:
     line: dict[str, object] | None
 
 
-async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path) -> Facts:
-    """The facts about the URL `asked`. Raises BadUrl, RedisAway."""
+async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Facts:
+    """The facts about the URL `asked`; without `out`, no output is searched. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
     clock = ServerClock(SystemClock(), store.time_ms)
@@ -92,7 +92,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path) -> Fact
         standing=await lookup.url(url.href, url.domain),
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
-        line=newest_line(out, url.href),
+        line=newest_line(out, url.href) if out is not None else None,
     )
 
 
@@ -226,13 +226,14 @@ def render(found: Account) -> RenderableType:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, text in _rows(found):
+    for name, text in rows(found):
         if text:
             table.add_row(name, Text(text))
     return Group(Text(found.verdict, style="bold"), table)
 
 
-def _rows(found: Account) -> list[tuple[str, str]]:
+def rows(found: Account) -> list[tuple[str, str]]:
+    """The account as names and texts; an empty text has nothing to tell."""
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
     tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
     priority = "" if found.priority is None else f", priority {found.priority:g}"

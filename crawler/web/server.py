@@ -14,6 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from crawler.errors import UserError
+from crawler.web.answers import Answers
 from crawler.web.live import Live
 
 MAX_WATCHERS = 64
@@ -38,6 +39,7 @@ class StatusServer:
         metrics: Callable[[], bytes],
         why_not_ready: Callable[[], str | None],
         live: Live,
+        answers: Answers,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
         if not port.isdigit():
@@ -47,7 +49,8 @@ class StatusServer:
         self._metrics = metrics
         self._why_not_ready = why_not_ready
         self._live = live
-        self._page, self._page_headers = _page()
+        self._answers = answers
+        self._page = files("crawler.web").joinpath("live.html").read_bytes()
         self._runner: web.AppRunner | None = None
         self.address = ""
 
@@ -76,6 +79,8 @@ class StatusServer:
     def _routes(self) -> dict[str, Handler]:
         return {
             "/": self._serve_page,
+            "/domain/{name}": self._serve_domain,
+            "/why": self._serve_why,
             "/events": self._serve_events,
             "/snapshot": self._serve_snapshot,
             "/metrics": self._serve_metrics,
@@ -85,7 +90,13 @@ class StatusServer:
         }
 
     async def _serve_page(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._page, headers=self._page_headers)
+        return _html(self._page)
+
+    async def _serve_domain(self, request: web.Request) -> web.Response:
+        return _html((await self._answers.domain(request.match_info["name"])).encode())
+
+    async def _serve_why(self, request: web.Request) -> web.Response:
+        return _html((await self._answers.why(request.query.get("url", "").strip())).encode())
 
     async def _serve_snapshot(self, _: web.Request) -> web.Response:
         return _json(msgspec.json.encode(await self._live.snapshot()))
@@ -138,25 +149,26 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"})
 
 
-def _page() -> tuple[bytes, dict[str, str]]:
-    """The live page, and headers that allow it its own script and style and nothing else."""
-    page = files("crawler.web").joinpath("live.html").read_bytes()
+def _html(page: bytes) -> web.Response:
+    """A page, with headers that allow it its own script and style and nothing else."""
 
     def hashed(tag: str) -> str:
         parts = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), page, re.DOTALL)
-        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'" for part in parts)
+        hashes = [base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts]
+        return " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
 
     policy = (
         f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-    return page, {
+    headers = {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
+    return web.Response(body=page, headers=headers)
 
 
 def advertised(host: str, port: int, advertise: str) -> str:
