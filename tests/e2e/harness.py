@@ -284,13 +284,15 @@ class Bench:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def close(self) -> None:
-        """Kill what still runs, replicas of killed supervisors included."""
+        """Kill what still runs, replicas of killed supervisors included, and stop an embedded server left behind."""
         for running in self._started:
             for pid in running.children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if running.is_running:
                 running.kill()
+        if (self.folder / "data" / "valkey.sock").exists():
+            self.run("status")  # joins, and stops the server as the last to leave
 
 
 @contextlib.contextmanager
