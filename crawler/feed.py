@@ -68,6 +68,7 @@ class Feeder:
         self._parting_since = 0.0
         self._wake = asyncio.Event()
         self._quiet = False
+        self._paused = False
         committer.on_settled = self.settled
         committer.next_ms = self.next_ms
         committer.on_pushed = self.pushed
@@ -92,7 +93,8 @@ class Feeder:
         if self._quiet:
             return
         roster = {member.replica: member.capacity for member in view.roster}
-        assignment = assign(roster, len(self._frontier.keys.shards)) if roster else ()
+        takes_part = roster and not self._paused
+        assignment = assign(roster, len(self._frontier.keys.shards)) if takes_part else ()
         handoff = plan_handoff(self.shards, assignment, self._replica)
         self.view = view
         now = self._clock.monotonic()
@@ -104,6 +106,13 @@ class Feeder:
             self._part([visit for visit in self.visits if visit.lease.shard in handoff.drop], now)
         self._wake.set()
         self._events.emit(ViewAdopted(view, len(self._ask_at), len(handoff.take), len(handoff.drop)))
+
+    def pause(self, paused: bool) -> None:
+        """While `paused`, own nothing and give everything back at once; views are followed all the same."""
+        if paused != self._paused:
+            self._paused = paused
+            if self.view is not None:
+                self.adopt(self.view)
 
     def _part(self, visits: Collection[Visit], now: float) -> None:
         """Let go of `visits`: their shards belong to somebody else now."""

@@ -31,7 +31,7 @@ from crawler.web import Answers, Live, StatusServer
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl, verify_crawl
 from frontier.errors import RedisAway, RedisMisused
-from frontier.peers import Health, PeerSettings, View
+from frontier.peers import Health, PeerSettings
 from frontier.store import RedisStore
 
 RATE_LOOKS = 10
@@ -64,7 +64,6 @@ class Replica:
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._hurried = False
-        self._view: View | None = None
         self._patience = Patience(self._clock, self.events, self._rng)
         self._patience.verify = self._verify
         base = Base(store, crawl, self.events, self._patience, self._clock, self._rng)
@@ -85,7 +84,7 @@ class Replica:
         local = self._local
         self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live, answers)
         clocks = (self._clock, self.peers.server_clock)
-        self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._view)
+        self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._feeder.view)
         self._parts.builder.on_drop = self._on_drop
         self.events.subscribe(self.metrics.observe)
         self.events.subscribe(LogListener(self.id).observe)
@@ -225,27 +224,14 @@ class Replica:
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self._patience.lost):
             await self._patience.insist(self._verify)
-            self._view = view
-            self._feeder.adopt(self._view_in_force(view))
-
-    def _view_in_force(self, view: View) -> View:
-        """`view`, or while the crawl is paused one in which nobody owns anything."""
-        return View(view.epoch, (), self.id) if self._control.paused else view
-
-    def _heed_pause(self) -> None:
-        """Pause or go on at once, without waiting for the next view."""
-        now_in_force = self._feeder.view
-        if self._view is not None and now_in_force is not None:
-            wanted = self._view_in_force(self._view)
-            if bool(wanted.roster) != bool(now_in_force.roster):
-                self._feeder.adopt(wanted)
+            self._feeder.adopt(view)
 
     async def _follow_control(self) -> None:
         while True:
             await self._patience.insist(self._control.refresh)
             if self._control.stopped:
                 self._end("stopped")
-            self._heed_pause()
+            self._feeder.pause(self._control.paused)
             await self._clock.sleep(min(1.0, self._local.interval))
 
     async def _refresh_budget(self) -> None:

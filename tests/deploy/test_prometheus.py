@@ -149,7 +149,7 @@ def test_top_page_and_prometheus_agree_on_pages(cluster: Cluster) -> None:
 
 def test_a_killed_replica_fires_an_alert_that_ends_with_its_replacement(cluster: Cluster) -> None:
     prometheus = cluster.prometheus
-    assert "firing" not in prometheus.alerts("PeercrawlReplicaLost")
+    wait_until(lambda: not prometheus.alerts("PeercrawlReplicaLost"), "quiet")
     victim = cluster.replicas.pop()
     victim.send(signal.SIGKILL)
     wait_until(lambda: "firing" in prometheus.alerts("PeercrawlReplicaLost"), "the alert to fire")
