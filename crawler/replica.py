@@ -82,7 +82,9 @@ class Replica:
         store, keys = self._store, crawl.keys
         live, answers = Live(store, keys, self.id, self._clock), Answers(store, keys.crawl)
         local = self._local
-        self.status = StatusServer(local.listen, local.advertise, self.metrics.render, self.why_not_ready, live, answers)
+        self.status = StatusServer(
+            local.listen, local.advertise, self.metrics.render, self.why_not_ready, live, answers
+        )
         clocks = (self._clock, self.peers.server_clock)
         self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._feeder.view)
         self._parts.builder.on_drop = self._on_drop
