@@ -37,12 +37,6 @@ class Supervisor:
         self._clock = clock
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
-        self.crashes = 0
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the replicas that run now."""
-        return [process.pid for process in self._processes if process.returncode is None]
 
     async def run(self) -> int:
         """Until every replica has ended by itself or was stopped. Returns the worst exit code among the last ones."""
@@ -59,7 +53,6 @@ class Supervisor:
             code = await self._run_one()
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
-            self.crashes += 1
             if self._clock.monotonic() - started > HEALTHY_S:
                 pause_s, at_once = FIRST_PAUSE_S, 0
             at_once += code != TRY_LATER

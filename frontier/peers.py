@@ -18,7 +18,6 @@ It serves any job that wants to share work by number::
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import secrets
@@ -199,11 +198,3 @@ def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:
     return tuple(
         Member(replica, rank, capacity, address) for rank, (_, replica, capacity, address) in enumerate(claims, start=1)
     )
-
-
-async def first_view(peers: PeerLoop) -> View:
-    """The first view that contains this replica: for programs that only want to know their number once."""
-    async for view in peers.views():
-        if view.index:
-            return view
-    raise asyncio.CancelledError
