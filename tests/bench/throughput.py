@@ -1,133 +1,196 @@
-"""Pages per CPU second: the whole product against a bare aiohttp fetch loop, on the same real pages, in one run.
+"""Pages per CPU second: the whole product against a bare aiohttp fetch loop and other crawlers, on the same real pages.
 
-    python -m tests.bench.throughput [--copies 4] [--runs 3]
+    python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1] [--slow-runs 1]
 
-WARC, JSON lines, robots.txt and the politeness state are on; concurrency 64, no delay, one replica.
+A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
+flight, no delay, robots.txt obeyed, links extracted and followed. The product writes WARC, JSON lines and CDXJ, and keeps
+its frontier in a Valkey; the others write JSON lines (wget2: the files). The bare loop gets the list of URLs, and only
+fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites, `--slow-runs` times. CPU
+is of the process and its children, without nginx and without Redis, which has a column of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from tests.bench.contenders import CONTENDERS, Contender
 from tests.bench.docweb import DocWeb, serve
+from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
 from tests.valkey import ValkeyProcess
+
+FAST = ("wget2",)
+"""Contenders that crawl as many copies as the product does."""
+
+AIMS = {"scrapy": 15.0, "crawlee": 13.0, "scrapy-redis": 25.0}
+"""How many times as many pages per CPU second the product shall have."""
 
 BARE = """
 import asyncio, sys, aiohttp
 async def main():
-    port, urls = int(sys.argv[1]), sys.stdin.read().split()
-    octets = 0
-    class Resolver(aiohttp.abc.AbstractResolver):
-        async def resolve(self, host, port_=0, family=0):
-            return [dict(hostname=host, host='127.0.0.1', port=port, family=2, proto=0, flags=0)]
-        async def close(self): pass
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, resolver=Resolver())) as session:
+    urls = sys.stdin.read().split()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=False)) as session:
         pending = iter(urls)
         async def work():
-            nonlocal octets
             for url in pending:
                 async with session.get(url) as response:
-                    octets += len(await response.read())
+                    await response.read()
         await asyncio.gather(*(work() for _ in range(64)))
-    print(octets)
 asyncio.run(main())
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """One program's run: pages fetched, CPU seconds of its process, wall seconds, peak memory, CPU of Valkey."""
+class Run:
+    """One run of one crawler. `redis_cpu_s` is of the server that it used, if any."""
 
     pages: int
-    cpu_s: float
-    wall_s: float
-    peak_mb: float
-    valkey_us_per_page: float = 0.0
+    repeats: int
+    usage: Usage
+    redis_cpu_s: float = 0.0
 
     @property
     def pages_per_cpu_s(self) -> float:
-        return self.pages / self.cpu_s
+        return self.pages / self.usage.cpu_s
+
+    @property
+    def redis_us(self) -> float:
+        """Microseconds of the server's CPU a page."""
+        return self.redis_cpu_s / self.pages * 1e6
 
 
-def measured(words: list[str], stdin: bytes = b"", env: dict[str, str] | None = None) -> tuple[float, float, float]:
-    """CPU seconds, wall seconds and peak MB of the process `words`."""
-    started = time.monotonic()
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})}
-    )
-    assert process.stdin is not None
-    process.stdin.write(stdin)
-    process.stdin.close()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{words[:4]} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, time.monotonic() - started, usage.ru_maxrss / 1024
-
-
-def run_crawler(web: DocWeb, scratch: Path) -> tuple[Figures, list[str]]:
+def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
     """One replica of the product; returns the URLs that it fetched, too."""
     out, seeds, settings = scratch / "out", scratch / "seeds.txt", scratch / "settings.toml"
-    seeds.write_text("\n".join(web.seeds))
+    seeds.write_text("\n".join(web.address_seeds))
     settings.write_text(
         f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
-        f"[fetch]\nhost_map = {web.host_map!r}\n[archive]\nlinks = true\n"
+        f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n[archive]\nlinks = true\n"
     )
     with ValkeyProcess(scratch, persistent=False) as valkey:
         crawler = [sys.executable, "-m", "crawler"]
         where = ["--redis", valkey.url, "--settings", str(settings)]
         subprocess.run([*crawler, "seed", "-f", str(seeds), *where], check=True, stdout=subprocess.DEVNULL)
-        before = _cpu_of(valkey.pid)
+        before = cpu_s(valkey.pid)
         run = [*crawler, "run", *where, "--out", str(out), "--until-empty", "--interval", "1"]
-        cpu_s, wall_s, peak_mb = measured(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
-        valkey_s = _cpu_of(valkey.pid) - before
-    lines = [msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb")]
+        usage = used_by(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
+        redis_cpu_s = cpu_s(valkey.pid) - before
+    lines = (msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb"))
     urls = [line["url"] for line in lines if line["status"]]
-    return Figures(len(urls), cpu_s, wall_s, peak_mb, valkey_s / len(urls) * 1e6), urls
+    return counted(web, usage, redis_cpu_s), urls
 
 
-def run_bare(web: DocWeb, urls: list[str]) -> Figures:
+def run_bare(web: DocWeb, urls: Iterable[str]) -> Run:
     """A loop that fetches `urls` and does nothing else."""
-    words = [sys.executable, "-c", BARE, str(web.port)]
-    return Figures(len(urls), *measured(words, "\n".join(urls).encode()))
+    return counted(web, used_by([sys.executable, "-c", BARE], "\n".join(urls).encode()))
 
 
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def run_contender(contender: Contender, web: DocWeb, scratch: Path) -> Run:
+    """Another crawler, from the same seeds."""
+
+    def usage(redis_url: str) -> Usage:
+        words = contender.words(contender.python(), scratch, redis_url, web.address_seeds)
+        return used_by(words, cwd=scratch, good_codes=contender.good_codes)
+
+    if not contender.redis:
+        return counted(web, usage(""))
+    with ValkeyProcess(scratch, persistent=False) as valkey:
+        return counted(web, usage(valkey.url), cpu_s(valkey.pid))
+
+
+def counted(web: DocWeb, usage: Usage, redis_cpu_s: float = 0.0) -> Run:
+    """The run that has just ended, with the pages that the web server counted."""
+    fetched = web.fetched()
+    if not fetched.pages:
+        raise SystemExit("a crawler fetched no page")
+    return Run(fetched.pages, fetched.repeats, usage, redis_cpu_s)
+
+
+def repeated(runs: int, one: Callable[[Path], Run]) -> list[Run]:
+    """`runs` runs of `one`, each in an empty folder."""
+    results = []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+            results.append(one(Path(scratch)))
+    return results
+
+
+def compare(copies: int, runs: int, tls: bool) -> dict[str, list[Run]]:
+    """The product and the bare loop, turn by turn."""
+    results: dict[str, list[Run]] = {"bare aiohttp": [], "peercrawl": []}
+    with serve(copies, tls) as web:
+        for _ in range(runs):
+            with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+                run, urls = run_product(web, Path(scratch))
+            results["peercrawl"].append(run)
+            results["bare aiohttp"].append(run_bare(web, urls))
+    return results
+
+
+def contend(names: Sequence[str], sizes: tuple[int, int], slow: tuple[int, int], tls: bool) -> dict[str, list[Run]]:
+    """The contenders called `names`. `sizes` and `slow`: copies and runs, of fast ones and of the others."""
+    results = {}
+    for name in names:
+        contender = CONTENDERS[name]
+        if not contender.is_available:
+            print(f"{name} is not installed: left out", file=sys.stderr)
+            continue
+        copies, runs = sizes if name in FAST else slow
+        with serve(copies, tls) as web:
+            call = f"{name} {contender.version()}"
+            results[call] = repeated(runs, lambda scratch: run_contender(contender, web, scratch))  # noqa: B023
+    return results
+
+
+def show(results: dict[str, list[Run]]) -> None:
+    """The table: medians, and how many times the product's pages per CPU second are those of each."""
+    ours = median(run.pages_per_cpu_s for run in results["peercrawl"])
+    heading = ("pages", "again", "pages/CPU s", "we: x", "wall s", "peak MB", "Redis us/page")
+    print(f"{'':20} {heading[0]:>7} {heading[1]:>6} {heading[2]:>12} {heading[3]:>6} ", end="")
+    print(f"{heading[4]:>7} {heading[5]:>8} {heading[6]:>14}")
+    for name, runs in results.items():
+        rate = median(run.pages_per_cpu_s for run in runs)
+        pages, again = (median(getattr(run, field) for run in runs) for field in ("pages", "repeats"))
+        wall, peak = median(run.usage.wall_s for run in runs), median(run.usage.peak_mb for run in runs)
+        redis_us = median(run.redis_us for run in runs)
+        print(f"{name:20} {pages:7,.0f} {again:6,.0f} {rate:12,.0f} {ours / rate:6.2f} ", end="")
+        print(f"{wall:7.1f} {peak:8.0f} {redis_us:14.1f}")
+
+
+def short() -> list[Figure]:
+    """For the table of all benchmarks: the product, the floor, and wget2 if it is installed."""
+    results = compare(copies=2, runs=1, tls=False)
+    bare, ours = results["bare aiohttp"][0], results["peercrawl"][0]
+    share = ours.pages_per_cpu_s / bare.pages_per_cpu_s
+    return [
+        Figure("throughput", "pages per CPU second", ours.pages_per_cpu_s, "pages/CPU s"),
+        Figure("throughput", "... of those of bare fetching", 100 * share, "%"),
+        Figure("throughput", "peak memory", ours.usage.peak_mb, "MB", "< 250", ours.usage.peak_mb < 250),
+        Figure("throughput", "Valkey's CPU a page", ours.redis_us, "us", "<= 30", ours.redis_us <= 30),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--copies", type=int, default=4, help="domains for each documentation package")
+    parser.add_argument("--copies", type=int, default=4, help="sites of each documentation package")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--tls", action="store_true", help="over HTTPS")
+    parser.add_argument("--against", nargs="*", default=[], choices=[*CONTENDERS, "all"])
+    parser.add_argument("--slow-copies", type=int, default=1)
+    parser.add_argument("--slow-runs", type=int, default=1)
     options = parser.parse_args()
-    results: dict[str, list[Figures]] = {"bare aiohttp": [], "peercrawl": []}
-    with serve(options.copies) as web:
-        for _ in range(options.runs):
-            with tempfile.TemporaryDirectory() as scratch:
-                figures, urls = run_crawler(web, Path(scratch))
-            results["peercrawl"].append(figures)
-            results["bare aiohttp"].append(run_bare(web, urls))
-    bare = statistics.median(figures.pages_per_cpu_s for figures in results["bare aiohttp"])
-    print(f"{'':14} {'pages/CPU s':>12} {'ratio':>6} {'wall s':>7} {'peak MB':>8} {'Valkey us/page':>15}")
-    for name, runs in results.items():
-        rate = statistics.median(figures.pages_per_cpu_s for figures in runs)
-        wall, peak, valkey = (
-            statistics.median(getattr(figures, field) for figures in runs)
-            for field in ("wall_s", "peak_mb", "valkey_us_per_page")
-        )
-        print(f"{name:14} {rate:12,.0f} {rate / bare:6.2f} {wall:7.1f} {peak:8.0f} {valkey:15.1f}")
+    names = list(CONTENDERS) if "all" in options.against else options.against
+    results = compare(options.copies, options.runs, options.tls)
+    slow = (options.slow_copies, options.slow_runs)
+    results |= contend(names, (options.copies, options.runs), slow, options.tls)
+    show(results)
 
 
 if __name__ == "__main__":

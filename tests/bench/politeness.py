@@ -1,0 +1,175 @@
+"""Many domains with a delay of a second on one replica: the rate, how late each has its turn, and what waiting costs.
+
+    python -m tests.bench.politeness [--domains 20000] [--seconds 60]
+
+nginx answers under all names with one page of 2 KB without links, and ends each connection, as most of so many sites would
+before they are asked again; its log is the referee. Lateness is the start of a request less the end of the domain's
+response before it and the delay. Four crawls:
+
+- *no delay*: the domains of the first crawl without a delay: what the processor can do;
+- *all*: each domain may be asked every second, which is more than that, so the rate should be the same;
+- *half*: as many domains as keep a core half busy: nothing should be late;
+- *waiting*: all domains under lease, none due: what a replica uses that only waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from frontier.entries import Entry
+from tests.bench.crawl import Tables, fill, running
+from tests.bench.docweb import free_port, nginx
+from tests.bench.measure import Figure, percentile
+from tests.valkey import ValkeyProcess
+
+DELAY_S = 1.0
+PAGE = "<!doctype html><title>A page</title>" + "<p>Nothing that leads anywhere.</p>" * 56
+
+CONFIGURATION = """
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
+worker_rlimit_nofile 65536;
+events {{ worker_connections 30000; }}
+http {{
+  log_format turn '$msec $request_time $host $uri';
+  access_log {folder}/access.log turn buffer=64k flush=200ms;
+  default_type text/html; keepalive_timeout 0; server_names_hash_bucket_size 128;
+  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location = /robots.txt {{ return 404; }}
+    location / {{ alias {folder}/page.html; }}
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """One crawl: pages a second while it ran evenly, cores used, CPU a page, and seconds of lateness of each turn."""
+
+    domains: int
+    pages_per_s: float
+    cores: float
+    lateness: list[float]
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cores / self.pages_per_s * 1e6 if self.pages_per_s else 0.0
+
+
+@contextmanager
+def web(folder: Path) -> Iterator[int]:
+    """The server; yields its port."""
+    port = free_port()
+    (folder / "page.html").write_text(PAGE)
+    with nginx(folder, CONFIGURATION.format(folder=folder, port=port), port):
+        yield port
+
+
+def entries(domains: int, urls: int) -> Iterator[Entry]:
+    """`urls` URLs of each of `domains`."""
+    for number in range(domains):
+        domain = f"d{number:05}.test"
+        for page in range(urls):
+            yield Entry(f"https://{domain}/{page}".replace("https", "http"), domain)
+
+
+def crawl(domains: int, delay_s: float, warm_s: float, seconds: float) -> Paced:
+    """Crawl `domains` for `warm_s` seconds, then measure for `seconds`."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        folder = Path(scratch)
+        with web(folder) as port, ValkeyProcess(folder, persistent=False) as valkey:
+            # At most a page a millisecond, shared by the domains, and in no lease more than 30.
+            urls = min(int((warm_s + seconds) / max(delay_s, 0.001)) + 2, int(1200 * (warm_s + seconds) / domains) + 32)
+            fill(valkey.url, settings(port, delay_s), entries(domains, urls))
+            with running(valkey.url, folder) as replica:
+                time.sleep(warm_s)
+                before, began = replica.look(), time.time()
+                time.sleep(seconds)
+                after, ended = replica.look(), time.time()
+        turns = requests(folder / "access.log")
+        pages_per_s = (after.pages - before.pages) / (after.at - before.at)
+        late = [late for at, late in lateness(turns, delay_s) if began <= at < ended]
+        return Paced(domains, pages_per_s, after.cpu_since(before), late)
+
+
+def settings(port: int, delay_s: float) -> Tables:
+    return {
+        "politeness": {"delay": delay_s, "address_gate": "off"},
+        "fetch": {"host_map": [f"*.test=127.0.0.1:{port}"]},
+        "scope": {"kind": "any"},
+    }
+
+
+def requests(log: Path) -> dict[str, list[tuple[float, float]]]:
+    """When each request began and ended, by host, from the server's log."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for line in log.read_text().splitlines():
+        msec, request_time, host, _ = line.split(" ")
+        found.setdefault(host, []).append((float(msec) - float(request_time), float(msec)))
+    return found
+
+
+def lateness(turns: dict[str, list[tuple[float, float]]], delay_s: float) -> Iterator[tuple[float, float]]:
+    """When each second and further turn of a domain came, and how many seconds late."""
+    for times in turns.values():
+        for (_, ended), (began, _) in pairwise(sorted(times)):
+            yield began, began - ended - delay_s
+
+
+def compare(domains: int, seconds: float) -> dict[str, Paced]:
+    """The four crawls."""
+    free = crawl(domains, 0.0, warm_s=5, seconds=seconds / 3)
+    # One round of robots.txt files, and one of pages: only then do the domains take even turns.
+    round_s = domains / max(1.0, free.pages_per_s)
+    full = crawl(domains, DELAY_S, warm_s=5 + 1.5 * round_s, seconds=seconds)
+    some = max(1, int(0.5 * free.pages_per_s / free.cores * (DELAY_S + 0.005)))
+    half = crawl(some, DELAY_S, warm_s=10, seconds=seconds / 2)
+    idle = crawl(domains, 600.0, warm_s=10 + 1.5 * round_s, seconds=seconds / 4)
+    return {"no delay": free, "all": full, "half": half, "waiting": idle}
+
+
+def show(crawls: dict[str, Paced]) -> None:
+    free = crawls["no delay"]
+    print(f"{'':9} {'domains':>8} {'pages/s':>8} {'of bound':>8} {'cores':>6} {'us CPU/page':>11} ", end="")
+    print(f"{'late p50':>9} {'p99':>8} {'most':>8} {'early':>7}")
+    for name, paced in crawls.items():
+        ideal = min(free.pages_per_s, paced.domains / (DELAY_S if name != "waiting" else 600.0))
+        print(f"{name:9} {paced.domains:8,} {paced.pages_per_s:8,.0f} {paced.pages_per_s / ideal:8.0%} ", end="")
+        print(f"{paced.cores:6.2f} {paced.cpu_us:11,.0f} ", end="")
+        late = paced.lateness if name in ("all", "half") else []
+        early = sum(seconds < -0.002 for seconds in late)
+        median, high, most = percentile(late, 0.5), percentile(late, 0.99), max(late, default=0.0)
+        print(f"{median:9.3f} {high:8.3f} {most:8.3f} {early:7,}" if late else "")
+
+
+def short() -> list[Figure]:
+    """For the table of all benchmarks: 2,000 domains."""
+    crawls = compare(2_000, 15)
+    free, full, half = crawls["no delay"], crawls["all"], crawls["half"]
+    share, late = full.pages_per_s / free.pages_per_s, percentile(half.lateness, 0.99)
+    return [
+        Figure("politeness", "rate of 2,000 domains, of what the CPU can do", 100 * share, "%", ">= 95", share >= 0.95),
+        Figure("politeness", "lateness at half load, p99", late, "s", "< 1", late < 1),
+        Figure("politeness", "CPU of waiting", crawls["waiting"].cores * 100, "% of a core"),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domains", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    show(compare(options.domains, options.seconds))
+
+
+if __name__ == "__main__":
+    main()
