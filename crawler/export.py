@@ -40,13 +40,14 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """`out`: folder of the results. `text`, `structured`, `links`: columns, as in `ArchiveSettings`."""
+    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: columns, as in `ArchiveSettings`."""
 
     out: Path
     form: Form = "jsonl"
     text: TextForm = "off"
     structured: bool = False
     links: bool = True
+    simhash: bool = False
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -115,13 +116,11 @@ def export_file(path: Path, settings: ExportSettings) -> int:
 
 def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
     """The JSON lines of the WARC file at `path`, some at a time. Raises OSError."""
-    columns = ArchiveSettings(
-        settings.out, "", "", text=settings.text, structured=settings.structured, links=settings.links
-    )
-    lines = PageLines(columns)
+    lines = PageLines(ArchiveSettings(settings.out, "", "", links=settings.links))
     batch: list[Row] = []
     for row in read_rows(path):
-        batch.append(row)
+        content = content_of(row.page, settings.text, settings.structured, settings.simhash)
+        batch.append(row._replace(content=content))
         if len(batch) == _BATCH:
             yield lines.encode(batch)
             batch.clear()

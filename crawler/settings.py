@@ -202,6 +202,21 @@ class Archive(_Table):
         "off", description="Keep each page's main text, or its main content as Markdown, in its line. Costs CPU."
     )
     structured: bool = Field(False, description="Keep each page's JSON-LD and OpenGraph data in its line. Costs CPU.")
+    simhash: bool = Field(
+        False,
+        description="Keep a 64-bit fingerprint of each page's main text, by which near copies are found. Costs CPU.",
+    )
+    near_duplicates: Literal["off", "mark", "drop"] = Field(
+        "off",
+        description="Pages whose main text is nearly that of an earlier page of the replica: `mark` names that page in "
+        "their line, `drop` also leaves out their WARC records and text. Costs CPU.",
+    )
+    soft_404: Literal["off", "mark", "drop"] = Field(
+        "off", description="The same for pages that say, with status 200, that there is no such page. Costs CPU."
+    )
+    near_remembered: Count = Field(
+        131_072, description="Pages that a replica compares with for `near_duplicates`, at about 200 octets each."
+    )
     parquet: bool = Field(False, description="Make a Parquet file of each finished file of JSON lines; needs pyarrow.")
     upload: str = Field(
         "", description="`s3://bucket/prefix`, `gs://`, `az://` or a folder: copy finished files there; needs obstore."

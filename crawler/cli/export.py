@@ -18,6 +18,7 @@ from crawler.sinks.content import TextForm
 
 Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
+Simhash = Annotated[bool, typer.Option("--simhash", help="A fingerprint of each page's text, to find near duplicates.")]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 
 
@@ -34,6 +35,7 @@ def export(
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
+    simhash: Simhash = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
 ) -> None:
     """Make a pages table, or a Markdown file a page, of WARC files.
@@ -46,7 +48,7 @@ def export(
 
         crawler export crawl-out --format markdown --out notes
     """
-    settings = ExportSettings(out, _form(form), _text(text), structured, links)
+    settings = ExportSettings(out, _form(form), _text(text), structured, links, simhash)
     files = exporting.warc_files(archives)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -65,6 +67,7 @@ def extract(
     text: Text = "text",
     structured: Structured = False,
     links: Links = True,
+    simhash: Simhash = False,
 ) -> None:
     """Print a JSON line for each page in a WARC file.
 
@@ -72,7 +75,7 @@ def extract(
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
-    settings = ExportSettings(Path(), "jsonl", _text(text), structured, links)
+    settings = ExportSettings(Path(), "jsonl", _text(text), structured, links, simhash)
     (file,) = exporting.warc_files([archive]) if archive.is_file() else _no_file(archive)
     try:
         for lines in exporting.encoded(file, settings):

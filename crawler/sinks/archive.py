@@ -13,8 +13,10 @@ from typing import Protocol, TypeVar
 
 from crawler.hooks import KEEP, PageHooks
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.content import NOTHING, Content, content_of
 from crawler.sinks.finished import Finished
 from crawler.sinks.index import Indexed
+from crawler.sinks.likeness import Likeness
 from crawler.sinks.pages import PageLines, Place, Row
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment, sync_folder, translated
@@ -95,6 +97,7 @@ class Archive:
         self._wall = wall
         self._records = WarcRecords(settings)
         self._lines = PageLines(settings)
+        self._likeness = Likeness(settings.near_duplicates, settings.soft_404, settings.near_remembered)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._volume: Volume | None = None
         self._serial = 0
@@ -140,10 +143,12 @@ class Archive:
             volume.append(group.octets, group.lines, group.index)
         except BaseException:
             self._records.undo()
+            self._likeness.undo()
             if volume.is_broken:
                 self._volume = None
             raise
         self._records.settle()
+        self._likeness.settle()
         self.written_bytes += len(group.octets) + len(group.lines)
         return group.duplicates
 
@@ -154,11 +159,13 @@ class Archive:
         for page in pages:
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
+            content = self._content(page) if is_settled else NOTHING
             digest, place = page.digest, None
             if (
                 volume.warc
                 and page.exchange
                 and answer.keeps_body
+                and not content.is_dropped
                 and not (page.noarchive and self._settings.noarchive)
             ):
                 made = self._records.exchange(page.exchange, digest)
@@ -170,11 +177,18 @@ class Archive:
             elif page.exchange and not digest:
                 digest = sha1(page.exchange.body)
             if is_settled:
-                rows.append(Row(page, digest, place, answer.extra))
+                rows.append(Row(page, digest, place, answer.extra, content))
         for exchange in exchanges if volume.warc else ():
             tape.add(exchange, self._records.exchange(exchange))
         lines = self._lines.encode(rows) if volume.pages else b""
         return _Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates))
+
+    def _content(self, page: Page) -> Content:
+        settings = self._settings
+        content = content_of(
+            page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
+        )
+        return self._likeness.judge(page, content) if content.is_judged else content
 
     def _current_volume(self) -> Volume:
         now = self._wall()

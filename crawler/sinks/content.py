@@ -1,55 +1,86 @@
-"""What a page says, for its row: main text or Markdown, and the data that its markup carries. Optional, as it costs CPU:
-the page is parsed once more, here in the archive's thread (`tests/bench/sinks.py` measures what)."""
+"""What a page says, for its row: main text or Markdown, the data that its markup carries, a fingerprint of its text.
+Optional, as it costs CPU: the page is parsed once more, in the archive's thread (`tests/bench/sinks.py` measures it)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any, Literal
 
-from turbohtml import Document
+from turbohtml import Document, Element
 
 from crawler.charset import is_html
 from crawler.decode import decode_body
 from crawler.markup import parse
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.simhash import simhash
 
 TextForm = Literal["off", "text", "markdown"]
 
 _MAX_OCTETS = 4_194_304  # of a body that are looked at, as for links
 _MAX_DECODED = 33_554_432
+_HEADING_LENGTH = 300  # characters
+_LEAST_MAIN = 200  # characters; on pages of nothing but tables the main content is often a single cell
+
+GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """None where nothing was asked for, or where the page has nothing. `json_ld`: the blocks as they are; `opengraph`: its
-    keys without "og:"."""
+    keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept.
+
+    `main` and `heading` are what the verdicts are made of, and in no row: the main text, or all text where no part is
+    the main one, and the first heading.
+    """
 
     description: str | None = None
     text: str | None = None
     markdown: str | None = None
     json_ld: list[Any] | None = None
     opengraph: dict[str, str] | None = None
+    simhash: int | None = None
+    near_of: str | None = None
+    soft_404: bool | None = None
+    is_dropped: bool = False
+    is_judged: bool = False
+    main: str = ""
+    heading: str = ""
 
 
 NOTHING = Content()
 
 
-def content_of(page: Page, text: TextForm, structured: bool) -> Content:
-    """The content of `page`, if it was answered with a document of HTML."""
-    if (text == "off" and not structured) or page.outcome is not Outcome.DONE or page.exchange is None:
+def content_of(
+    page: Page, text: TextForm, structured: bool, judged: bool = False, error_pages: bool = False
+) -> Content:
+    """The content of `page`, if it was answered with a document of HTML, and with 2xx, or 404 and 410 if `error_pages` are
+    wanted, too. `judged`: with what verdicts are made of."""
+    if (text == "off" and not structured and not judged) or page.outcome is not Outcome.DONE or page.exchange is None:
         return NOTHING
-    if page.exchange.status >= 300 or not is_html(page.content_type, page.exchange.body):
+    if page.exchange.status >= 300 and not (error_pages and page.exchange.status in GONE):
+        return NOTHING
+    if not is_html(page.content_type, page.exchange.body):
         return NOTHING
     body = decoded(page.exchange)
     document, _ = parse(body[:_MAX_OCTETS], page.charset or None)
-    main = document.main_content() if text == "markdown" else None
-    return Content(
+    main = document.main_content() if text != "off" or judged else None
+    content = Content(
         description=_description(document),
-        text=document.main_text() or None if text == "text" else None,
-        markdown=main.to_markdown() or None if main else None,
+        text=main.to_text() or None if main and text == "text" else None,
+        markdown=main.to_markdown() or None if main and text == "markdown" else None,
         json_ld=document.json_ld() or None if structured else None,
         opengraph={str(key): str(value) for key, value in document.opengraph().items()} or None if structured else None,
     )
+    return _to_be_judged(content, document, main) if judged else content
+
+
+def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:
+    text = content.text or (main.to_text() if main else "")
+    whole = text if len(text) >= _LEAST_MAIN else document.to_text()
+    heading = document.select_one("h1, h2")
+    said = " ".join(heading.text.split())[:_HEADING_LENGTH] if heading else ""
+    return replace(content, simhash=simhash(whole), main=text or whole, heading=said, is_judged=True)
 
 
 def _description(document: Document) -> str | None:

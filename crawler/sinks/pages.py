@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.page import Page
-from crawler.sinks.content import content_of
+from crawler.sinks.content import NOTHING, Content
 from crawler.sinks.settings import ArchiveSettings
 
 
@@ -27,10 +27,10 @@ class Place(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always there; None is null.
 
-    `description`, `text`, `markdown`, `json_ld` and `opengraph` are null unless the settings ask for them; `extra` holds
-    what page hooks returned. Times are UTC with milliseconds. `size` counts the octets of the body as received,
-    `decoded_size` those after content decoding. `links` are the found URLs in the page's order, null when the settings
-    leave them out.
+    `description` to `soft_404` are null unless the settings ask for them; `extra` holds what page hooks returned.
+    Times are UTC with milliseconds. `size` counts the octets of the body as received, `decoded_size` those after content
+    decoding. `links` are the found URLs in the page's order, null when the settings leave them out. `simhash`: 16
+    hexadecimal digits, as readers of JSON have no integers of 64 bits in common.
     """
 
     url: str
@@ -62,16 +62,21 @@ class Line(msgspec.Struct, frozen=True):
     markdown: str | None = None
     json_ld: list[Any] | None = None
     opengraph: dict[str, str] | None = None
+    simhash: str | None = None
+    near_of: str | None = None
+    soft_404: bool | None = None
     extra: Any = None  # encoded before; a dict when the line is read
 
 
 class Row(NamedTuple):
-    """What becomes a line: a page, the digest of its body ("" without one), where its record stands, what hooks added."""
+    """What becomes a line: a page, the digest of its body ("" without one), where its record stands, what hooks added, and
+    what the page says."""
 
     page: Page
     digest: str = ""
     place: Place | None = None
     extra: msgspec.Raw | None = None
+    content: Content = NOTHING
 
 
 class PageLines:
@@ -91,8 +96,7 @@ class PageLines:
             return self._encoder.encode_lines([_encodable(line) for line in lines])
 
     def _line(self, row: Row) -> Line:
-        page, exchange = row.page, row.page.exchange
-        content = content_of(page, self._settings.text, self._settings.structured)
+        page, exchange, content = row.page, row.page.exchange, row.content
         return Line(
             url=page.url,
             domain=page.domain,
@@ -123,6 +127,9 @@ class PageLines:
             markdown=content.markdown,
             json_ld=content.json_ld,
             opengraph=content.opengraph,
+            simhash=None if content.simhash is None else f"{content.simhash:016x}",
+            near_of=content.near_of,
+            soft_404=content.soft_404,
             extra=row.extra,
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.sinks.content import TextForm
+from crawler.sinks.likeness import Treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class ArchiveSettings:
     it, which leaves the page with its JSON line alone. `compression_level`: 0 (fast) to 3 (small), of ISA-L.
     `index`: write a CDXJ index for each WARC file. `metadata`: write a metadata record for each page, with its links.
     `text`: keep each page's main text, or the Markdown of its main content; `structured`: its JSON-LD and OpenGraph data.
+    `simhash`: keep a fingerprint of each page's text. `near_duplicates`, `soft_404`: mark pages that say what another one
+    said, or that there is no such page, or leave out their bodies; `near_remembered`: pages compared with.
     `parquet`: make a Parquet file of each finished file of JSON lines.
     `upload`: URL of the object store or folder that finished files are copied to, "" for none; `keep_local`: keep them
     here, too. `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
@@ -40,8 +43,17 @@ class ArchiveSettings:
     index: bool = True
     text: TextForm = "off"
     structured: bool = False
+    simhash: bool = False
+    near_duplicates: Treatment = "off"
+    soft_404: Treatment = "off"
+    near_remembered: int = 131_072
     parquet: bool = False
     upload: str = ""
     keep_local: bool = True
     metadata: bool = True
     about: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def judges(self) -> bool:
+        """Whether the text of pages is looked at for its likeness to that of others."""
+        return self.simhash or self.near_duplicates != "off" or self.soft_404 != "off"

@@ -1,0 +1,131 @@
+"""Pages that say what another page said, and pages that say, with status 200, that there is no such page (soft 404s).
+
+Both are judged by what a page says, without a request: sites are not asked for made-up URLs to learn how they answer
+(Bar-Yossef et al., Sic transit gloria telae, WWW 2004), as that costs them requests for nothing.
+
+A page is a soft 404 if it is short, and its title or its heading says so, or its text is that of a page which the
+domain answered with 404 or 410, or which was recognised by its words. Error pages are short: Prieto et al. (Analysis
+and detection of Soft-404 pages, 2013) use length, words and title, too. Longer pages only write about the error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict, deque
+from dataclasses import replace
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from crawler.page import Page
+from crawler.sinks.content import GONE, NOTHING, Content
+from crawler.sinks.simhash import NearIndex, is_near, simhash, words_of
+
+Treatment = Literal["off", "mark", "drop"]
+
+_SHORT_WORDS = 150
+_SHORT_CHARACTERS = 4_000
+_DOMAINS = 4_096  # whose error pages are remembered
+_TEXTS = 4  # of a domain: servers behind one name have different error pages
+
+_SAYS_SO = re.compile(
+    r"^\W*(?:(?:error|http|status)\W*)*404\W*$"
+    r"|\b404\b.{0,40}\b(?:error|not found|page)\b|\b(?:error|http)\W{0,3}404\b"
+    r"|\b(?:page|file|site|url|document|content|resource|article|item|product|that|it)\b.{0,40}"
+    r"(?:not found|(?:not|n['’]t) be found|not? (?:longer )?(?:exists?|available)\b|n['’]t exist)"
+    r"|^\W*(?:\w+\W+)?not found\W*$|nothing (?:was )?found"
+    r"|(?:seite|datei|inhalt).{0,40}(?:nicht (?:gefunden|vorhanden|verfügbar)|existiert nicht)"
+    r"|page.{0,20}(?:introuvable|n['’]existe (?:pas|plus)|non trouvée)"
+    r"|página.{0,20}(?:no (?:se ha )?encontrad[oa]|no existe|não (?:foi )?encontrada|não existe)"
+    r"|pagina.{0,20}(?:non (?:è stata )?trovata|non esiste|niet gevonden|bestaat niet|nu a fost găsită)"
+    r"|stron[ay].{0,30}(?:nie (?:została |istnieje|znalezion))|stránka.{0,20}(?:nenalezena|neexistuje|nebyla nalezena)"
+    r"|sidan.{0,20}(?:hittades inte|finns inte|kunde inte hittas)|sid(?:en|a).{0,20}ikke (?:fun[dn]et|findes)"
+    r"|страниц[аы].{0,20}не (?:найден|существует)|сторінк[ау].{0,20}не (?:знайдено|існує)"
+    r"|sayfa.{0,20}bulunamad|ページ.{0,20}(?:見つかりません|存在しません)|页面?.{0,8}(?:未找到|找不到|不存在)|(?:未找到|找不到).{0,8}页面"
+    r"|頁面?.{0,8}(?:找不到|不存在)|페이지.{0,12}(?:찾을 수 없|없습니다)",
+    re.IGNORECASE,
+)
+"""That a page was not found, in the words of titles and headings; not merely the words "not found"."""
+
+
+class Likeness:
+    """Judges the pages of one replica by those that it saw before. `remembered`: how many."""
+
+    def __init__(self, near: Treatment, soft_404: Treatment, remembered: int) -> None:
+        self._near, self._soft_404 = near, soft_404
+        self._index = NearIndex(remembered if near != "off" else 0)
+        self._unsure: list[tuple[int, str]] = []
+        self._error_pages = ErrorPages()
+
+    def judge(self, page: Page, content: Content) -> Content:
+        """`content`, of `page`, which is to be judged, with the verdicts that the settings ask for."""
+        assert page.exchange is not None
+        soft_404 = near_of = None
+        if self._soft_404 != "off":
+            soft_404 = self._error_pages.is_soft_404(page, content)
+        if page.exchange.status in GONE:
+            return NOTHING
+        if self._near != "off" and content.simhash is not None:
+            near_of = self._near_of(page.url, content.simhash)
+        judged = replace(content, near_of=near_of, soft_404=soft_404)
+        drops = (near_of and self._near == "drop") or (soft_404 and self._soft_404 == "drop")
+        return replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
+
+    def _near_of(self, url: str, fingerprint: int) -> str | None:
+        found = next((other for known, other in self._unsure if is_near(known, fingerprint)), None)
+        found = found or self._index.find(fingerprint)
+        if found is None:
+            self._unsure.append((fingerprint, url))
+        return found if found != url else None  # the same page, fetched again
+
+    def settle(self) -> None:
+        """The pages judged since the last call are durable."""
+        for fingerprint, url in self._unsure:
+            self._index.add(fingerprint, url)
+        self._unsure.clear()
+
+    def undo(self) -> None:
+        """The pages judged since `settle` will be judged again."""
+        self._unsure.clear()
+
+
+class ErrorPages:
+    """The texts with which domains say that there is no such page, as fingerprints: the last few of the domains that said
+    so last."""
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[str, deque[int]] = OrderedDict()
+
+    def is_soft_404(self, page: Page, content: Content) -> bool:
+        """Whether `page` says, without saying so in its status, that it does not exist. Learns from it if it does."""
+        assert page.exchange is not None
+        is_gone = page.exchange.status in GONE
+        path = urlsplit(page.url).path
+        if len(content.main) > _SHORT_CHARACTERS or len(path) <= 1:
+            return False  # a domain that shows its home page for what it lacks would have no home page
+        text = _without_url(content.main, page.url, path)
+        if len(words_of(text)) > _SHORT_WORDS:
+            return False
+        says_so = not is_gone and any(_SAYS_SO.search(said) for said in (page.title, content.heading))
+        fingerprint = simhash(text)
+        if fingerprint is None:
+            return says_so
+        is_known = self._knows(page.domain, fingerprint)
+        if (is_gone or says_so) and not is_known:
+            self._learn(page.domain, fingerprint)
+        return not is_gone and (says_so or is_known)
+
+    def _knows(self, domain: str, fingerprint: int) -> bool:
+        return any(is_near(known, fingerprint) for known in self._texts.get(domain, ()))
+
+    def _learn(self, domain: str, fingerprint: int) -> None:
+        self._texts.setdefault(domain, deque(maxlen=_TEXTS)).append(fingerprint)
+        self._texts.move_to_end(domain)
+        if len(self._texts) > _DOMAINS:
+            self._texts.popitem(last=False)
+
+
+def _without_url(text: str, url: str, path: str) -> str:
+    """`text` without what many error pages repeat of the request."""
+    for said in (url, unquote(url), path, unquote(path)):
+        text = text.replace(said, " ")
+    return text
