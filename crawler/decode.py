@@ -6,15 +6,14 @@ have shown: of a body that breaks off or is corrupt, the part before the break. 
 layer, the number of layers, the members of a gzip or zstd body (each may be empty, and costs time all the
 same), and the window of a zstd frame, which is allocated before the first octet comes out (RFC 9659 3: 8 MB).
 
-`decode` is the same for callers on an event loop: what may take long goes to a thread, where the C libraries
-work without the interpreter lock.
+What is larger than `INLINE_INPUT`, or may become larger than `INLINE_OUTPUT`, takes too long for an event loop; the C
+libraries hold the interpreter's lock for part of it, so a thread is no place for it either (`crawler.heavy`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -35,8 +34,8 @@ MAX_MEMBERS = 16
 _STEP = 4096
 """Octets fed at a time when a corrupt body is gone through for what can be saved."""
 
-_INLINE_INPUT = 256 * 1024
-_INLINE_OUTPUT = 1024 * 1024
+INLINE_INPUT = 256 * 1024
+INLINE_OUTPUT = 1024 * 1024
 """What the event loop may wait for: a brotli bomb of that size, the slowest, takes 9 ms."""
 
 
@@ -77,21 +76,6 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT) 
         layer = _undo(decoded.data, _DECODERS[coding], limit)
         decoded = Decoded(layer.data, decoded.truncated or layer.truncated, decoded.error or layer.error)
     return decoded
-
-
-Aside = Callable[[Callable[[bytes, str, int], "Decoded"], bytes, str, int], Awaitable["Decoded"]]
-"""Calls a function with its arguments in a thread, as `asyncio.to_thread` does."""
-
-
-async def decode(
-    body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, aside: Aside = asyncio.to_thread
-) -> Decoded:
-    """As `decode_body`, without holding up the event loop: what takes long is done `aside`."""
-    if not content_encoding or len(body) <= _INLINE_INPUT:
-        decoded = decode_body(body, content_encoding, min(limit, _INLINE_OUTPUT))
-        if not decoded.truncated or limit <= _INLINE_OUTPUT:
-            return decoded
-    return await aside(decode_body, body, content_encoding, limit)
 
 
 def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> Decoded:

@@ -104,3 +104,4 @@ class Page:
     decoded_size: int = 0  # octets after content decoding
     digest: str = ""  # "sha1:" and base32 of the entity as received
     noarchive: bool = False
+    noindex: bool = False

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from crawler import sitemaps
 from crawler.charset import MediaType
-from crawler.decode import decode
-from crawler.extract import Extracted, ExtractPolicy, extract
+from crawler.extract import Extracted, ExtractPolicy
 from crawler.heavy import HeavyLane
 from crawler.links import NO_HINTS, LinkFilter
-from crawler.markup import is_quick
 from crawler.page import Exchange, Link, LinkKind, Page
-from crawler.sitemaps import SitemapLinks, is_sitemap, sitemap_links
+from crawler.reading import Document, Limits, Reading, read_quickly
 from crawler.verdict import Verdict
 from frontier.entries import Entry
 from frontier.errors import BadUrl
@@ -22,6 +20,9 @@ from frontier.urls import Url, canonicalize, canonicalize_links
 
 MAX_SITEMAPS = 500
 """Sitemaps of one robots.txt at most."""
+
+SLICE = 1_000
+"""Links judged before the event loop gets its turn: 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class PageBuilder:
     def __init__(self, settings: BuildSettings, links: LinkFilter) -> None:
         self._settings = settings
         self._links = links
+        self._limits = Limits(settings.extract, settings.max_decoded)
         self.lane = HeavyLane()
         self.on_drop: Callable[[str, int], None] = lambda reason, count: None
         self.named_for: Callable[[str], Container[str]] = lambda url: ()
@@ -76,18 +78,15 @@ class PageBuilder:
             return page, ()
         content_type = _text(exchange.header(b"content-type"))
         target = self._redirect(exchange)
-        listed: SitemapLinks | None = None
         if target is None:
-            body = await self._decoded(exchange)
-            decoded_size = len(body)
-            listed = await self._sitemap(body, exchange, content_type, entry.url in self.named_for(entry.url))
-            found = listed.found if listed else await self._extract(body, exchange, content_type)
+            document = self._document(entry, exchange, content_type)
+            reading = read_quickly(document, self._limits) or await self.lane.read(document, self._limits)
         else:  # the body of a redirect is a note to people whose browser does not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
-            decoded_size = len(exchange.body)
-        urls = [(url, link.kind) for url, link in zip(found.urls, found.links, strict=True)]
-        entries, dropped = self._links.select(urls, entry, listed.hints if listed else NO_HINTS)
-        for reason, count in (*dropped.items(), *found.dropped.items()):
+            reading = Reading(found, NO_HINTS, len(exchange.body))
+        found = reading.found
+        entries = await self._select(entry, reading)
+        for reason, count in found.dropped.items():
             self.on_drop(reason, count)
         page = Page(
             url=entry.url,
@@ -104,34 +103,37 @@ class PageBuilder:
             lang=found.lang,
             canonical=found.canonical,
             links=found.links,
-            decoded_size=decoded_size,
+            decoded_size=reading.decoded_size,
             noarchive=found.noarchive,
+            noindex=found.noindex,
         )
         return page, entries
 
-    async def _decoded(self, exchange: Exchange) -> bytes:
-        coding = exchange.header(b"content-encoding")
-        if not coding:
-            return exchange.body
-        return (await decode(exchange.body, coding.decode("latin-1"), self._settings.max_decoded, self.lane.run)).data
+    def _document(self, entry: Entry, exchange: Exchange, content_type: str) -> Document:
+        return Document(
+            exchange.body,
+            exchange.url,
+            _text(exchange.header(b"content-encoding")),
+            content_type,
+            tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
+            self._settings.sitemaps and exchange.status == HTTPStatus.OK,
+            entry.url in self.named_for(entry.url),
+            exchange.started_at,
+        )
 
-    async def _sitemap(self, body: bytes, exchange: Exchange, content_type: str, is_named: bool) -> SitemapLinks | None:
-        """What the sitemap in `body` lists; None if it is none."""
-        if not self._settings.sitemaps or exchange.status != HTTPStatus.OK:
-            return None
-        if not is_sitemap(body, content_type, is_named):
-            return None
-        arguments = (body, exchange.url, exchange.started_at, self._settings.extract.rules)
-        if not sitemaps.is_quick(body):
-            return await self.lane.run(sitemap_links, *arguments)
-        return sitemap_links(*arguments)
-
-    async def _extract(self, body: bytes, exchange: Exchange, content_type: str) -> Extracted:
-        tags = [_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"]
-        arguments = (body, exchange.url, content_type, self._settings.extract, tags)
-        if not is_quick(body):
-            return await self.lane.run(extract, *arguments)
-        return extract(*arguments)
+    async def _select(self, entry: Entry, reading: Reading) -> list[Entry]:
+        """The entries for the links to follow; those dropped are told."""
+        found = reading.found
+        links = [(url, link.kind) for url, link in zip(found.urls, found.links, strict=True)]
+        selected: list[Entry] = []
+        for at in range(0, len(links), SLICE):
+            if at:
+                await asyncio.sleep(0)
+            entries, dropped = self._links.select(links[at : at + SLICE], entry, reading.hints)
+            selected += entries
+            for reason, count in dropped.items():
+                self.on_drop(reason, count)
+        return selected
 
     def _redirect(self, exchange: Exchange) -> Url | None:
         """The target of a redirect (RFC 9110 10.2.2)."""

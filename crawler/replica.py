@@ -168,6 +168,7 @@ class Replica:
         await self._part(lambda: self._health.withdraw(self.id))
         await self._part(lambda: self._budget.refresh(0))
         await self._parts.fetcher.stop(0.0)
+        await self._parts.builder.lane.stop()
         await self._parts.sink.stop()
         await self.status.stop()
         tell(logging.INFO, "replica_stopped", replica=self.id)

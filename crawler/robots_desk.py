@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from crawler.commit import Committer, Result
-from crawler.decode import decode
+from crawler.decode import decode_body
 from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled
 from crawler.gatekeeper import Gatekeeper
@@ -85,7 +85,7 @@ class RobotsDesk:
             )  # cut off; it has been asked all the same
             raise
         else:
-            verdict = fetch.received(exchange, self._server_clock.now_ms(), await _decoded(exchange))
+            verdict = fetch.received(exchange, self._server_clock.now_ms(), _decoded(exchange))
         self._rests.begin(visit, self._clock.monotonic() - started, known)
         was_abroad = await self._passage.ended(visit, exchange, visit.delay_ms)
         if exchange is not None:
@@ -118,10 +118,11 @@ class RobotsDesk:
         return known.rules.sitemaps if known is not None and known.rules is not None else ()
 
 
-async def _decoded(exchange: Exchange) -> bytes | None:
+def _decoded(exchange: Exchange) -> bytes | None:
     """The body without its content coding, or None if it has none or cannot be decoded."""
     coding = exchange.header(b"content-encoding")
     if not coding:
         return None
-    decoded = await decode(exchange.body, coding.decode("latin-1"), MAX_BODY)
+    # So much input holds all the output that counts, and bounds the time of input that holds none.
+    decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY)
     return None if decoded.error else decoded.data
