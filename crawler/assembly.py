@@ -113,6 +113,7 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         max_age_s=archive.max_age,
         fsync=archive.fsync,
         revisits=archive.revisits,
+        compression=archive.compression,
         links=archive.links,
         noarchive=archive.noarchive,
         metadata=archive.metadata,

@@ -12,7 +12,9 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.fetch import host_of
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.search import line_files
+from crawler.sinks.segment import OPEN_SUFFIX
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of
 from politeness.robots_text import MAX_BODY
@@ -57,7 +59,8 @@ class Archive:
 def read_archive(folder: Path) -> Archive:
     """Everything in `folder`, finished files and those left open. Raises UserError if there is nothing."""
     reader = _WarcReader()
-    warcs = sorted([*folder.glob("*.warc.gz"), *folder.glob("*.warc.gz.open")])
+    patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
+    warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
     requests = [request for path in warcs for request in reader.read(path)]
     if reader.has_missed(requests):
         requests = [request for path in warcs for request in reader.read(path)]
@@ -66,7 +69,7 @@ def read_archive(folder: Path) -> Archive:
         archive.files += 1
         archive.requests.extend(_from_lines(path))
     if not archive.files:
-        raise UserError(f"nothing to audit in {folder}: no *.warc.gz and no *.pages.jsonl")
+        raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
     archive.requests.sort(key=lambda request: request.start)
     return archive
 

@@ -23,6 +23,7 @@ from crawler.charset import MediaType
 from crawler.errors import UserError
 from crawler.extract import ExtractPolicy, extract
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import TextForm, content_of, decoded
 from crawler.sinks.pages import PageLines, Place, Row, iso_time
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
@@ -32,7 +33,6 @@ from frontier.urls import canonicalize
 
 Form = Literal["jsonl", "parquet", "markdown"]
 
-WARC_SUFFIXES = (".warc.gz", ".warc", ".warc.zst")
 _BATCH = 100
 _POLICY = ExtractPolicy(obey_nofollow=False)
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
@@ -55,7 +55,7 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(file for file in path.iterdir() if file.name.endswith(WARC_SUFFIXES))
+            found += sorted(file for file in path.iterdir() if file.name.endswith((*WARC_SUFFIXES, ".warc")))
         elif path.is_file():
             found.append(path)
         else:

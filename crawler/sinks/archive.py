@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from crawler.hooks import KEEP, PageHooks
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.content import NOTHING, Content, content_of
 from crawler.sinks.finished import Finished
 from crawler.sinks.index import Indexed
@@ -205,7 +206,7 @@ class Archive:
         volume = Volume(opened_at=now, fsync=self._settings.fsync)
         try:
             if self._settings.warc:
-                volume.warc = Segment.create(folder / f"{name}.warc.gz")
+                volume.warc = Segment.create(folder / (name + COMPRESSIONS[self._settings.compression].suffix))
                 volume.warc.begin(self._records.warcinfo(volume.warc.path.name, now))
             if self._settings.pages:
                 volume.pages = Segment.create(folder / f"{name}.pages.jsonl")

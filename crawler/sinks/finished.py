@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from crawler.logs import tell
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.parquet import missing, require_pyarrow, write_parquet
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.upload import Depot, UploadFailed
 
 LINES = ".pages.jsonl"
-_SUFFIXES = (".warc.gz", ".cdxj", LINES, ".pages.parquet")
+_SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")
 
 
 class Finished:

@@ -1,8 +1,8 @@
 """Finishing what dead writers left: each `.open` file is cut back to its last whole record and gets its plain name.
 
-A WARC file is read from its start, because a gzip member does not tell its length: 1 GiB takes some seconds, once.
-Each record is one gzip member, whose checksum tells that it is whole; of the JSON lines, a line is whole when its line
-end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo.
+A WARC file is read from its start, because a compressed record does not tell its length: 1 GiB takes some seconds,
+once. Each record is one gzip member or zstd frame, whose checksum tells that it is whole; of the JSON lines, a line is
+whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from isal import isal_zlib
-
+from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.index import read_index, write_index
 from crawler.sinks.segment import OPEN_SUFFIX, is_same_file, try_lock
 
@@ -29,17 +29,22 @@ def recover(folder: Path, with_index: bool = False) -> list[Path]:
     kept = []
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         measure = _measure_of(path)
-        if measure is not None and _finish(path, measure, with_index and measure is whole_members):
+        if measure is not None and _finish(path, measure, with_index and _is_warc(path)):
             kept.append(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
     return kept
 
 
 def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
-    if path.name.endswith(".warc.gz" + OPEN_SUFFIX):
-        return whole_members
+    for compression in COMPRESSIONS.values():
+        if path.name.endswith(compression.suffix + OPEN_SUFFIX):
+            return partial(whole_records, compression=compression)
     if path.name.endswith(".jsonl" + OPEN_SUFFIX):
         return whole_lines
     return None
+
+
+def _is_warc(path: Path) -> bool:
+    return path.name.removesuffix(OPEN_SUFFIX).endswith(WARC_SUFFIXES)
 
 
 def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool) -> bool:
@@ -77,18 +82,18 @@ def whole_lines(data: mmap.mmap) -> Extent:
     return size, size > 0
 
 
-def whole_members(data: mmap.mmap) -> Extent:
-    """The extent of the whole gzip members of `data`. The first one is the warcinfo record, not worth a file alone."""
-    size = members = 0
-    while length := _member_length(data, size):
+def whole_records(data: mmap.mmap, compression: Compression) -> Extent:
+    """The extent of the whole records of `data`. The first one is the warcinfo record, not worth a file alone."""
+    size = records = 0
+    while length := _record_length(data, size, compression):
         size += length
-        members += 1
-    return size, members > 1
+        records += 1
+    return size, records > 1
 
 
-def _member_length(data: mmap.mmap, start: int) -> int:
-    """The length of the gzip member at `start`; 0 when there is none, or none whole."""
-    reader = isal_zlib.decompressobj(wbits=31)
+def _record_length(data: mmap.mmap, start: int, compression: Compression) -> int:
+    """The length of the compressed record at `start`; 0 when there is none, or none whole."""
+    reader = compression.reader()
     at = start
     while not reader.eof:
         chunk = data[at : at + _STEP]
@@ -96,7 +101,7 @@ def _member_length(data: mmap.mmap, start: int) -> int:
             return 0
         try:
             reader.decompress(chunk)
-        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+        except compression.error:
             return 0
         at += len(chunk)
     return at - len(reader.unused_data) - start

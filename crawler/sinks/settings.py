@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crawler.sinks.compression import CompressionName
 from crawler.sinks.content import TextForm
 from crawler.sinks.likeness import Treatment
 
@@ -18,7 +19,8 @@ class ArchiveSettings:
     stops. `fsync`: wait for the disk at each group; without it a power failure, not a crash, can cost what was
     written last. `revisits`: how many bodies are remembered to write a revisit record for the next identical one, at
     about 0.5 KB each; 0 writes every body. `links`: list each page's links, not only their number. `noarchive`: obey
-    it, which leaves the page with its JSON line alone. `compression_level`: 0 (fast) to 3 (small), of ISA-L.
+    it, which leaves the page with its JSON line alone. `compression`: of the WARC files;
+    `compression_level`: of gzip, 0 (fast) to 3 (small).
     `index`: write a CDXJ index for each WARC file. `metadata`: write a metadata record for each page, with its links.
     `text`: keep each page's main text, or the Markdown of its main content; `structured`: its JSON-LD and OpenGraph data.
     `simhash`: keep a fingerprint of each page's text. `near_duplicates`, `soft_404`: mark pages that say what another one
@@ -39,6 +41,7 @@ class ArchiveSettings:
     revisits: int = 16_384
     links: bool = True
     noarchive: bool = True
+    compression: CompressionName = "gzip"
     compression_level: int = 2
     index: bool = True
     text: TextForm = "off"

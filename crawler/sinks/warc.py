@@ -16,7 +16,7 @@ Rules for editors:
 - The head is stored as received, with one exception. The body is stored without its transfer coding and may be cut;
   framing fields that are untrue of the stored body would make readers misread it. Such a field is kept under a name
   with the prefix `X-Crawler-`, as Common Crawl does, and the stored message then ends where the record ends.
-- A record is one gzip member. Recovery stands on it.
+- A record is one gzip member, or one zstd frame. Recovery stands on it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from isal import isal_zlib
-
 from crawler.page import Exchange, LinkKind, Page
+from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.settings import ArchiveSettings
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -92,6 +91,7 @@ class WarcRecords:
 
     def __init__(self, settings: ArchiveSettings, new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
         self._settings = settings
+        self._compress = COMPRESSIONS[settings.compression].compress
         self._new_uuid = new_uuid
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
@@ -251,7 +251,7 @@ class WarcRecords:
         return None
 
     def _record(self, fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:
-        """One record as one gzip member."""
+        """One record, compressed alone."""
         lines = [b"%b: %b" % field for field in fields]
         length = sum(map(len, block))
         head = b"WARC/1.1\r\n%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
@@ -260,7 +260,7 @@ class WarcRecords:
             length,
         )
         record = b"".join([head, *block, b"\r\n\r\n"])
-        return isal_zlib.compress(record, self._settings.compression_level, wbits=31)
+        return self._compress(record, self._settings.compression_level)
 
     def _new_id(self) -> bytes:
         return b"<%b>" % self._new_uuid().urn.encode()

@@ -27,7 +27,7 @@ class Record:
 
 
 def warc_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.warc.gz"))
+    return sorted([*folder.glob("*.warc.gz"), *folder.glob("*.warc.zst")])
 
 
 def files(folder: Path, suffix: str = "") -> list[Path]:
@@ -35,11 +35,13 @@ def files(folder: Path, suffix: str = "") -> list[Path]:
 
 
 def check(path: Path) -> None:
-    """Fail if `warcio check` has something to say, or if FastWARC finds a digest wrong or a record missing."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = Checker(SimpleNamespace(inputs=[str(path)], verbose=False)).process_all()
-    assert (status, said.getvalue()) == (0, "")
+    """Fail if `warcio check` has something to say, or if FastWARC finds a digest wrong or a record missing. warcio does not
+    read zstd."""
+    if not path.name.endswith(".zst"):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = Checker(SimpleNamespace(inputs=[str(path)], verbose=False)).process_all()
+        assert (status, said.getvalue()) == (0, "")
     every = 0
     for record in ArchiveIterator(str(path), parse_http=False):
         every += 1

@@ -6,12 +6,14 @@ import io
 from pathlib import Path
 
 import msgspec
+import pytest
 import surt
 from fastwarc.warc import ArchiveIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.sinks import Archive
+from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.index import index_path, read_index, surt_key
 from crawler.sinks.segment import open_path
 from frontier.errors import BadUrl
@@ -52,10 +54,11 @@ def test_keys_are_those_of_the_library(host: str, pieces: list[str]) -> None:
     assert surt_key(url) == surt.surt(url)
 
 
-async def test_every_response_and_revisit_stands_where_the_index_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+async def test_every_response_and_revisit_stands_where_the_index_says(tmp_path: Path, compression: str) -> None:
     same = b"the same everywhere " * 100
     made = [*varied_exchanges(), exchange("same-1", same), exchange("same-2", same)]
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    archive = Archive(settings(tmp_path, compression=compression), wall=lambda: NOON)
     await archive.start()
     await archive.write([page(one) for one in made[::2]], [exchange("robots.txt", b"User-agent: *\n")])
     await archive.write([page(one) for one in made[1::2]])

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.sinks import Archive
+from crawler.sinks.compression import COMPRESSIONS, CompressionName
 from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment
@@ -22,9 +23,9 @@ from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
 
 
-def warc_records() -> list[bytes]:
+def warc_records(compression: CompressionName) -> list[bytes]:
     """The records of a small file, the warcinfo first."""
-    records = WarcRecords(settings(Path()))
+    records = WarcRecords(settings(Path(), compression=compression))
     whole = [records.warcinfo("cut.warc.gz", NOON)]
     for name in ("a", "b", "c"):
         made = records.exchange(exchange(name, name.encode() * 300))
@@ -37,7 +38,9 @@ def json_lines() -> list[bytes]:
     return [lines.encode([Row(page(exchange(name, b"")))]) for name in ("a", "b", "c")]
 
 
-RECORDS, LINES = warc_records(), json_lines()
+RECORDS = {compression: warc_records(compression) for compression in COMPRESSIONS}
+LINES = json_lines()
+either = pytest.mark.parametrize("compression", COMPRESSIONS)
 
 
 def whole_part(pieces: list[bytes], cut: int, header: int) -> bytes | None:
@@ -65,10 +68,12 @@ def recovered(folder: Path, name: str, data: bytes) -> bytes | None:
         kept.unlink()
 
 
-def test_a_warc_file_cut_at_any_octet_keeps_all_its_whole_records(tmp_path: Path) -> None:
-    data = b"".join(RECORDS)
+@either
+def test_a_warc_file_cut_at_any_octet_keeps_all_its_whole_records(tmp_path: Path, compression: CompressionName) -> None:
+    records, name = RECORDS[compression], "cut" + COMPRESSIONS[compression].suffix
+    data = b"".join(records)
     for cut in range(len(data) + 1):
-        assert recovered(tmp_path, "cut.warc.gz", data[:cut]) == whole_part(RECORDS, cut, header=1), cut
+        assert recovered(tmp_path, name, data[:cut]) == whole_part(records, cut, header=1), cut
 
 
 def test_json_lines_cut_at_any_octet_keep_all_their_whole_lines(tmp_path: Path) -> None:
@@ -77,22 +82,39 @@ def test_json_lines_cut_at_any_octet_keep_all_their_whole_lines(tmp_path: Path) 
         assert recovered(tmp_path, "cut.pages.jsonl", data[:cut]) == whole_part(LINES, cut, header=0), cut
 
 
-@given(cut=st.integers(0, sum(map(len, RECORDS))), junk=st.one_of(st.binary(max_size=300), st.just(bytes(70_000))))
-def test_junk_after_the_cut_is_removed(cut: int, junk: bytes) -> None:
+@given(
+    compression=st.sampled_from(list(COMPRESSIONS)),
+    share=st.floats(0, 1),
+    junk=st.one_of(st.binary(max_size=300), st.just(bytes(70_000))),
+)
+def test_junk_after_the_cut_is_removed(compression: CompressionName, share: float, junk: bytes) -> None:
     """A power failure may leave zeros, or what the blocks held before."""
-    kept = whole_part(RECORDS, cut, header=0) or b""
+    records, name = RECORDS[compression], "cut" + COMPRESSIONS[compression].suffix
+    cut = int(share * sum(map(len, records)))
+    kept = whole_part(records, cut, header=0) or b""
     with TemporaryDirectory() as folder:
-        left = recovered(Path(folder), "cut.warc.gz", kept + b"\0" + junk)
-    assert left == whole_part(RECORDS, cut, header=1)
+        left = recovered(Path(folder), name, kept + b"\0" + junk)
+    assert left == whole_part(records, cut, header=1)
 
 
-def test_records_larger_than_a_reading_step_are_recovered(tmp_path: Path) -> None:
-    records = WarcRecords(settings(Path()))
+@either
+def test_records_larger_than_a_reading_step_are_recovered(tmp_path: Path, compression: CompressionName) -> None:
+    records, name = WarcRecords(settings(Path(), compression=compression)), "cut" + COMPRESSIONS[compression].suffix
     noise = random.Random(1).randbytes(300_000)
-    whole = [records.warcinfo("cut.warc.gz", NOON), records.exchange(exchange("large", noise)).response]
+    whole = [records.warcinfo(name, NOON), records.exchange(exchange("large", noise)).response]
     data = b"".join(whole)
-    assert recovered(tmp_path, "cut.warc.gz", data + data[:100_000] + data[:5]) == data + whole[0]
-    assert recovered(tmp_path, "cut.warc.gz", data[:-1]) is None
+    assert recovered(tmp_path, name, data + data[:100_000] + data[:5]) == data + whole[0]
+    assert recovered(tmp_path, name, data[:-1]) is None
+
+
+@either
+def test_a_record_with_a_wrong_octet_is_not_whole(tmp_path: Path, compression: CompressionName) -> None:
+    """Both compressions have a checksum; in zstd it is optional, and asked for in WARC files."""
+    *before, last = RECORDS[compression]
+    middle = len(last) // 2
+    damaged = last[:middle] + bytes([last[middle] ^ 1]) + last[middle + 1 :]
+    left = recovered(tmp_path, "cut" + COMPRESSIONS[compression].suffix, b"".join([*before, damaged]))
+    assert left == b"".join(before)
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
@@ -122,24 +144,29 @@ def test_a_file_that_its_writer_gave_up_is_recovered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("life", range(10))
 def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, life: int) -> None:
     # Given a process that writes groups and tells of each when it is durable, killed in the midst of it,
-    durable = durable_before_death(tmp_path, groups=random.Random(life).randint(1, 40))
+    compression = list(COMPRESSIONS)[life % 2]
+    durable = durable_before_death(tmp_path, compression, groups=random.Random(life).randint(1, 40))
     # When the next replica starts in its folder,
     asyncio.run(start_and_stop(Archive(settings(tmp_path))))
     # Then whole files are there, with everything that was called durable.
-    assert {path.suffix for path in tmp_path.iterdir()} == {".gz", ".cdxj", ".jsonl"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {
+        Path(COMPRESSIONS[compression].suffix).suffix,
+        ".cdxj",
+        ".jsonl",
+    }
     lines = readers.lines(tmp_path)
     stored = set()
     for file in readers.warc_files(tmp_path):
         readers.check(file)
-        stored |= {record.url for record in readers.by_warcio(file) if record.type == "response"}
+        stored |= {record.url for record in readers.by_fastwarc(file) if record.type == "response"}
     listed = {str(line["url"]) for line in lines}
     assert len(listed) == len(lines)
     assert durable <= listed <= stored
 
 
-def durable_before_death(folder: Path, groups: int) -> set[str]:
+def durable_before_death(folder: Path, compression: str, groups: int) -> set[str]:
     """The URLs that a process had called durable when it was killed, after `groups` groups or a little later."""
-    command = [sys.executable, "-m", "tests.sinks.writer", str(folder)]
+    command = [sys.executable, "-m", "tests.sinks.writer", str(folder), compression]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         said = "".join(writer.stdout.readline() for _ in range(groups))

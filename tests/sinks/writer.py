@@ -1,6 +1,6 @@
 """A process that writes groups of pages without end and prints the URLs of each when it is durable.
 
-python -m tests.sinks.writer FOLDER
+python -m tests.sinks.writer FOLDER gzip|zstd
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from crawler.sinks import Archive
 from tests.sinks.values import exchange, page, settings
 
 
-async def main(folder: Path) -> None:
-    archive = Archive(settings(folder, replica="doomed", max_bytes=2_000_000))
+async def main(folder: Path, compression: str) -> None:
+    archive = Archive(settings(folder, replica="doomed", max_bytes=2_000_000, compression=compression))
     await archive.start()
     noise = random.Random(1)
     number = 0
@@ -27,4 +27,4 @@ async def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
