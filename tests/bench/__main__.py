@@ -1,0 +1,39 @@
+"""All benchmarks in their short forms, and one table of what they found.
+
+    python -m tests.bench [NAME...]
+
+About five minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
+and where things stand, not more. Each program by itself has options for runs that mean something; docs/speed.md has
+their results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.bench import backpressure, frontier, measure, memory, politeness, throughput
+
+SHORT = {
+    "throughput": throughput.short,
+    "frontier": frontier.short,
+    "politeness": politeness.short,
+    "memory": memory.short,
+    "backpressure": backpressure.short,
+}
+
+
+def main(names: list[str]) -> None:
+    unknown = sorted(set(names) - set(SHORT))
+    if unknown:
+        raise SystemExit(f"no benchmark named {unknown[0]}; there are {', '.join(SHORT)}")
+    figures = []
+    for name in names or SHORT:
+        started = time.monotonic()
+        figures += SHORT[name]()
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    measure.show(figures)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+"""A web without end: each page links to pages that nobody has seen before, on as many domains as asked for.
+
+    python -m tests.bench.endless [--domains 200000] [--links 200]
+
+Prints its port, answers under all names until it is ended. A page's links count on from the last page's, spread over the
+domains; so a crawl of n pages discovers n times `--links` URLs, whatever it fetches. Each domain has a robots.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from frontier.entries import Entry
+
+ROBOTS = b"User-agent: *\nDisallow: /private/\n"
+STEP = 7_919
+"""Links go from domain to domain in steps of this prime, so that neighbours on a page are of different ones."""
+
+
+def domain(number: int) -> str:
+    return f"d{number:06}.test"
+
+
+def seeds(count: int) -> Iterator[Entry]:
+    """The roots of the first `count` domains."""
+    return (Entry(f"http://{domain(number)}/", domain(number)) for number in range(count))
+
+
+@contextmanager
+def serve(domains: int, links: int) -> Iterator[list[str]]:
+    """The web in a process of its own; yields the host map."""
+    words = [sys.executable, "-m", "tests.bench.endless", "--domains", str(domains), "--links", str(links)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield [f"*.test=127.0.0.1:{int(process.stdout.readline())}"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Web:
+    """What is on the pages."""
+
+    def __init__(self, domains: int, links: int) -> None:
+        self._domains = domains
+        self._links = links
+        self._next = 0
+
+    def answer(self, head: bytes) -> bytes:
+        """The response to a request head."""
+        if b"/robots.txt HTTP" in head:
+            return _response(b"text/plain", ROBOTS)
+        return _response(b"text/html", self._page().encode())
+
+    def _page(self) -> str:
+        first, self._next = self._next, self._next + self._links
+        links = "\n".join(
+            f'<li><a href="http://{domain(number * STEP % self._domains)}/some/article-{number:x}.html">An article</a>'
+            for number in range(first, first + self._links)
+        )
+        return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n</ul>"
+
+
+def _response(media: bytes, body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (media, len(body), body)
+
+
+class Connection(asyncio.Protocol):
+    """Answers one request after the other."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while b"\r\n\r\n" in self._received:
+            head, _, self._received = self._received.partition(b"\r\n\r\n")
+            self._transport.write(self._web.answer(head))
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domains", type=int, default=200_000)
+    parser.add_argument("--links", type=int, default=200)
+    options = parser.parse_args()
+    web = Web(options.domains, options.links)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(web), "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
