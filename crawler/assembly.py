@@ -54,7 +54,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         sink=sink(crawl, replica, settings, local, hooks),
         hooks=hooks,
         fetcher=Fetcher(fetch_settings(settings), SystemClock()),
-        builder=PageBuilder(BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps), links),
+        builder=PageBuilder(build_settings(settings, extraction), links),
         manners=manners(settings),
         recent=recent,
         rules=rules,
@@ -64,6 +64,10 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
 def url_rules(settings: CrawlSettings) -> UrlRules:
     """What may be changed about a URL: the same on all replicas."""
     return UrlRules(settings.scope.strip_params, settings.scope.session_params)
+
+
+def build_settings(settings: CrawlSettings, extraction: ExtractPolicy) -> BuildSettings:
+    return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
 
 
 def scope(settings: CrawlSettings) -> Scope:

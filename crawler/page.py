@@ -105,3 +105,4 @@ class Page:
     digest: str = ""  # "sha1:" and base32 of the entity as received
     noarchive: bool = False
     noindex: bool = False
+    via: str = ""  # the URL of the page where this one was first found; empty for seeds, and unless asked for

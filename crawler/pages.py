@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from crawler.charset import MediaType
@@ -27,11 +27,13 @@ SLICE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
-    """`max_decoded`: octets of a decoded body at most. `sitemaps`: read them."""
+    """`max_decoded`: octets of a decoded body at most. `sitemaps`: read them. `via`: note in each
+    entry the page where it was found."""
 
     extract: ExtractPolicy
     max_decoded: int
     sitemaps: bool = True
+    via: bool = False
 
 
 class PageBuilder:
@@ -55,7 +57,7 @@ class PageBuilder:
         entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls), Entry(base, domain))
         for reason, count in dropped.items():
             self.on_drop(reason, count)
-        return entries
+        return self._found_on(base, entries)
 
     async def build(
         self,
@@ -74,6 +76,7 @@ class PageBuilder:
                 verdict.reason,
                 settled_at,
                 entry.tries,
+                via=entry.via,
             )
             return page, ()
         content_type = _text(exchange.header(b"content-type"))
@@ -106,6 +109,7 @@ class PageBuilder:
             decoded_size=reading.decoded_size,
             noarchive=found.noarchive,
             noindex=found.noindex,
+            via=entry.via,
         )
         return page, entries
 
@@ -133,7 +137,11 @@ class PageBuilder:
             selected += entries
             for reason, count in dropped.items():
                 self.on_drop(reason, count)
-        return selected
+        return self._found_on(entry.url, selected)
+
+    def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
+        """`entries` with the page where they were found, if the settings ask for it."""
+        return [replace(entry, via=via) for entry in entries] if self._settings.via else entries
 
     def _redirect(self, exchange: Exchange) -> Url | None:
         """The target of a redirect (RFC 9110 10.2.2)."""

@@ -200,6 +200,11 @@ class Archive(_Table):
     )
     links: bool = Field(True, description="List each page's links in its JSON line.")
     metadata: bool = Field(True, description="Write a WARC metadata record for each page, with its links.")
+    via: bool = Field(
+        False,
+        description="Tell in each line and metadata record on which page the URL was first found. Costs that page's URL in "
+        "Redis for each queued URL.",
+    )
     index: bool = Field(True, description="Write a CDXJ index for each WARC file, by which pywb replays it.")
     text: Literal["off", "text", "markdown"] = Field(
         "off", description="Keep each page's main text, or its main content as Markdown, in its line. Costs CPU."

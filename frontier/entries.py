@@ -1,6 +1,7 @@
 """A queued URL as Redis keeps it: one short text, and the values around it.
 
-An entry is six characters of head and the URL. The head says how the URL was shortened (the domain is known from the
+An entry is six characters of head and the URL, and where the crawl asks for it a space, which no canonical URL has, and
+the URL of the page where it was found. The head says how the URL was shortened (the domain is known from the
 key, so most URLs lose their scheme and host), its depth, its tries, its redirect hops, and how often it was lost with
 its holder. `lua/lease.lua` counts that last one up, so its place is part of the key schema.
 
@@ -31,7 +32,8 @@ _WHOLE = "u"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A URL in the frontier. `priority`: higher is fetched earlier. Depth, tries and hops saturate at their maximum."""
+    """A URL in the frontier. `priority`: higher is fetched earlier. Depth, tries and hops saturate at their maximum. `via`:
+    the page where it was found, or empty."""
 
     url: str
     domain: str
@@ -41,6 +43,7 @@ class Entry:
     hops: int = 0
     lost: int = 0
     mode: PushMode = "new"  # how it is pushed; not kept
+    via: str = ""
 
     @property
     def raw(self) -> str:
@@ -52,7 +55,8 @@ class Entry:
                 code, rest = candidate, self.url[len(start) :]
                 break
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
-        return f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
+        raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
+        return f"{raw} {self.via}" if self.via else raw
 
     def again(self, priority: float) -> Entry:
         """The entry for one more try."""
@@ -61,6 +65,7 @@ class Entry:
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is no entry."""
-    code, rest = raw[0], raw[6:]
-    url = rest if code == _WHOLE else _PREFIXES[code].format(domain) + rest
-    return Entry(url, domain, priority, int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16))
+    rest, _, via = raw[6:].partition(" ")
+    url = rest if raw[0] == _WHOLE else _PREFIXES[raw[0]].format(domain) + rest
+    depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
+    return Entry(url, domain, priority, depth, tries, hops, lost, via=via)

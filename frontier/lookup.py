@@ -117,7 +117,7 @@ class Lookup:
         return None
 
     async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> Standing | None:
-        pattern = f"{_escaped(bare.domain)}\n*\n??????{_escaped(bare.raw[6:])}"
+        pattern = f"{_escaped(bare.domain)}\n*\n??????{_escaped(bare.raw[6:])}*"
         found, _ = await self._scan("ZSCAN", keys.waiting, pattern, lambda member: _is_of(member.split("\n")[2], bare))
         if found is None:
             return None
@@ -125,7 +125,7 @@ class Lookup:
         return Standing("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
 
     async def _among_dead(self, keys: ShardKeys, bare: Entry) -> Standing | None:
-        pattern = f"{_escaped(bare.domain)}\n??????{_escaped(bare.raw[6:])}"
+        pattern = f"{_escaped(bare.domain)}\n??????{_escaped(bare.raw[6:])}*"
         found, _ = await self._scan("HSCAN", keys.dead, pattern, lambda member: _is_of(member.split("\n")[1], bare))
         if found is None:
             return None
@@ -142,7 +142,7 @@ class Lookup:
         return None
 
     async def _among_queued(self, keys: ShardKeys, bare: Entry) -> Standing | None:
-        pattern = f"??????{_escaped(bare.raw[6:])}"
+        pattern = f"??????{_escaped(bare.raw[6:])}*"
         found, whole = await self._scan("ZSCAN", keys.queue(bare.domain), pattern, lambda member: _is_of(member, bare))
         if found is not None:
             return Standing("queued", parse_entry(found[0], bare.domain, float(found[1])))
@@ -173,8 +173,8 @@ def seen_bucket(fingerprint: int, buckets: int) -> int:
 
 
 def _is_of(raw: str, bare: Entry) -> bool:
-    """Whether the entry `raw` is of the URL of `bare`: depth, tries and the like may differ."""
-    return raw[0] == bare.raw[0] and raw[6:] == bare.raw[6:]
+    """Whether the entry `raw` is of the URL of `bare`: depth, tries, where it was found and the like may differ."""
+    return raw[0] == bare.raw[0] and raw[6:].partition(" ")[0] == bare.raw[6:]
 
 
 def _escaped(text: str) -> str:

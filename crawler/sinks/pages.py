@@ -65,6 +65,7 @@ class Line(msgspec.Struct, frozen=True):
     simhash: str | None = None
     near_of: str | None = None
     soft_404: bool | None = None
+    via: str | None = None
     extra: Any = None  # encoded before; a dict when the line is read
 
 
@@ -130,6 +131,7 @@ class PageLines:
             simhash=None if content.simhash is None else f"{content.simhash:016x}",
             near_of=content.near_of,
             soft_404=content.soft_404,
+            via=page.via or None,
             extra=row.extra,
         )
 

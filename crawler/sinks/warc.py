@@ -144,6 +144,8 @@ class WarcRecords:
         exchange = page.exchange
         assert exchange is not None
         lines = [f"fetchTimeMs: {exchange.elapsed * 1000:.0f}", f"depth: {page.depth}"]
+        if page.via:
+            lines.append(f"via: {page.via}")
         if page.charset:
             lines.append(f"charset-detected: {page.charset}")
         lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]

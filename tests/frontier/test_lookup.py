@@ -36,12 +36,15 @@ async def where(lookup: Lookup) -> Standing:
     return await lookup.url(URL, "a.test")
 
 
-async def test_a_url_is_found_wherever_it_stands(frontier: Frontier, lookup: Lookup, time: ManualTime) -> None:
+@pytest.mark.parametrize("via", ["", "https://b.test/[2]?y"])
+async def test_a_url_is_found_wherever_it_stands(
+    frontier: Frontier, lookup: Lookup, time: ManualTime, via: str
+) -> None:
     """The whole life of a URL: unseen, queued, leased, waiting, queued again, dead."""
     assert (await where(lookup)).where == "unseen"
-    await frontier.push([entry(URL, depth=7, hops=2, priority=-7.0)])
+    await frontier.push([entry(URL, via=via, depth=7, hops=2, priority=-7.0)])
     queued = await where(lookup)
-    assert queued == Standing("queued", entry(URL, depth=7, hops=2, priority=-7.0))
+    assert queued == Standing("queued", entry(URL, via=via, depth=7, hops=2, priority=-7.0))
     held = await lease(frontier)
     assert await where(lookup) == Standing("leased", queued.entry)
     again = retry(held.entries[0], "timeout", time.ms + 500, -8.0)
@@ -52,7 +55,7 @@ async def test_a_url_is_found_wherever_it_stands(frontier: Frontier, lookup: Loo
     held = await lease(frontier)
     assert (await where(lookup)).where == "leased"
     await frontier.release([Settlement(held, time.ms)])
-    assert await where(lookup) == Standing("queued", entry(URL, depth=7, hops=2, tries=1, priority=-8.0))
+    assert await where(lookup) == Standing("queued", entry(URL, via=via, depth=7, hops=2, tries=1, priority=-8.0))
     held = await lease(frontier)
     await frontier.settle([Settlement(held, time.ms, urls=[Settled(held.entries[0], "dead", "timeout")])])
     dead = await where(lookup)
@@ -94,3 +97,9 @@ async def test_a_leased_domain_tells_its_holder_and_its_lease(
     found = await lookup.domain("a.test")
     assert (found.owner, found.epoch, found.in_flight, found.due_ms) == ("r1", 1, 1, None)
     assert found.leased_until_ms == held.expires_ms
+
+
+async def test_urls_that_begin_alike_are_told_apart(frontier: Frontier, lookup: Lookup) -> None:
+    via = "https://b.test/"
+    await frontier.push([entry(URL + "2", via=via), entry(URL + "%20", via=via), entry(URL, depth=3, via=via)])
+    assert await where(lookup) == Standing("queued", entry(URL, depth=3, via=via))

@@ -188,7 +188,9 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
     )
     archive = Archive(settings(tmp_path), wall=lambda: NOON)
     await archive.start()
-    await archive.write([page(exchange("a", b"a"), links=links, charset="windows-1252", depth=3)])
+    await archive.write(
+        [page(exchange("a", b"a"), links=links, charset="windows-1252", depth=3, via="https://site.test/")]
+    )
     await archive.write([page(exchange("b", b"b"), links=(), outcome=Outcome.RETRY)])
     await archive.stop()
     (file,) = readers.warc_files(tmp_path)
@@ -201,6 +203,7 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
     assert metadata.payload.decode().splitlines() == [
         "fetchTimeMs: 250",
         "depth: 3",
+        "via: https://site.test/",
         "charset-detected: windows-1252",
         "outlink: https://site.test/%C3%A9 L a/@href",
         "outlink: https://other.test/ R Location:",
