@@ -7,7 +7,7 @@ URLs of its domain), in four calls at a time as several replicas would; then `--
 most, and settled one by one, as the crawler does. URLs are 75 octets long on average (34 to 150), as on the Web, of which
 31 are scheme and host. "push again" offers URLs that are known. Server time is CPU of the server's process; memory is its
 `used_memory` without clients, told apart by deleting the keys of each kind in turn. `--server` names another server's
-binary, run with its default limits.
+binary; `--set` gives the server a setting; without, its limits are the default ones.
 """
 
 from __future__ import annotations
@@ -40,6 +40,14 @@ PUSHED_AT_ONCE = 1_000
 CALLS_AT_ONCE = 4
 LEASED_SHARDS = 64
 SETTLED_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Which server is measured: its binary (None: the one that the product embeds), and settings for it."""
+
+    binary: Path | None = None
+    options: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,9 +92,9 @@ def entries(count: int) -> Iterator[Entry]:
 
 
 @asynccontextmanager
-async def empty_frontier(folder: Path, binary: Path | None) -> AsyncIterator[tuple[Frontier, RedisStore, int]]:
+async def empty_frontier(folder: Path, server: Server) -> AsyncIterator[tuple[Frontier, RedisStore, int]]:
     """A frontier on a server of its own, its store, and the server's process id."""
-    with ValkeyProcess(folder, persistent=False, binary=binary) as valkey:
+    with ValkeyProcess(folder, persistent=False, binary=server.binary, options=server.options) as valkey:
         store = await connect(valkey.url, timeout_s=60)
         crawl = await create_crawl(store, "bench", SHARDS, b"{}")
         clock = ServerClock(SystemClock(), store.time_ms)
@@ -98,11 +106,11 @@ async def empty_frontier(folder: Path, binary: Path | None) -> AsyncIterator[tup
             await store.close()
 
 
-async def measure(count: int, drain: int, binary: Path | None) -> Costs:
+async def measure(count: int, drain: int, server: Server = Server()) -> Costs:
     """Fill, drain and weigh a frontier of `count` URLs."""
     costs = Costs(count)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        async with empty_frontier(Path(folder), binary) as (frontier, store, pid):
+        async with empty_frontier(Path(folder), server) as (frontier, store, pid):
             costs.url_length = sum(len(entry.url) for entry in entries(10_000)) / 10_000
             at_rest = await used_memory(store)
             costs.steps["push"] = await step(pid, _push_all(frontier, entries(count)))
@@ -211,7 +219,7 @@ def show(costs: Costs, heading: bool) -> None:
 
 def short() -> list[Figure]:
     """For the table of all benchmarks: 100,000 URLs."""
-    costs = asyncio.run(measure(100_000, 20_000, None))
+    costs = asyncio.run(measure(100_000, 20_000))
     octets, over = costs.octets, costs.octets["queued"] - costs.url_length
     figures = [
         Figure("frontier", f"{name}: server's CPU a URL", one.server_us, "us") for name, one in costs.steps.items()
@@ -226,9 +234,11 @@ def main() -> None:
     parser.add_argument("--urls", type=int, nargs="+", default=[100_000, 1_000_000, 3_000_000, 10_000_000])
     parser.add_argument("--drain", type=int, default=200_000)
     parser.add_argument("--server", type=Path)
+    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     options = parser.parse_args()
+    server = Server(options.server, tuple(word for name, value in options.set for word in (f"--{name}", value)))
     for number, count in enumerate(options.urls):
-        show(asyncio.run(measure(count, options.drain, options.server)), heading=number == 0)
+        show(asyncio.run(measure(count, options.drain, server)), heading=number == 0)
 
 
 if __name__ == "__main__":
