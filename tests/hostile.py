@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -68,7 +69,8 @@ def seeds(size: Size) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`good_s`: first request to the last answer at the good domains. `own_lag_s`, `lag_s`: the longest the event loop was
-    late, by its own doing and in all. `reasons`: how the hostile domains' URLs ended, by hazard."""
+    late, by its own doing and in all. CPU seconds: `cpu_s` of the crawler, `servers_cpu_s` of the two webs, `reader_cpu_s`
+    of the process for heavy documents. `reasons`: how the hostile domains' URLs ended, by hazard."""
 
     good_s: float
     good_requests: int
@@ -76,21 +78,33 @@ class Outcome:
     own_lag_s: float
     lag_s: float
     cpu_s: float
+    servers_cpu_s: float
+    reader_cpu_s: float
     peak_mb: float
     ok: bool
     reasons: dict[str, dict[str, int]]
 
 
+@dataclass(slots=True)
+class Served:
+    """A web in a process of its own: its address and port, and afterwards what it took."""
+
+    address: str
+    cpu_s: float = 0.0
+
+
 @contextlib.asynccontextmanager
-async def served(sort: str, count: int, log: Path) -> AsyncIterator[str]:
-    """Serve a web in a process of its own; its address and port."""
+async def served(sort: str, count: int, log: Path) -> AsyncIterator[Served]:
+    """Serve a web in a process of its own."""
     command = [sys.executable, "-m", "tests.hostile", "serve", sort, str(count), str(log)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
+    web = Served((await process.stdout.readline()).decode().strip())
     try:
-        yield (await process.stdout.readline()).decode().strip()
+        yield web
     finally:
         process.terminate()
+        web.cpu_s = float(await process.stdout.readline() or 0)
         await process.wait()
 
 
@@ -104,6 +118,7 @@ async def serve(sort: str, count: int, path: Path) -> None:
         print(f"{address}:{port}", flush=True)
         await stopping.wait()
     log.close()
+    print(time.process_time(), flush=True)
 
 
 def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> Settings:
@@ -137,11 +152,12 @@ class Reasons:
 async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Verdict]:
     """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one."""
     good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
+    children_before_s = _children_cpu_s()
     async with (
         served("good", size.good, good_log) as good,
         served("hostile", size.hostile or 1, hostile_log) as hostile,
     ):
-        chosen = settings(folder, [f"h*.test={hostile}", f"*.test={good}"], size.delay_s, redis)
+        chosen = settings(folder, [f"h*.test={hostile.address}", f"*.test={good.address}"], size.delay_s, redis)
         started, cpu = time.monotonic(), time.process_time()
         replica, reasons = await _run(chosen, seeds(size))
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
@@ -155,11 +171,19 @@ async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Ver
         own_lag_s=replica.loop_lag.longest_own_s,
         lag_s=replica.loop_lag.longest_s,
         cpu_s=cpu_s,
+        servers_cpu_s=good.cpu_s + hostile.cpu_s,
+        reader_cpu_s=_children_cpu_s() - children_before_s - good.cpu_s - hostile.cpu_s,
         peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         ok=verdict.ok,
         reasons={hazard: dict(counts) for hazard, counts in sorted(reasons.by_hazard.items())},
     )
     return outcome, verdict
+
+
+def _children_cpu_s() -> float:
+    """CPU seconds of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
@@ -169,6 +193,7 @@ async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
         parts = assemble("hostile", chosen.crawl, chosen.replica)
         replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
         replica.events.subscribe(reasons.observe)
+        gc.freeze()  # as `crawler run` does
         await replica.start(until_empty=True)
         await replica.ended.wait()
         await replica.stop(10.0)
@@ -219,7 +244,8 @@ def report(alone: Outcome, beside: Outcome) -> int:
         judged = f"{found.good_requests} requests, {'ok' if found.ok else 'NOT OK'}"
         print(
             f"{name:7} good domains {found.good_s:6.1f} s ({judged}), "
-            f"all {found.all_s:6.1f} s, CPU {found.cpu_s:5.1f} s, peak {found.peak_mb:4.0f} MB, "
+            f"all {found.all_s:6.1f} s, CPU {found.cpu_s:5.1f} s, reader {found.reader_cpu_s:5.1f} s, servers "
+            f"{found.servers_cpu_s:5.1f} s, peak {found.peak_mb:4.0f} MB, "
             f"loop late {found.own_lag_s * 1000:4.0f} ms by itself, {found.lag_s * 1000:4.0f} ms in all"
         )
     ratio = beside.good_s / alone.good_s
