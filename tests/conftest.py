@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from frontier.store import RedisStore, connect
+from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
 _numbers = itertools.count(1)
@@ -34,3 +36,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[RedisStore]:
 def crawl_name() -> str:
     """A name that no other test of this run has used."""
     return f"test{next(_numbers)}"
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Types commands in the test's folder."""
+    return Typed(tmp_path, monkeypatch, capsys)

@@ -11,7 +11,7 @@ from tests.chaos.diary import Kind
 @dataclass(frozen=True, slots=True)
 class Options:
     """`seconds` of faults, among them so many of each sort; `replicas` at a time; `delay_s` between two requests to a
-    domain; the world's `domains` and `pages`."""
+    domain; the world's `domains` and `pages`, a domain's share in proportion to 1 / rank ** `zipf`."""
 
     seconds: float
     kills: int
@@ -23,6 +23,7 @@ class Options:
     domains: int
     pages: int
     seed: int = 1
+    zipf: float = 1.0
     delay_s: float = 0.1
     lease_s: float = 3.0
     interval_s: float = 0.5

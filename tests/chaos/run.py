@@ -6,9 +6,11 @@ import asyncio
 import math
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from crawler import overview
+from crawler.simweb import Features
 from frontier.errors import FrontierError
 from frontier.store import connect
 from tests.chaos.cluster import Cluster
@@ -24,9 +26,10 @@ LEVEL_LIMIT_S = 60.0
 async def run(options: Options, folder: Path, end_limit_s: float) -> Report:
     """A whole run in `folder`. Raises AssertionError if the crawl has not ended `end_limit_s` after the faults."""
     began = time.monotonic()
+    features = replace(Features.plain(), zipf=options.zipf)
     (folder / "valkey").mkdir()
     with (
-        Web(folder, options.seed, options.domains, options.pages, "plain") as web,
+        Web(folder, options.seed, options.domains, options.pages, features) as web,
         ValkeyProcess(folder / "valkey", persistent=True) as valkey,
         bench(folder, web, valkey.url) as crawler,
     ):
@@ -36,6 +39,7 @@ async def run(options: Options, folder: Path, end_limit_s: float) -> Report:
         try:
             for _ in range(options.replicas):
                 await cluster.add()
+            await asyncio.to_thread(crawler.begin, options.replicas)
             await _until_level(cluster, options)
             await _carry_out(plan(options, rng), cluster, options)
             still_open = (await _overview(cluster)).open
@@ -58,8 +62,8 @@ def _seed(crawler: Bench, options: Options) -> None:
             "replica": {"interval": options.interval_s},
         }
     )
-    seeded = crawler.run("seed", "-f", str(crawler.seeds))
-    assert seeded.code == 0, seeded.err
+    crawler.seed()
+    crawler.type("pause")  # until all replicas are there
 
 
 async def _carry_out(planned: list[Planned], cluster: Cluster, options: Options) -> None:

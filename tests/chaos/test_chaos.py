@@ -14,7 +14,7 @@ from tests.chaos.run import run
 async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
     """Nothing lost, denied or too close; fetched twice only what was in flight at a fault."""
     options = Options(
-        seconds=10,
+        seconds=8,
         kills=4,
         restarts=1,
         stops=1,
@@ -22,7 +22,9 @@ async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
         changes=2,
         replicas=3,
         domains=30,
-        pages=600,
+        pages=720,
+        zipf=0.0,
+        delay_s=0.5,  # with 24 pages a domain: twelve seconds at least, more than all faults last
     )
     found = await run(options, tmp_path, end_limit_s=90)
     assert found.is_perfect, f"{found}\n{found.details()}"

@@ -19,6 +19,7 @@ from frontier.crawls import Crawl
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
+from tests.typed import Typed
 
 
 async def rules(store: RedisStore, crawl: Crawl) -> Control:
@@ -177,16 +178,15 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
         (["delay", "a.test", "soon"], "Invalid value"),
     ],
 )
-def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(words: list[str], told: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "crawler", *words], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
-    )
-    assert done.returncode == 2, done.stderr
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(typed: Typed, words: list[str], told: str) -> None:
+    done = typed(*words)
+    assert done.code == 2, done.err
+    assert told in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_redis_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
+    """As a process of its own, so that its exit code is the one that a shell sees."""
     words = [sys.executable, "-m", "crawler", "top", "--redis", "redis://127.0.0.1:1/0"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (75, False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import wait_until
+from tests.ports import free_port
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -37,9 +37,7 @@ class Prometheus:
         config = re.sub(r"(_interval: )\d+s", r"\g<1>1s", config)
         (folder / "prometheus.yml").write_text(config)
         (folder / "rules.yml").write_text(hurried((FOLDER / "rules.yml").read_text()))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
 
     def __enter__(self) -> Prometheus:
         with (self._folder / "prometheus.log").open("wb") as log:

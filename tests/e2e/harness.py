@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from crawler.cli import app
 from crawler.simweb import Features, Limits, Policy, Record, Verdict, World, expect, judge, read_log
 from crawler.simweb.expected import Expected
 
@@ -31,15 +35,24 @@ IN_HAND_S = 2.0
 TRIES = 3
 DELAY_S = 0.05
 
+LEASE_S = 10.0
+"""Longer than a busy machine stalls a replica. What waits for the leases of the dead sets a shorter one."""
+
+EVEN = replace(Features.plain(), zipf=0.0)
+"""Plain domains of equal size: the crawl does not end with one domain's long queue."""
+
+ROOT = Path(__file__).parents[2]
+
 Tables = dict[str, dict[str, Any]]
 
 
-def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
-    """What `happened` returns once it is true. Raises AssertionError, naming `what`, when that takes too long."""
+def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE_S, step_s: float = 0.02) -> Any:
+    """What `happened` returns once it is true; it is asked each `step_s`. Raises AssertionError, naming `what`, when that
+    takes too long."""
     deadline = time.monotonic() + limit_s
     while not (result := happened()):
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
-        time.sleep(0.02)
+        time.sleep(step_s)
     return result
 
 
@@ -162,19 +175,25 @@ def client_ports(pid: int) -> frozenset[int]:
 
 
 class Web:
-    """The synthetic web in its own process. `features` is the name of a mixture."""
+    """The synthetic web in its own process. `features`: the usual mixture unless given."""
 
-    def __init__(self, folder: Path, seed: int = 1, domains: int = 16, pages: int = 160, features: str = "mixed"):
-        self.world = World(seed, domains, pages, Features.named(features))
+    def __init__(
+        self, folder: Path, seed: int = 1, domains: int = 16, pages: int = 160, features: Features | None = None
+    ):
+        made_of = (seed, domains, pages, features or Features.mixed())
+        self.world = World(*made_of)
         self.log = folder / "requests.jsonl"
-        words = ["--seed", seed, "--domains", domains, "--pages", pages, "--features", features, "--log", self.log]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "crawler.simweb", "serve", *map(str, words)],
+            [sys.executable, "-m", "tests.e2e.served", str(self.log)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
         )
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self.host_map: list[str] = json.loads(self._process.stdout.readline())["host_map"]
+        with self._process.stdin as given:
+            pickle.dump(made_of, given)
+        self.host_map: list[str] = json.loads(self._process.stdout.readline())
 
     def __enter__(self) -> Web:
         return self
@@ -239,20 +258,20 @@ class Bench:
         self.settings = self.folder / "crawler.toml"
         self.seeds = self.folder / "seeds.txt"
         self.seeds.write_text("".join(f"{url}\n" for url in self.web.world.seeds()))
-        self.configure(self.tables)
+        self.configure({})
 
     def configure(self, changes: Tables) -> None:
-        """Write the settings file: what suits a short test, and `changes`."""
+        """Write the settings file: what suits a short test, the bench's own tables, and `changes`."""
         tables: Tables = {
             "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
             "scope": {"kind": "any"},
-            "fetch": {"host_map": self.web.host_map, "read_timeout": 2.0, "timeout": 5.0},
-            "frontier": {"lease": 2.0, "shards": 64},
+            "fetch": {"host_map": self.web.host_map, "read_timeout": 10.0, "timeout": 20.0},
+            "frontier": {"lease": LEASE_S, "shards": 64},
             "replica": {"data_dir": str(self.folder / "data"), "out": str(self.out), "interval": 0.5, "grace": 5.0},
         }
         if self.redis:
             tables["replica"]["redis"] = self.redis
-        for table, keys in changes.items():
+        for table, keys in (*self.tables.items(), *changes.items()):
             tables.setdefault(table, {}).update(keys)
         self.settings.write_text(toml(tables))
 
@@ -271,12 +290,51 @@ class Bench:
         """Start `crawler crawl` from all roots of the web."""
         return self.start("crawl", "-f", str(self.seeds), "--quiet", *words)
 
+    def type(self, *words: str, code: int = 0) -> str:
+        """What `crawler words...` prints. It runs within this process, which is much faster: for the commands that a test
+        needs done, and is not about."""
+        words = (words[0], "--settings", str(self.settings), *words[1:])
+        done = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    def seed(self) -> None:
+        """Queue all roots of the web."""
+        self.type("seed", "-f", str(self.seeds))
+
     def status(self) -> dict[str, Any]:
         """`crawler status --json`."""
-        done = self.run("status", "--json")
-        assert done.code == 0, done.err
-        found: dict[str, Any] = json.loads(done.out)
+        found: dict[str, Any] = json.loads(self.type("status", "--json"))
         return found
+
+    def gather(self, count: int) -> list[Running]:
+        """Seed the crawl and start `count` replicas, which begin together: see `begin`."""
+        self.seed()
+        self.type("pause")
+        replicas = [self.start("run", "--until-empty") for _ in range(count)]
+        self.begin(count)
+        return replicas
+
+    def supervise(self, count: int) -> Running:
+        """The same with replicas under one supervisor, which is returned."""
+        self.seed()
+        self.type("pause")
+        supervisor = self.start("run", "--until-empty", "--replicas", str(count))
+        self.begin(count)
+        return supervisor
+
+    def begin(self, count: int) -> None:
+        """Let the paused crawl go on once `count` replicas have a view of them all: however late one started, it has its
+        part in the crawl."""
+        whole: list[int] = []  # epochs in whose view there is an index `count`
+
+        def all_know() -> bool:
+            records = self.status()["replicas"]
+            whole.extend(record["epoch"] for record in records if record["index"] == count)
+            return len(records) == count and bool(whole) and all(r["epoch"] >= whole[0] for r in records)
+
+        wait_until(all_know, f"a view of {count} replicas", step_s=0.1)
+        self.type("resume")
 
     def lines(self) -> list[dict[str, Any]]:
         """The JSON lines of all finished and unfinished volumes."""

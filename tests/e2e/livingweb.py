@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.simweb import Limits, Policy, Record, RequestLog, SimWebServer, Verdict, World, expect, judge
-from tests.e2e.harness import TRIES, Tables, toml
+from tests.e2e.harness import LEASE_S, TRIES, Tables, toml
 
 DELAY_S = 0.05
 
@@ -68,8 +68,8 @@ def _settings(folder: Path, host_map: list[str], changes: Tables) -> Tables:
     tables: Tables = {
         "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
         "scope": {"kind": "any"},
-        "fetch": {"host_map": host_map, "read_timeout": 2.0, "timeout": 5.0},
-        "frontier": {"lease": 2.0, "shards": 64},
+        "fetch": {"host_map": host_map, "read_timeout": 10.0, "timeout": 20.0},
+        "frontier": {"lease": LEASE_S, "shards": 64},
         "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5, "grace": 5.0},
     }
     for table, keys in changes.items():

@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Policy
-from tests.e2e.harness import TRIES, Web, bench, replicas_under, wait_until
+from crawler.simweb.features import Kind
+from tests.e2e.harness import EVEN, Running, Web, bench, wait_until
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
+
+REST_S = 5
+"""More than replicas need to start again: whoever forgot the rest would disturb it."""
+
+RESTING = b'"retry_after":%d' % REST_S
+"""In the log of the web."""
+
+BUSY = replace(EVEN, answers={Kind.BUSY: 0.05}, retry_after_s=REST_S)
 
 
 def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: Path) -> None:
     """Given sites that answered 429 or 503 with a Retry-After, when all replicas and the store (append-only file, synced
     at every write) are killed in mid-crawl and started again, then nobody is asked before its rest is over."""
-    data = tmp_path / "valkey"
-    data.mkdir()
+    (tmp_path / "valkey").mkdir()
     with (
-        ValkeyProcess(data, persistent=True) as server,
-        Web(tmp_path, domains=24, pages=320) as web,
-        bench(tmp_path, web, server.url) as crawler,
+        ValkeyProcess(tmp_path / "valkey", persistent=True) as server,
+        Web(tmp_path, domains=16, pages=160, features=BUSY) as web,
+        bench(tmp_path, web, server.url, {"politeness": {"delay": 0.2}, "frontier": {"lease": 2.0}}) as crawler,
     ):
-        for _ in range(3):
-            before = web.requests
-            running = crawler.crawl("--replicas", "2")
-            replicas = replicas_under(running, 2)
-            web.wait_for(before + 60)
-            wait_until(lambda: resting(web), "a site that asks for rest")
-            running.kill()
-            for pid in replicas:
-                os.kill(pid, signal.SIGKILL)
+        crawler.seed()
+        for _ in range(2):
+            kill_in_mid_crawl(web, [crawler.start("run", "--until-empty") for _ in range(2)])
             server.kill()
             server.start()
-        done = crawler.crawl("--replicas", "2").wait()
-        assert done.code == 0, done.err
-        verdict = web.verdict(Policy(tries=TRIES), repeats=300)
+        last = crawler.start("run", "--until-empty").wait()
+        assert last.code == 0, last.err
+        verdict = web.verdict(repeats=300, delay_s=0.2)
         assert verdict.unrested == []
         assert verdict.too_close == []
         assert verdict.overlaps == []
         assert verdict.missing == []
 
 
-def resting(web: Web) -> bool:
-    """Whether some answer so far asked for rest."""
-    return b'"retry_after":1' in web.log.read_bytes()
+def kill_in_mid_crawl(web: Web, replicas: list[Running]) -> None:
+    """Kill all `replicas` when they have made some requests and a site has asked for rest."""
+    before = web.requests
+    web.wait_for(before + 30)
+    wait_until(lambda: RESTING in web.log.read_bytes(), "a site that asks for rest")
+    for replica in replicas:
+        replica.kill()

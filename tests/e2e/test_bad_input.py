@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from frontier.keys import meta_key
 from frontier.store import command, connect
+from tests.e2e.harness import Finished
+from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -21,28 +19,12 @@ CRAWL, RUN, SEED = "crawl", "run", "seed"
 NOWHERE = "redis://127.0.0.1:9/0"
 
 
-def crawler(
-    folder: Path, *words: str, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """`crawler words...` in `folder`."""
-    return subprocess.run(
-        [sys.executable, "-m", "crawler", *words],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLUMNS": "60", **(environment or {})},
-    )
-
-
-def assert_refused(done: subprocess.CompletedProcess[str], *told: str) -> None:
-    assert done.returncode not in (0, 1), done
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("error: "), done.stderr
+def assert_refused(done: Finished, *told: str) -> None:
+    assert done.code not in (0, 1), done
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.startswith("error: "), done.err
     for words in told:
-        assert words in done.stderr
+        assert words in done.err
 
 
 def contents(folder: Path) -> set[str]:
@@ -72,44 +54,42 @@ TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("words", "told"), TABLE.values(), ids=TABLE)
 def test_bad_input_is_one_line_and_changes_nothing(
-    tmp_path: Path, words: tuple[str, ...], told: tuple[str, ...]
+    typed: Typed, tmp_path: Path, words: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
     (tmp_path / "unknown.toml").write_text("[politeness]\ndelayy = 1\n")
     (tmp_path / "malformed.toml").write_text('[politeness]\ndelay = "soon"\n')
     (tmp_path / "broken.toml").write_text("[politeness\n")
     (tmp_path / "file").write_text("")
     before = contents(tmp_path)
-    assert_refused(crawler(tmp_path, *words), *told)
+    assert_refused(typed(*words), *told)
     assert contents(tmp_path) == before
 
 
-def test_unknown_environment_key_is_named(tmp_path: Path) -> None:
-    done = crawler(tmp_path, CRAWL, SITE, environment={"CRAWLER_POLITENESS__DELAYY": "1"})
+def test_unknown_environment_key_is_named(typed: Typed, tmp_path: Path) -> None:
+    done = typed(CRAWL, SITE, environment={"CRAWLER_POLITENESS__DELAYY": "1"})
     assert_refused(done, "politeness.delayy")
     assert contents(tmp_path) == set()
 
 
-def test_output_folder_that_is_a_file(tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> None:
+def test_output_folder_that_is_a_file(typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> None:
     """Refused by the replica, before it takes part: the seeds stay queued."""
     (tmp_path / "file").write_text("")
-    assert crawler(tmp_path, SEED, SITE, "--crawl", crawl_name, "--redis", valkey.url).returncode == 0
-    done = crawler(tmp_path, RUN, "--crawl", crawl_name, "--redis", valkey.url, "--out", "file")
+    assert typed(SEED, SITE, "--crawl", crawl_name, "--redis", valkey.url).code == 0
+    done = typed(RUN, "--crawl", crawl_name, "--redis", valkey.url, "--out", "file")
     assert_refused(done, "file")
 
 
 @pytest.mark.parametrize("words", [(RUN,), (RUN, "--replicas", "2"), ("status",)], ids=" ".join)
-def test_unknown_crawl(tmp_path: Path, valkey: ValkeyProcess, words: tuple[str, ...]) -> None:
-    done = crawler(tmp_path, *words, "--crawl", "nobody-seeded-it", "--redis", valkey.url)
+def test_unknown_crawl(typed: Typed, valkey: ValkeyProcess, words: tuple[str, ...]) -> None:
+    done = typed(*words, "--crawl", "nobody-seeded-it", "--redis", valkey.url)
     assert_refused(done, "nobody-seeded-it", "crawler seed")
 
 
 @pytest.mark.parametrize("words", [(RUN,), (SEED, SITE), ("status",)], ids=" ".join)
-def test_crawl_of_another_schema(
-    tmp_path: Path, valkey: ValkeyProcess, crawl_name: str, words: tuple[str, ...]
-) -> None:
+def test_crawl_of_another_schema(typed: Typed, valkey: ValkeyProcess, crawl_name: str, words: tuple[str, ...]) -> None:
     """A crawl that another version has written is left alone."""
     fields = asyncio.run(_as_another_version(valkey.url, crawl_name))
-    assert_refused(crawler(tmp_path, *words, "--crawl", crawl_name, "--redis", valkey.url), "schema 999")
+    assert_refused(typed(*words, "--crawl", crawl_name, "--redis", valkey.url), "schema 999")
     assert asyncio.run(_fields(valkey.url, crawl_name)) == fields
 
 
@@ -129,13 +109,13 @@ async def _fields(url: str, crawl: str) -> list[bytes]:
 
 
 def test_broken_seed_lines_are_named_and_the_rest_is_queued(
-    tmp_path: Path, valkey: ValkeyProcess, crawl_name: str
+    typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str
 ) -> None:
     (tmp_path / "seeds.txt").write_text(
         "http://a.test/\nftp://b.test/\n\n# http://c.test/\nhttp://d.test/ priority=x\n"
     )
-    done = crawler(tmp_path, SEED, "-f", "seeds.txt", "--crawl", crawl_name, "--redis", valkey.url)
-    assert done.returncode == 0
-    assert "seeds.txt:2: scheme" in done.stderr
-    assert "seeds.txt:5: priority" in done.stderr
-    assert "1 seeds queued" in done.stdout
+    done = typed(SEED, "-f", "seeds.txt", "--crawl", crawl_name, "--redis", valkey.url)
+    assert done.code == 0
+    assert "seeds.txt:2: scheme" in done.err
+    assert "seeds.txt:5: priority" in done.err
+    assert "1 seeds queued" in done.out

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Features, Limits, Record, RobotsKind, World
+from crawler.simweb import Limits, Record, RobotsKind, World
+from tests.e2e.harness import EVEN
 from tests.e2e.livingweb import DELAY_S, crawl
 
 pytestmark = pytest.mark.e2e
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
+LATE_S = 0.3
 
 
 def by_address(records: list[Record]) -> dict[str, list[float]]:
@@ -37,7 +39,7 @@ def most_above_rate(starts: list[float], rate: float) -> float:
 async def test_the_domains_of_an_address_share_its_rate_across_replicas(tmp_path: Path, replicas: int) -> None:
     """Given 40 domains at two addresses, each domain allowed 20 requests a second, when several replicas crawl them, then
     no address gets more than its own 40 a second."""
-    world = World(3, domains=40, pages=320, features=Features.plain())
+    world = World(3, domains=40, pages=240, features=EVEN)
     rate, burst = 40, 1
     tables = {"politeness": {"address_rate": rate, "address_burst": burst}}
     done = await crawl(tmp_path, world, tables, replicas, ADDRESSES)
@@ -45,18 +47,19 @@ async def test_the_domains_of_an_address_share_its_rate_across_replicas(tmp_path
     verdict = done.verdict(Limits(delay=DELAY_S, address_in_flight=4))
     assert verdict.ok, str(verdict)
     for address, starts in by_address(done.records).items():
-        # The gate gives moments out; on a busy machine a request that had one leaves some tens of milliseconds after it.
-        assert most_above_rate(starts, rate) <= burst + rate * 0.25, address
-        assert len(starts) / (starts[-1] - starts[0]) <= rate * 1.02
+        # The gate gives moments out; on a busy machine a request that had one leaves some time after it.
+        assert most_above_rate(starts, rate) <= burst + rate * LATE_S, address
+        assert len(starts) - 1 <= rate * (starts[-1] - starts[0] + LATE_S), address
+        # Evenly: intervals blurred into pure chance would have a median of 0.69 / rate, those of bursts one near 0.
         median = sorted(second - first for first, second in pairwise(starts))[len(starts) // 2]
-        assert median > 0.8 / rate
+        assert median > 0.5 / rate, address
 
 
 @pytest.mark.parametrize("kind", [RobotsKind.SHARED, RobotsKind.MOVED])
 async def test_a_robots_txt_of_another_domain_is_fetched_at_that_domains_pace(tmp_path: Path, kind: RobotsKind) -> None:
     """Given hosts whose robots.txt redirect to hosts of other domains, when three replicas crawl them, then those domains,
     too, get one request at a time and are left alone for the delay."""
-    features = replace(Features.plain(), robots={kind: 0.9}, several_hosts=0.4)
+    features = replace(EVEN, robots={kind: 0.9}, several_hosts=0.4)
     world = World(5, domains=24, pages=120, features=features)
     done = await crawl(tmp_path, world, {}, replicas=3)
     assert done.code == 0, done.err

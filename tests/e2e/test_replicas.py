@@ -9,16 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Bench, Running, Victim, Web, bench, kill, replicas_under, wait_until
+from tests.e2e.harness import EVEN, Bench, Tables, Victim, Web, bench, kill, replicas_under, wait_until
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
+
+DELAY_S = 0.25
+PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"lease": 2.0}}
+"""With the twelve pages of a domain it takes three seconds at least: what befalls a replica does so in mid-crawl."""
+
+EARLY = 48
+"""Requests after which every domain has been asked for something, and none for more than a few of its pages."""
 
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Web]:
     """Some hundred pages that all answer at the first try, so every second request for one has to be explained."""
-    with Web(tmp_path, seed=3, domains=24, pages=400, features="plain") as served:
+    with Web(tmp_path, seed=3, domains=24, pages=288, features=EVEN) as served:
         yield served
 
 
@@ -26,66 +33,64 @@ def web(tmp_path: Path) -> Iterator[Web]:
 def cluster(tmp_path: Path, web: Web) -> Iterator[Bench]:
     """Commands that share a Valkey server."""
     (tmp_path / "valkey").mkdir()
-    with ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey, bench(tmp_path, web, valkey.url) as crawler:
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, PACE) as crawler,
+    ):
         yield crawler
-
-
-def start_replicas(cluster: Bench, count: int) -> list[Running]:
-    """Seed the crawl, and start so many replicas; returns when all are in the view."""
-    seeded = cluster.run("seed", "-f", str(cluster.seeds))
-    assert seeded.code == 0, seeded.err
-    replicas = [cluster.start("run", "--until-empty") for _ in range(count)]
-    for replica in replicas:
-        wait_until(lambda: f"replicas={count}" in replica.err, f"{count} replicas in the view")  # noqa: B023
-    return replicas
 
 
 def assert_nothing_lost_and_doubles_explained(web: Web, victim: Victim) -> None:
     repeats = web.repeats()
     assert [record.url for record in repeats if not victim.explains(record)] == []
-    verdict = web.verdict(repeats=len(repeats))
+    verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
     assert verdict.ok, str(verdict)
 
 
 def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) -> None:
     """kill -9 of one of three: its URLs come back when their leases expire; what was in flight is fetched again."""
-    with bench(tmp_path, web) as crawler:
-        crawl = crawler.crawl("--replicas", "3")
-        web.wait_for(80)
-        victim = kill(replicas_under(crawl, 3)[0])
-        done = crawl.wait()
+    with bench(tmp_path, web, tables=PACE) as crawler:
+        supervisor = crawler.supervise(3)
+        web.wait_for(EARLY)
+        victim = kill(replicas_under(supervisor, 3)[0])
+        done = supervisor.wait()
         assert done.code == 0, done.err
         assert_nothing_lost_and_doubles_explained(web, victim)
 
 
 def test_killed_replica_of_a_cluster_loses_nothing(web: Web, cluster: Bench) -> None:
     """The same with three processes that know of each other only through Redis."""
-    first, *others = start_replicas(cluster, 3)
-    web.wait_for(80)
+    first, *others = cluster.gather(3)
+    web.wait_for(EARLY)
     victim = kill(first.pid)
     assert [other.wait().code for other in others] == [0, 0]
     assert first.wait().code == -signal.SIGKILL
     assert_nothing_lost_and_doubles_explained(web, victim)
 
 
-def test_late_replica_is_seen_and_gets_load(web: Web, cluster: Bench) -> None:
+def test_late_replica_is_seen_and_gets_load(tmp_path: Path) -> None:
     """One more replica in mid-crawl stands in `status`, owns shards, and fetches."""
-    cluster.configure({"politeness": {"delay": 0.5}})  # for a crawl that is not over before anybody has looked
-    start_replicas(cluster, 1)
-    web.wait_for(60)
-    cluster.start("run", "--until-empty")
+    with (
+        Web(tmp_path, seed=3, domains=24, pages=4_800, features=EVEN) as web,  # not over before anybody has looked
+        ValkeyProcess(tmp_path, persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, PACE) as cluster,
+    ):
+        cluster.gather(1)
+        web.wait_for(EARLY)
+        cluster.start("run", "--until-empty")
 
-    def newcomer_fetches() -> bool:
-        found = cluster.status()["replicas"]
-        return len(found) == 2 and all(record["pages"] > 0 and record["shards"] > 0 for record in found)
+        def newcomer_fetches() -> bool:
+            found = cluster.status()["replicas"]
+            return len(found) == 2 and all(record["pages"] > 0 and record["shards"] > 0 for record in found)
 
-    wait_until(newcomer_fetches, "two replicas with pages in the status")
+        wait_until(newcomer_fetches, "two replicas with pages in the status", step_s=0.1)
 
 
 def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
     """A replica that is asked to stop gives its leases back: the other one never has to wait for one to expire."""
-    first, second = start_replicas(cluster, 2)
-    web.wait_for(60)
+    cluster.configure({"frontier": {"lease": 60.0}})
+    first, second = cluster.gather(2)
+    web.wait_for(EARLY)
     first.send(signal.SIGTERM)
     stopped = first.wait()
     assert stopped.code == 0, stopped.err
@@ -93,15 +98,15 @@ def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
     done = second.wait()
     assert done.code == 0, done.err
     assert cluster.status()["leases_expired"] == 0
-    verdict = web.verdict()
+    verdict = web.verdict(delay_s=DELAY_S)
     assert verdict.ok, str(verdict)
 
 
 def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) -> None:
     """Ctrl-C ends in good order, and the same command again fetches the rest: nothing twice."""
-    with bench(tmp_path, web) as crawler:
+    with bench(tmp_path, web, tables={**PACE, "frontier": {"lease": 60.0}}) as crawler:
         crawl = crawler.crawl("--replicas", "2")
-        web.wait_for(60)
+        web.wait_for(EARLY)
         crawl.send(signal.SIGINT)
         stopped = crawl.wait()
         assert stopped.code == 0, stopped.err
@@ -109,7 +114,7 @@ def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) ->
         again = crawler.crawl("--replicas", "2").wait()
         assert again.code == 0, again.err
         assert crawler.status()["leases_expired"] == 0
-        verdict = web.verdict()
+        verdict = web.verdict(delay_s=DELAY_S)
         assert verdict.ok, str(verdict)
 
 
@@ -120,7 +125,7 @@ def test_second_interrupt_hurries(web: Web, tmp_path: Path, words: tuple[str, ..
         mapped = f"silent.test=127.0.0.1:{silent.getsockname()[1]}"
         fetch = {"host_map": [mapped], "read_timeout": 600, "timeout": 600}
         crawler.configure({"fetch": fetch, "replica": {"grace": 600}})
-        assert crawler.run("seed", "http://silent.test/").code == 0
+        crawler.type("seed", "http://silent.test/")
         running = crawler.start(*words)
         asked, _ = silent.accept()
         with asked:
@@ -128,7 +133,9 @@ def test_second_interrupt_hurries(web: Web, tmp_path: Path, words: tuple[str, ..
             assert asked.recv(4) == b"GET "
             running.send(signal.SIGINT)
             wait_until(
-                lambda: not any(record["shards"] for record in crawler.status()["replicas"]), "the replicas to let go"
+                lambda: not any(record["shards"] for record in crawler.status()["replicas"]),
+                "the replicas to let go",
+                step_s=0.1,
             )
             assert running.is_running
             running.send(signal.SIGINT)

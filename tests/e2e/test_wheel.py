@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import PATIENCE_S, Running, Web
+from tests.e2e.harness import EVEN, PATIENCE_S, Running, Web
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("wheel")]
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ def test_crawl_from_the_wheel(interpreter: list[str], tmp_path: Path) -> None:
     """`--version`, and a small crawl with the bundled server: one process, as replicas are started by `python -m`."""
     version = Running([*interpreter, "crawler", "--version"], tmp_path, "version", {"PYTHONPATH": ""}).wait()
     assert version.out.startswith("peercrawl "), version.err
-    with Web(tmp_path, domains=4, pages=20, features="plain") as web:
+    with Web(tmp_path, domains=4, pages=20, features=EVEN) as web:
         (tmp_path / "crawler.toml").write_text(
             f'[politeness]\ndelay = 0.01\n[scope]\nkind = "any"\n[fetch]\nhost_map = {web.host_map!r}\n'
         )

@@ -9,16 +9,22 @@ from pathlib import Path
 import pytest
 
 from crawler.simweb import Policy
-from tests.e2e.harness import TRIES, Bench, Web, bench, repeated
+from tests.e2e.harness import EVEN, TRIES, Bench, Web, bench, repeated
 
 pytestmark = pytest.mark.e2e
 
 
+SHARDS = 8
+"""Of which each of three replicas owns two at least (1.1 x the fair share is 3 at most), and all but one have domains."""
+
+
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_crawl_fetches_exactly_the_expected_set(tmp_path: Path, replicas: int) -> None:
-    """Nothing missing, denied, doubled or too close; a JSON line for each settled URL; WARC files that others accept."""
-    with Web(tmp_path) as web, bench(tmp_path, web) as crawler:
-        done = crawler.crawl("--replicas", str(replicas)).wait()
+    """Nothing missing, denied, doubled or too close; a JSON line for each settled URL; WARC files that others accept; and
+    replicas that are there from the start all have their part."""
+    with Web(tmp_path) as web, bench(tmp_path, web, tables={"frontier": {"shards": SHARDS}}) as crawler:
+        running = crawler.crawl() if replicas == 1 else crawler.supervise(replicas)
+        done = running.wait()
         assert done.code == 0, done.err
         verdict = web.verdict()
         assert verdict.ok, str(verdict)
@@ -44,7 +50,7 @@ def _assert_output_is_whole(crawler: Bench) -> None:
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_max_pages_is_met_exactly(tmp_path: Path, replicas: int) -> None:
     """All replicas together fetch as many pages as they may, and none more; each alone has not so many to fetch."""
-    with Web(tmp_path, features="plain") as web, bench(tmp_path, web) as crawler:
+    with Web(tmp_path, features=EVEN) as web, bench(tmp_path, web) as crawler:
         done = crawler.crawl("--replicas", str(replicas), "--max-pages", "100").wait()
         assert done.code == 0, done.err
         assert crawler.status()["done"] == 100

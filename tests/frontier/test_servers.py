@@ -21,6 +21,7 @@ import redis
 import trustme
 
 from crawler.embedded import server_binary
+from tests.ports import free_port
 
 SUITE = ["tests/frontier/test_queue.py", "tests/frontier/test_peers.py", "tests/frontier/test_budget.py", "tests/lua"]
 PASSWORD = "correct-horse"
@@ -33,12 +34,6 @@ def debian_redis() -> Path:
             raise RuntimeError("CI must install redis-server; see .ci/run")
         pytest.skip("needs Debian's redis-server")
     return Path(found)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(port: int) -> bool:
@@ -66,7 +61,7 @@ def running(binary: Path, folder: Path, options: list[str], port: int) -> Iterat
 
 def run_suite(url: str, suite: Sequence[str] = SUITE) -> None:
     environment = {**os.environ, "PEERCRAWL_TEST_REDIS": url}
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *suite]
     done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
