@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -26,19 +27,18 @@ def blocks(name: str, language: str) -> list[str]:
 async def crawl(tmp_path: Path) -> Path:
     """A small crawl in `crawl-out`."""
     folder = tmp_path / "crawl-out"
-    archive = Archive(settings(folder, max_bytes=1, parquet=True))
+    archive = Archive(settings(folder, max_bytes=1, parquet=True, simhash=True))
     await archive.start()
-    about = (Link("https://example.com/about"),)
-    await archive.write([page(exchange("a", b"a"), links=about), page(exchange("b", b"b"))])
-    await archive.write(
-        [page(exchange("c", b"c", status=404)), page(None, "d", outcome=Outcome.DENIED, reason="robots")]
-    )
+    about, html = (Link("https://example.com/about"),), {"content_type": "text/html"}
+    a, b, c = (exchange(name, body) for name, body in (("a", b"<p>said"), ("b", b"<p><b>said"), ("c", b"c")))
+    await archive.write([page(a, links=about, **html), page(b, **html)])
+    await archive.write([page(replace(c, status=404)), page(None, "d", outcome=Outcome.DENIED, reason="robots")])
     await archive.stop()
     return folder
 
 
 def test_the_queries_are_answered(crawl: Path) -> None:
-    per_status, reasons, once, backlinks = (ask(query, crawl) for query in blocks("output.md", "sql"))
+    per_status, reasons, once, backlinks, near = (ask(query, crawl) for query in blocks("output.md", "sql"))
     assert per_status == [("site.test", 200, 2), ("site.test", 404, 1)]
     assert reasons == [("denied", "robots", 1)]
     assert [(url, status) for url, status, _ in once] == [
@@ -48,6 +48,7 @@ def test_the_queries_are_answered(crawl: Path) -> None:
         ("https://site.test/d", None),
     ]
     assert backlinks == [("https://site.test/a",)]
+    assert near == [("https://site.test/a", "https://site.test/b")]
 
 
 def test_the_lines_answer_like_parquet(crawl: Path) -> None:

@@ -58,12 +58,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "  and metadata": {**NONE, "metadata": True},
     "  and CDXJ": {**NONE, "index": True},
     "  and revisits": {**NONE, "revisits": 16_384},
+    "  in zstd": {**NONE, "compression": "zstd"},
     "JSON lines": TABLE,
     "  without links": {**TABLE, "links": False},
     "  and main text": {**TABLE, "text": "text"},
     "  and Markdown": {**TABLE, "text": "markdown"},
     "  and structured data": {**TABLE, "structured": True},
     "  and Parquet": {**TABLE, "parquet": True},
+    "  and simhash": {**TABLE, "simhash": True},
+    "  and near copies": {**TABLE, "near_duplicates": "mark"},
+    "  and soft 404s": {**TABLE, "soft_404": "mark"},
+    "  and main text, all three": {**TABLE, "text": "text", "near_duplicates": "mark", "soft_404": "mark"},
     "the default": {},
     "the default, with fsync": {"fsync": True},
 }
@@ -107,9 +112,11 @@ def measure(pages: list[Page]) -> None:
 
 
 async def endure(pages: list[Page], count: int) -> None:
-    """Write `count` pages, with the default options and Parquet, and tell of the memory meanwhile."""
+    """Write `count` pages, with the default options, Parquet and a search for near copies, and tell of the memory
+    meanwhile."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        archive = Archive(ArchiveSettings(Path(folder), "bench", "one", max_bytes=1 << 27, parquet=True))
+        options: dict[str, Any] = {"parquet": True, "near_duplicates": "mark", "soft_404": "mark"}
+        archive = Archive(ArchiveSettings(Path(folder), "bench", "one", max_bytes=1 << 27, **options))
         await archive.start()
         for number in range(0, count, GROUP):
             await archive.write([_varied(pages[n % len(pages)], n) for n in range(number, number + GROUP)])
@@ -123,7 +130,8 @@ async def endure(pages: list[Page], count: int) -> None:
 
 def _varied(one: Page, number: int) -> Page:
     assert one.exchange is not None
-    made = replace(one.exchange, url=f"https://site.test/{number}", body=one.exchange.body + b"<!-- %d -->" % number)
+    body = one.exchange.body.replace(b" the ", b" the%d " % number)  # so that no page is near another
+    made = replace(one.exchange, url=f"https://site.test/{number}", body=body)
     return replace(one, url=made.url, exchange=made)
 
 
