@@ -76,7 +76,7 @@ async def test_a_handshake_that_never_ends_is_a_connect_timeout() -> None:
     ],
 )
 async def test_no_answer_in_time(server_type: Callable[[], FaultServer], bound: str) -> None:
-    async with server_type() as server, fetcher(server.port, **{bound: 0.1}) as under_test:
+    async with server_type() as server, fetcher(server.port, **{bound: 0.3}) as under_test:
         with pytest.raises(FetchFailed) as caught:
             await under_test.fetch("http://www.test/")
     assert (caught.value.kind, caught.value.request_sent) == (FailureKind.TIMEOUT, True)
@@ -117,13 +117,13 @@ async def test_octets_behind_the_content_length_are_not_the_page(pieces: tuple[b
     [(OneByteASecond, "total_timeout_s"), (FallsSilent, "total_timeout_s"), (FallsSilent, "read_timeout_s")],
 )
 async def test_a_slow_body_is_cut_off_in_time(server_type: Callable[[], FaultServer], bound: str) -> None:
-    async with server_type() as server, fetcher(server.port, **{bound: 0.2}) as under_test:
+    async with server_type() as server, fetcher(server.port, **{bound: 0.3}) as under_test:
         exchange = await under_test.fetch("http://www.test/")
         if server_type is OneByteASecond:  # the other one does not look whether we are still there
             await server.hung_up.wait()
     assert exchange.truncated == "time"
     assert 1 <= len(exchange.body) <= 10
-    assert 0.15 < exchange.elapsed < 2
+    assert 0.25 < exchange.elapsed < 10  # of the half day that the body would take
 
 
 async def test_an_endless_body_is_cut_at_the_limit_and_the_connection_closed() -> None:

@@ -12,6 +12,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import Fetcher
 from crawler.leased_fetch import LeasedFetch
 from crawler.page import Exchange
+from crawler.validators import Headers
 from crawler.visit import Visit
 from frontier.clock import SystemClock
 from frontier.queue import Lease
@@ -26,7 +27,7 @@ class NeverEnds:
         self.begun = asyncio.Event()
         self.hung_up = False
 
-    async def fetch(self, url: str, *, deadline: Callable[[], bool]) -> Exchange:
+    async def fetch(self, url: str, *, deadline: Callable[[], bool], extra_headers: Headers) -> Exchange:
         if deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         self.begun.set()
@@ -38,6 +39,10 @@ class NeverEnds:
         raise AssertionError
 
 
+LEASE_S = 0.3
+"""Long enough for a busy machine to begin the request in."""
+
+
 def a_visit(lasts_s: float) -> Visit:
     now = SystemClock().monotonic()
     return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=now + lasts_s, now=now)
@@ -47,18 +52,18 @@ async def test_a_response_that_outlives_its_lease_is_broken_off() -> None:
     site = NeverEnds()
     fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
     with pytest.raises(FetchFailed) as caught:
-        await fetch.fetch(a_visit(0.02), URL)
+        await fetch.fetch(a_visit(LEASE_S), URL)
     assert caught.value.kind is FailureKind.LEASE_EXPIRED
     assert site.hung_up
 
 
 async def test_a_renewal_under_way_moves_the_limit() -> None:
-    site, visit, clock = NeverEnds(), a_visit(0.02), SystemClock()
+    site, visit, clock = NeverEnds(), a_visit(LEASE_S), SystemClock()
     request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), clock).fetch(visit, URL))
     await site.begun.wait()
     now = clock.monotonic()
     visit.renewed(now + 60, now)
-    _, pending = await asyncio.wait([request], timeout=0.1)  # five times the first limit
+    _, pending = await asyncio.wait([request], timeout=1.5 * LEASE_S)
     assert pending
     visit.renewed(float("-inf"), clock.monotonic())  # told that the lease has gone to somebody else
     with pytest.raises(FetchFailed):

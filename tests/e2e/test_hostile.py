@@ -36,5 +36,5 @@ async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> Non
         assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the sound page beside the attack
     for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER):
         assert sum(outcome.reasons[trap].values()) <= 50
-    # A busy machine stretches what the loop's thread does; 50 ms is what it takes by itself, measured on a quiet one.
-    assert outcome.own_lag_s < 0.15
+    # Of its own doing 50 ms on a quiet machine, four times that on a busy one; what is not bounded takes seconds.
+    assert outcome.own_lag_s < 0.5

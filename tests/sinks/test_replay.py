@@ -27,8 +27,9 @@ import msgspec
 import pytest
 
 from tests.e2e.harness import wait_until
+from tests.ports import free_port
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("replay")]
 
 WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
 CHROMIUM = shutil.which("chromium")
@@ -70,8 +71,7 @@ class Wayback:
 @contextmanager
 def replaying(crawl: Path, folder: Path) -> Iterator[Wayback]:
     (folder / "config.yaml").write_text(CONFIGURATION.format(folder=crawl))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
+    port = free_port()
     words = [str(WAYBACK), "-p", str(port), "-b", "127.0.0.1"]
     with (folder / "wayback.log").open("wb") as log:
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
