@@ -25,6 +25,7 @@ from crawler.extract import ExtractPolicy, extract
 from crawler.page import Exchange, Outcome, Page
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import TextForm, content_of, decoded
+from crawler.sinks.likeness import Likeness
 from crawler.sinks.pages import PageLines, Place, Row, iso_time
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.settings import ArchiveSettings
@@ -117,9 +118,12 @@ def export_file(path: Path, settings: ExportSettings) -> int:
 def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
     """The JSON lines of the WARC file at `path`, some at a time. Raises OSError."""
     lines = PageLines(ArchiveSettings(settings.out, "", "", links=settings.links))
+    likeness = Likeness("off", "off", simhash=settings.simhash)
     batch: list[Row] = []
     for row in read_rows(path):
         content = content_of(row.page, settings.text, settings.structured, settings.simhash)
+        if content.is_judged:
+            content = likeness.judge(row.page, content)
         batch.append(row._replace(content=content))
         if len(batch) == _BATCH:
             yield lines.encode(batch)

@@ -98,7 +98,9 @@ class Archive:
         self._wall = wall
         self._records = WarcRecords(settings)
         self._lines = PageLines(settings)
-        self._likeness = Likeness(settings.near_duplicates, settings.soft_404, settings.near_remembered)
+        self._likeness = Likeness(
+            settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._volume: Volume | None = None
         self._serial = 0

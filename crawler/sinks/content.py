@@ -13,7 +13,6 @@ from crawler.charset import is_html
 from crawler.decode import decode_body
 from crawler.markup import parse
 from crawler.page import Exchange, Outcome, Page
-from crawler.sinks.simhash import simhash
 
 TextForm = Literal["off", "text", "markdown"]
 
@@ -30,8 +29,8 @@ class Content:
     """None where nothing was asked for, or where the page has nothing. `json_ld`: the blocks as they are; `opengraph`: its
     keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept.
 
-    `main` and `heading` are what the verdicts are made of, and in no row: the main text, or all text where no part is
-    the main one, and the first heading.
+    `main`, `whole` and `heading` are what the verdicts are made of, and in no row: the main text, or all text where no
+    part is the main one; the main text, or all text where that is too short to tell pages apart; the first heading.
     """
 
     description: str | None = None
@@ -45,6 +44,7 @@ class Content:
     is_dropped: bool = False
     is_judged: bool = False
     main: str = ""
+    whole: str = ""
     heading: str = ""
 
 
@@ -80,7 +80,7 @@ def _to_be_judged(content: Content, document: Document, main: Element | None) ->
     whole = text if len(text) >= _LEAST_MAIN else document.to_text()
     heading = document.select_one("h1, h2")
     said = " ".join(heading.text.split())[:_HEADING_LENGTH] if heading else ""
-    return replace(content, simhash=simhash(whole), main=text or whole, heading=said, is_judged=True)
+    return replace(content, main=text or whole, whole=whole, heading=said, is_judged=True)
 
 
 def _description(document: Document) -> str | None:

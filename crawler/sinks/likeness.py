@@ -48,10 +48,12 @@ _SAYS_SO = re.compile(
 
 
 class Likeness:
-    """Judges the pages of one replica by those that it saw before. `remembered`: how many."""
+    """Judges the pages of one replica by those that it saw before. `remembered`: how many; `simhash`: whether fingerprints
+    are wanted for themselves."""
 
-    def __init__(self, near: Treatment, soft_404: Treatment, remembered: int) -> None:
+    def __init__(self, near: Treatment, soft_404: Treatment, remembered: int = 0, simhash: bool = False) -> None:
         self._near, self._soft_404 = near, soft_404
+        self._takes_prints = simhash or near != "off"
         self._index = NearIndex(remembered if near != "off" else 0)
         self._unsure: list[tuple[int, str]] = []
         self._error_pages = ErrorPages()
@@ -59,14 +61,16 @@ class Likeness:
     def judge(self, page: Page, content: Content) -> Content:
         """`content`, of `page`, which is to be judged, with the verdicts that the settings ask for."""
         assert page.exchange is not None
-        soft_404 = near_of = None
+        soft_404 = near_of = fingerprint = None
         if self._soft_404 != "off":
             soft_404 = self._error_pages.is_soft_404(page, content)
         if page.exchange.status in GONE:
             return NOTHING
-        if self._near != "off" and content.simhash is not None:
-            near_of = self._near_of(page.url, content.simhash)
-        judged = replace(content, near_of=near_of, soft_404=soft_404)
+        if self._takes_prints:
+            fingerprint = simhash(content.whole)
+        if self._near != "off" and fingerprint is not None:
+            near_of = self._near_of(page.url, fingerprint)
+        judged = replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
         drops = (near_of and self._near == "drop") or (soft_404 and self._soft_404 == "drop")
         return replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 

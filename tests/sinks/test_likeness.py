@@ -135,8 +135,10 @@ async def test_the_fingerprint_alone_marks_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["text", "markdown", "off"])
 def test_the_fingerprint_is_the_same_whatever_else_is_kept(text: Any) -> None:
     one = text_page("a", words(5_000))
-    same = content_of(one, "off", structured=True, judged=True).simhash
-    assert content_of(one, text, structured=False, judged=True).simhash == same is not None
+    likeness = Likeness("off", "off", simhash=True)
+    same = likeness.judge(one, content_of(one, "off", structured=True, judged=True)).simhash
+    other = likeness.judge(one, content_of(one, text, structured=False, judged=True)).simhash
+    assert same == other is not None
 
 
 @asynccontextmanager
