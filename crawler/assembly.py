@@ -21,8 +21,9 @@ from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Archive, ArchiveSettings, Sink, SinkContext, Tee
 from crawler.traps import TrapPolicy
 from frontier.clock import SystemClock
+from frontier.errors import BadUrl
 from frontier.peers import new_replica_id
-from frontier.urls import UrlRules
+from frontier.urls import UrlRules, canonicalize
 from politeness.address_gate import GatePolicy
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy
@@ -53,6 +54,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         replica=replica,
         sink=sink(crawl, replica, settings, local, hooks),
         hooks=hooks,
+        refetched=refetched(settings),
         fetcher=Fetcher(fetch_settings(settings), SystemClock()),
         builder=PageBuilder(build_settings(settings, extraction), links),
         manners=manners(settings),
@@ -64,6 +66,15 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
 def url_rules(settings: CrawlSettings) -> UrlRules:
     """What may be changed about a URL: the same on all replicas."""
     return UrlRules(settings.scope.strip_params, settings.scope.session_params)
+
+
+def refetched(settings: CrawlSettings) -> frozenset[str]:
+    """The URLs that the clock has fetched again."""
+    rules = url_rules(settings)
+    try:
+        return frozenset(canonicalize(duty.sitemap, None, rules).href for duty in settings.schedule if duty.sitemap)
+    except BadUrl as error:
+        raise UserError(f"schedule: sitemap: {error}") from error
 
 
 def build_settings(settings: CrawlSettings, extraction: ExtractPolicy) -> BuildSettings:
@@ -131,6 +142,7 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         upload=archive.upload,
         keep_local=archive.keep_local,
         index=archive.index,
+        refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
     )
 

@@ -24,6 +24,7 @@ from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
 from crawler.sinks import Sink
 from crawler.turns import Turns
+from crawler.validators import Validators
 from crawler.visit import Visit
 from frontier.books import Books
 from frontier.budget import Budget
@@ -63,6 +64,7 @@ class Parts:
     recent: RecentUrls
     rules: UrlRules
     hooks: PageHooks = field(default_factory=PageHooks)
+    refetched: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Engine:
         base, parts, manners = self._base, self._parts, self._parts.manners
         rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
         gatekeeper = Gatekeeper(self._gate(), parts.fetcher, base.patience, base.clock)
-        fetch = LeasedFetch(parts.fetcher, base.clock)
+        fetch = LeasedFetch(parts.fetcher, base.clock, self._validators())
         robots = RobotsDesk(
             RobotsCache(base.store, self.frontier, settings.fetch.user_agent),
             manners.robots,
@@ -157,6 +159,11 @@ class Engine:
             self._clocks,
             manners.tries,
         )
+
+    def _validators(self) -> Validators:
+        validators = Validators(self._parts.refetched)
+        self._base.events.subscribe(validators.observe)
+        return validators
 
     def _gate(self) -> Gate | None:
         policy = self._parts.manners.gate

@@ -11,16 +11,18 @@ import asyncio
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import Fetcher
 from crawler.page import Exchange
+from crawler.validators import Validators
 from crawler.visit import Visit
 from frontier.clock import Clock
 
 
 class LeasedFetch:
-    """Fetches for visits."""
+    """Fetches for visits. `validators`: of pages that are asked for only if they have changed."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
+    def __init__(self, fetcher: Fetcher, clock: Clock, validators: Validators | None = None) -> None:
         self._fetcher = fetcher
         self._clock = clock
+        self._validators = validators or Validators()
 
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
@@ -28,7 +30,11 @@ class LeasedFetch:
         try:
             async with asyncio.timeout(visit.deadline - self._clock.monotonic()) as limit:
                 visit.limit = limit
-                return await self._fetcher.fetch(url, deadline=lambda: not visit.holds(self._clock.monotonic()))
+                return await self._fetcher.fetch(
+                    url,
+                    deadline=lambda: not visit.holds(self._clock.monotonic()),
+                    extra_headers=self._validators.conditions(url),
+                )
         except TimeoutError as error:
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
         finally:

@@ -28,6 +28,7 @@ class ArchiveSettings:
     `parquet`: make a Parquet file of each finished file of JSON lines.
     `upload`: URL of the object store or folder that finished files are copied to, "" for none; `keep_local`: keep them
     here, too. `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
+    `refetched`: URLs whose last record is remembered, for the answer that they were not modified.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class ArchiveSettings:
     keep_local: bool = True
     metadata: bool = True
     about: tuple[tuple[str, str], ...] = ()
+    refetched: frozenset[str] = frozenset()
 
     @property
     def judges(self) -> bool:

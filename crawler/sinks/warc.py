@@ -29,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from importlib.metadata import version
 
 from crawler.page import Exchange, LinkKind, Page
@@ -70,13 +71,12 @@ class ExchangeRecords:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What a revisit record says of the record that holds the body. `date` as in that record; `digest`: of the body,
-    or empty."""
+    """What a revisit record says of the record that holds the body. `date` as in that record; `digest`: of the body."""
 
     record_id: bytes
     url: bytes
     date: bytes
-    digest: str = ""
+    digest: str
 
     def fields(self) -> Fields:
         return [
@@ -96,6 +96,7 @@ class WarcRecords:
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
         self._unsure: list[str] = []
+        self._last_answers: dict[str, Original] = {}
 
     def warcinfo(self, file_name: str, now: float) -> bytes:
         """The first record of the file `file_name`; the records made after it refer to it."""
@@ -122,6 +123,8 @@ class WarcRecords:
 
     def exchange(self, exchange: Exchange, digest: str = "") -> ExchangeRecords:
         """The records of `exchange`. `digest` is that of its body, to be computed when empty."""
+        if exchange.status == HTTPStatus.NOT_MODIFIED and (known := self._last_answers.get(exchange.url)):
+            return self._not_modified(exchange, known)
         digest = digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         common = self._common_fields(exchange)
@@ -134,6 +137,8 @@ class WarcRecords:
         ]
         original = self._recall(exchange, digest, response_id)
         response = self._response(exchange, fields) if original is None else self._revisit(exchange, fields, original)
+        if exchange.url in self._settings.refetched and exchange.status == HTTPStatus.OK:
+            self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(request, response, digest, response_id, is_revisit=original is not None)
 
     def metadata(self, page: Page, made: ExchangeRecords) -> bytes:
@@ -164,9 +169,9 @@ class WarcRecords:
             [block],
         )
 
-    def not_modified(self, exchange: Exchange, known: Original) -> ExchangeRecords:
-        """The records of an `exchange` whose answer was 304 to a request that was made conditional on the response in
-        `known` (WARC 1.1 section 6.7.3)."""
+    def _not_modified(self, exchange: Exchange, known: Original) -> ExchangeRecords:
+        """The records of an `exchange` whose answer was 304 to a request that was conditional on the response in `known`
+        (WARC 1.1 section 6.7.3)."""
         request_id, response_id = self._new_id(), self._new_id()
         common = self._common_fields(exchange)
         request = self._request(exchange, common, request_id, response_id)
@@ -179,9 +184,8 @@ class WarcRecords:
             (b"WARC-Profile", NOT_MODIFIED_PROFILE),
             *known.fields(),
             (b"WARC-Block-Digest", sha1(head).encode()),
+            (b"WARC-Payload-Digest", known.digest.encode()),
         ]
-        if known.digest:
-            fields.append((b"WARC-Payload-Digest", known.digest.encode()))
         revisit = self._record(fields, b"application/http; msgtype=response", [head])
         return ExchangeRecords(request, revisit, known.digest, response_id, is_revisit=True)
 
@@ -201,6 +205,7 @@ class WarcRecords:
 
     def undo(self) -> None:
         """The records made since `settle` were not written; nothing may refer to them."""
+        self._last_answers.clear()  # rarer than it is worth to keep books of
         for digest in self._unsure:
             self._originals.pop(digest, None)
         self._unsure.clear()
@@ -245,8 +250,7 @@ class WarcRecords:
         if original is not None:
             self._originals.move_to_end(digest)
             return original
-        date, url = warc_date(exchange.started_at), exchange.url.encode()
-        self._originals[digest] = Original(response_id, url, date)
+        self._originals[digest] = _original(exchange, digest, response_id)
         self._unsure.append(digest)
         if len(self._originals) > self._settings.revisits:
             self._originals.popitem(last=False)
@@ -266,6 +270,10 @@ class WarcRecords:
 
     def _new_id(self) -> bytes:
         return b"<%b>" % self._new_uuid().urn.encode()
+
+
+def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:
+    return Original(response_id, exchange.url.encode(), warc_date(exchange.started_at), digest)
 
 
 def stored_head(exchange: Exchange) -> bytes:

@@ -12,6 +12,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import Fetcher
 from crawler.leased_fetch import LeasedFetch
 from crawler.page import Exchange
+from crawler.validators import Headers
 from crawler.visit import Visit
 from frontier.clock import SystemClock
 from frontier.queue import Lease
@@ -26,7 +27,7 @@ class NeverEnds:
         self.begun = asyncio.Event()
         self.hung_up = False
 
-    async def fetch(self, url: str, *, deadline: Callable[[], bool]) -> Exchange:
+    async def fetch(self, url: str, *, deadline: Callable[[], bool], extra_headers: Headers) -> Exchange:
         if deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         self.begun.set()

@@ -12,7 +12,7 @@ from fastwarc.warc import ArchiveIterator
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks import Archive
-from crawler.sinks.warc import Original, WarcRecords, sha1, stored_head, warc_date
+from crawler.sinks.warc import WarcRecords, sha1, stored_head, warc_date
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
 
@@ -211,23 +211,33 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
     ]
 
 
-def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) -> None:
+async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) -> None:
     """WARC 1.1 section 6.7.3."""
-    records = WarcRecords(settings(tmp_path))
-    known = Original(b"<urn:uuid:1>", b"https://site.test/a", b"2026-09-20T00:00:00Z", "sha1:" + "A" * 32)
-    made = exchange("a", b"", status=304, response_head=b"HTTP/1.1 304 Not Modified\r\nETag: 1\r\n\r\n")
-    pair = records.not_modified(made, known)
-    file = tmp_path / "a.warc.gz"
-    file.write_bytes(records.warcinfo(file.name, NOON) + pair.request + pair.response)
+    whole = exchange("map.xml", b"<urlset/>")
+    head = b"HTTP/1.1 304 Not Modified\r\nETag: 1\r\n\r\n"
+    unchanged = exchange("map.xml", b"", status=304, response_head=head, started_at=NOON + 3_600)
+    refetched = frozenset({whole.url})
+    file = await archived(tmp_path, whole, unchanged, refetched=refetched)
     readers.check(file)
-    revisit = readers.by_warcio(file)[2]
-    assert revisit.type == "revisit"
+    response, revisit = [record for record in readers.by_warcio(file) if record.type in ("response", "revisit")]
+    assert (response.type, revisit.type) == ("response", "revisit")
     assert revisit.headers["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
-    assert revisit.headers["WARC-Refers-To"] == "<urn:uuid:1>"
-    assert revisit.headers["WARC-Refers-To-Target-URI"] == "https://site.test/a"
-    assert revisit.headers["WARC-Refers-To-Date"] == "2026-09-20T00:00:00Z"
-    assert revisit.headers["WARC-Payload-Digest"] == known.digest
+    assert revisit.headers["WARC-Refers-To"] == response.headers["WARC-Record-ID"]
+    assert revisit.headers["WARC-Refers-To-Target-URI"] == whole.url
+    assert revisit.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
+    assert revisit.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"] == sha1(whole.body)
     assert dict(revisit.http) == {"ETag": "1"}
+
+
+def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
+    """After an answer that could not be written, too."""
+    records = WarcRecords(settings(Path(), refetched=frozenset({"https://site.test/a"})))
+    unchanged = exchange("a", b"", status=304)
+    assert not records.exchange(unchanged).is_revisit
+    records.exchange(exchange("a", b"a"))
+    assert records.exchange(unchanged).is_revisit
+    records.undo()
+    assert not records.exchange(unchanged).is_revisit
 
 
 def test_identity_is_an_argument() -> None:

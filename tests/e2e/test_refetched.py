@@ -1,0 +1,105 @@
+"""A scheduled sitemap is fetched again only if it has changed, and the archive says so."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.e2e.harness import Running, toml, wait_until
+from tests.sinks import readers
+
+pytestmark = pytest.mark.e2e
+
+ETAG = '"version-1"'
+SITEMAP = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://site.test/listed</loc></url></urlset>'
+BODIES = {"/": b"<p>home", "/listed": b"<p>listed", "/map.xml": SITEMAP}
+
+
+class Site(ThreadingHTTPServer):
+    """A site that knows validators. `asked`: path and If-None-Match of each request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, str | None]] = []
+
+    def times(self, path: str) -> int:
+        return sum(asked == path for asked, _ in self.asked)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        condition, body = self.headers["If-None-Match"], BODIES.get(self.path)
+        self.server.asked.append((self.path, condition))
+        if condition == ETAG:
+            self.send_response(304)
+            body = b""
+        else:
+            self.send_response(200 if body is not None else 404)
+            self.send_header("Content-Type", "text/xml" if self.path.endswith(".xml") else "text/html")
+            self.send_header("Content-Length", str(len(body or b"")))
+        self.send_header("ETag", ETAG)
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Site]:
+    with Site() as site:
+        Thread(target=site.serve_forever, args=(0.05,), daemon=True).start()
+        yield site
+        site.shutdown()
+
+
+def test_a_sitemap_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    with serving() as site:
+        (tmp_path / "crawler.toml").write_text(
+            toml(
+                {
+                    "politeness": {"delay": 0.05, "response_share": 0},
+                    "fetch": {"host_map": [f"site.test=127.0.0.1:{site.server_port}"]},
+                    "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.5},
+                }
+            )
+            + '\n[[schedule]]\nevery = "1s"\nsitemap = "http://site.test/map.xml"\n'
+        )
+        words = [sys.executable, "-m", "crawler"]
+        options = ["--settings", str(tmp_path / "crawler.toml")]
+        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
+        assert seeded.code == 0, seeded.err
+        crawler = Running([*words, "run", *options], tmp_path, "run", {})
+        try:
+            wait_until(lambda: site.times("/map.xml") >= 3 and site.times("/listed"), "three readings of the sitemap")
+        finally:
+            crawler.send(signal.SIGTERM)
+            done = crawler.wait()
+        assert done.code == 0, done.err
+    conditions = [condition for path, condition in site.asked if path == "/map.xml"]
+    assert conditions[0] is None
+    assert set(conditions[1:]) == {ETAG}
+    assert {condition for path, condition in site.asked if path != "/map.xml"} == {None}
+    assert site.times("/listed") == 1
+    (file,) = readers.warc_files(tmp_path / "out")
+    readers.check(file)
+    of_sitemap = [record for record in readers.by_warcio(file) if record.url.endswith("/map.xml")]
+    first, *later = [record for record in of_sitemap if record.type in ("response", "revisit")]
+    assert (first.type, first.payload) == ("response", SITEMAP)
+    assert len(later) >= 2
+    for record in later:
+        assert record.headers["WARC-Profile"].endswith("/revisit/server-not-modified")
+        assert record.headers["WARC-Refers-To"] == first.headers["WARC-Record-ID"]
+    statuses = [line["status"] for line in readers.lines(tmp_path / "out") if str(line["url"]).endswith("/map.xml")]
+    assert statuses == [200] + [304] * len(later)
