@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from frontier.errors import BadInput
 from frontier.ring import Handoff, assign, load_limits, moved, plan_handoff
 from frontier.ring import _assign as assign_uncached_entry
+from frontier.ring import _rooms as rooms_of
 
 rosters = st.dictionaries(
     st.text(min_size=1, max_size=12),
@@ -75,6 +76,7 @@ GOLDEN = [
         64,
         "bbddbcdbadaddadddcabdddbbddbddbbbdddbddadadaddbaddcbaacdbbddcddd",
     ),
+    (dict.fromkeys("abcdefghijklm", 1.0), 24, "ibibamdgjcfedaheblkhgckm"),  # the limit is about to step
 ]
 
 
@@ -104,6 +106,10 @@ SPREAD = [
     (64, 1024, 0.3, 2.0, 1.5),
     (128, 1024, 0.1, 2.5, 1.7),
     (64, 4096, 0.6, 1.3, 1.2),
+    # Where the limit steps, from 10 to 9: if for all at once, these moved 1.3, 1.3 and 6.1 times the ideal.
+    (124, 1024, 0.1, 4.5, 2.8),
+    (125, 1024, 0.1, 4.5, 2.8),
+    (126, 1024, 0.1, 4.5, 2.8),
 ]
 
 
@@ -158,6 +164,33 @@ def test_a_replica_of_hardly_any_capacity_takes_hardly_any_shard() -> None:
 def test_more_replicas_than_shards_leave_some_idle() -> None:
     loads = Counter(assign(equal_roster(512, "idle"), 64))
     assert max(loads.values()) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(rosters, shard_counts)
+def test_who_steps_down_early_still_has_its_fair_share(roster: dict[str, float], shards: int) -> None:
+    """So the rooms always hold all shards."""
+    limits, total = load_limits(roster, shards), sum(roster.values())
+    for replica, room in rooms_of(roster, shards).items():
+        assert room in (limits[replica], limits[replica] - 1)
+        assert room >= shards * roster[replica] / total or room == limits[replica]
+
+
+@pytest.mark.parametrize(("replicas", "shards"), [(64, 64), (64, 128), (48, 144), (64, 256), (64, 512), (32, 1024)])
+def test_nobody_steps_down_early_at_a_likely_number_of_shards_each(replicas: int, shards: int) -> None:
+    roster = equal_roster(replicas, "whole")
+    assert rooms_of(roster, shards) == load_limits(roster, shards)
+
+
+def test_replicas_step_down_one_after_another() -> None:
+    """Fewer and fewer stand at a limit of 10 as it nears its step to 9, between 125 and 126 replicas."""
+    full = [
+        list(Counter(assign(equal_roster(size, "steps"), 1024)).values()).count(10)
+        for size in (118, 120, 122, 124, 125, 126)
+    ]
+    assert full == sorted(full, reverse=True)
+    assert full[0] > 5 * full[-2]
+    assert full[-1] == 0
 
 
 def test_load_limits_are_free_of_rounding_noise() -> None:
