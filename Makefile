@@ -18,8 +18,9 @@ setup: $(BIN)/.installed  ## virtual environment with everything in it
 demo: setup  ## crawl a synthetic web on loopback with three replicas
 	$(BIN)/crawler demo
 
+# Many tests wait for a delay or a lease to pass, so there are three at a time on two cores. A file's tests share fixtures.
 test: check  ## lint, types and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## lint and types only
 	$(BIN)/ruff check .

@@ -21,7 +21,6 @@ from tests.valkey import ValkeyProcess
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.xdist_group("prometheus"),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's prometheus"),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.harness import EVEN, PATIENCE_S, Running, Web
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 

@@ -29,7 +29,7 @@ import pytest
 from tests.e2e.harness import wait_until
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("replay")]
+pytestmark = pytest.mark.e2e
 
 WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
 CHROMIUM = shutil.which("chromium")
