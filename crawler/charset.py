@@ -1,13 +1,19 @@
-"""Which encoding a document is in, as far as it is said outside of its HTML.
+"""What kind of document a body is, and in which encoding.
 
-The parser does the rest as the HTML standard says (13.2.3): a byte order mark wins, then the transport's
-charset, then the document's `meta`, then a guess: UTF-8 if the octets are valid UTF-8, else windows-1252.
+The encoding is found as the HTML standard says (13.2.3): a byte order mark wins, then the transport's charset, then the
+document's `meta`, then an XML declaration, then a guess: UTF-8 if there are octets beyond ASCII and they are
+valid UTF-8, else windows-1252.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+
+import turbohtml
+import turbohtml.detect  # registers the codecs `whatwg-*`
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 XML_TYPES = frozenset({"text/xml", "application/xml"})
@@ -45,6 +51,55 @@ def is_html(essence: str, body: bytes) -> bool:
     if essence in XML_TYPES:
         return _XHTML_NAMESPACE in body[:2048]
     return not essence and _LEADING_TAG.match(body) is not None
+
+
+_MARKS = ((b"\xef\xbb\xbf", "UTF-8"), (b"\xff\xfe", "UTF-16LE"), (b"\xfe\xff", "UTF-16BE"))
+
+
+def encoding_sent(body: bytes, charset: str | None) -> str | None:
+    """The WHATWG name of the encoding of `body` by its mark or else by the transport's `charset`; None if neither says
+    it, or `charset` is unknown."""
+    for mark, encoding in _MARKS:
+        if body.startswith(mark):
+            return encoding
+    return encoding_named(charset) if charset else None
+
+
+def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
+    """The encoding that a `meta` element with these attributes declares; None if it declares none (HTML 13.2.3.2)."""
+    if not charset and http_equiv.lower() == "content-type":
+        found = _CHARSET.search(content)
+        charset = found[1] if found else ""
+    encoding = encoding_named(charset)
+    if encoding in ("UTF-16LE", "UTF-16BE"):
+        return "UTF-8"  # it could not be read if it were true
+    return "windows-1252" if encoding == "x-user-defined" else encoding
+
+
+def encoding_guessed(body: bytes, is_xml: bool) -> str:
+    """The encoding of a `body` that does not say it in HTML. `is_xml`: sent as XML, whose encoding is UTF-8 unless
+    something says otherwise (XML 1.0 4.3.3)."""
+    declared = encoding_named(declared_by_xml(body) or "")
+    if declared or is_xml:
+        return declared or "UTF-8"
+    return "UTF-8" if not body.isascii() and _is_utf8(body) else "windows-1252"
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        codecs.utf_8_decode(body, "strict", False)  # it may have been cut within a character
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def encoding_named(label: str) -> str | None:
+    """The WHATWG name of the encoding that `label` stands for; None if there is none."""
+    try:
+        return turbohtml.parse(b"", encoding=label).encoding if label else None
+    except LookupError:
+        return None
 
 
 def declared_by_xml(body: bytes) -> str | None:

@@ -16,8 +16,6 @@ import turbohtml.detect  # registers the codecs `whatwg-*`
 
 from crawler.charset import declared_by_xml
 
-_QUICK_OCTETS = 131_072
-_QUICK_TAGS = 1_500
 _SAFE_TAGS = 4_000  # at worst a million elements: 0.15 s and 130 MB
 _PRESCANNED = 8_192  # octets: the standard looks at 1,024, and real pages declare within a few thousand
 
@@ -25,15 +23,6 @@ _FORMATTING = re.compile(
     r"<(?=[bBiIuUsStTeEcCfFnN])(?=(?:b|i|u|s|tt|em|big|code|font|nobr|small|strike|strong)[\s/>])", re.IGNORECASE
 )
 """Start tags of the formatting elements (HTML 13.2.4.2) but `a`, of which only one can be open."""
-
-
-def is_quick(body: bytes) -> bool:
-    """Whether `body` parses in about 50 ms at most, whatever it holds, so that it needs no thread.
-
-    Ordinary markup takes 7 us a kilobyte, the worst linear markup 90 us, the worst with open formatting
-    elements 60 ms for `_QUICK_TAGS`.
-    """
-    return len(body) <= _QUICK_OCTETS and (len(body) <= 3 * _QUICK_TAGS or body.count(b"<") <= _QUICK_TAGS)
 
 
 def parse(body: bytes, charset: str | None, is_xml: bool = False) -> tuple[turbohtml.Document, str]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from crawler import markup, sitemaps
+from crawler import sitemaps
 from crawler.charset import MediaType, is_html
 from crawler.decode import INLINE_INPUT, INLINE_OUTPUT, decode_body
-from crawler.extract import Extracted, ExtractPolicy, extract
+from crawler.extract import Extracted, ExtractPolicy, extract, is_quick
 from crawler.links import NO_HINTS
 
 
@@ -67,7 +67,7 @@ def read_quickly(document: Document, limits: Limits) -> Reading | None:
         body = decoded.data
     if _is_sitemap(document, body):
         return _sitemap(document, body, limits) if sitemaps.is_quick(body) else None
-    if markup.is_quick(body) or not is_html(MediaType.parse(document.content_type).essence, body):
+    if is_quick(body) or not is_html(MediaType.parse(document.content_type).essence, body):
         return _page(document, body, limits)
     return None
 

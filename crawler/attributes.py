@@ -1,0 +1,56 @@
+"""The attributes of a start tag, as octets and as text. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import unescape
+from html.entities import html5
+
+SPACE = r"\t\n\f\r "
+"""ASCII whitespace of HTML: no vertical tab."""
+
+
+def any_case(name: str) -> str:
+    """A pattern for `name` in capitals or not: quicker than a flag, which would take literals from a search."""
+    return "".join(f"[{char}{char.upper()}]" for char in name)
+
+
+_NAME = rf"[^{SPACE}/>\0][^{SPACE}/>=\0]*+"
+_EQUALS = f"[{SPACE}]*+=[{SPACE}]*+"
+_VALUE = rf"""{_EQUALS}(?:"([^"\0]*+)"?|'([^'\0]*+)'?|([^{SPACE}>\0]*+))"""
+_ANY_VALUE = rf"""{_EQUALS}(?:"[^"\0]*+"?|'[^'\0]*+'?|[^{SPACE}>\0]*+)"""
+_ATTRIBUTE = re.compile(f"({_NAME})(?:{_VALUE})?".encode())
+
+_GAP = f"[{SPACE}/]*+"
+_IS_HREF = any_case("href")
+_HREF = re.compile(rf"(?:\A|\0)(?:{_GAP}(?!{_IS_HREF}[{SPACE}=]){_NAME}(?:{_ANY_VALUE})?)*+{_GAP}{_IS_HREF}{_VALUE}".encode())
+
+
+def attributes(written: bytes) -> dict[bytes, bytes]:
+    """The attributes in `written` by their names in lower case; the first of a name counts. Values are as written."""
+    found: dict[bytes, bytes] = {}
+    for name, double, single, bare in _ATTRIBUTE.findall(written):
+        found.setdefault(name.lower(), double or single or bare)
+    return found
+
+
+def hrefs_of(lists: Iterable[bytes]) -> list[bytes]:
+    """The values of the attribute `href` in those of `lists` that have it: one call for all links of a page, which takes
+    a third of the time of one for each. No list may hold a NUL."""
+    return [double or single or bare for double, single, bare in _HREF.findall(b"\0".join(lists))]
+
+
+_REFERENCE = re.compile(r"&(?:#(?:[0-9]+|[xX][0-9a-fA-F]+);?|[A-Za-z0-9]++(?:;|(?!=)))")
+"""In attributes, `&copy=1` and `&copyright` are no references (HTML 13.2.5.73)."""
+
+
+def _referred(match: re.Match[str]) -> str:
+    written = match[0]
+    return unescape(written) if written[1] == "#" else html5.get(written[1:], written)
+
+
+def attribute_text(value: bytes, codec: str) -> str:
+    """An attribute's `value` as text; or several, with something between them that is no letter, digit, or `=`."""
+    text = value.decode(codec, "replace")
+    return _REFERENCE.sub(_referred, text) if "&" in text else text
