@@ -24,7 +24,9 @@ _ATTRIBUTE = re.compile(f"({_NAME})(?:{_VALUE})?".encode())
 
 _GAP = f"[{SPACE}/]*+"
 _IS_HREF = any_case("href")
-_HREF = re.compile(rf"(?:\A|\0)(?:{_GAP}(?!{_IS_HREF}[{SPACE}=]){_NAME}(?:{_ANY_VALUE})?)*+{_GAP}{_IS_HREF}{_VALUE}".encode())
+_HREF = re.compile(
+    rf"(?:\A|\0)(?:{_GAP}(?!{_IS_HREF}[{SPACE}=]){_NAME}(?:{_ANY_VALUE})?)*+{_GAP}{_IS_HREF}{_VALUE}".encode()
+)
 
 
 def attributes(written: bytes) -> dict[bytes, bytes]:

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import unescape
 from urllib.parse import quote, quote_from_bytes
 
@@ -170,6 +171,7 @@ def _scannable(body: bytes, encoding: str | None) -> bytes:
     return body
 
 
+@lru_cache(maxsize=1024)  # the head of a site's pages is much the same on all of them
 def _text_of(written: bytes, codec: str) -> _Attributes:
     return _Attributes(
         (name.decode("latin-1"), attribute_text(value, codec)) for name, value in attributes(written).items()
@@ -271,7 +273,8 @@ def _canonical(page: _Markup, base: str, rules: UrlRules) -> str:
 def _join(
     written: Mapping[LinkKind, list[str]], base: str, encoding: str, policy: ExtractPolicy
 ) -> tuple[tuple[Link, ...], tuple[Url, ...], dict[str, int]]:
-    found: dict[str, tuple[Link, Url]] = {}
+    found: dict[str, LinkKind] = {}
+    by_href: dict[str, Url] = {}
     dropped: Counter[str] = Counter()
     for kind, hrefs in written.items():
         if not hrefs:
@@ -279,11 +282,11 @@ def _join(
         if encoding not in _UNICODE:
             hrefs = [href if href.isascii() else _with_encoded_query(href, encoding) for href in hrefs]
         urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found))
-        dropped += rejected
+        dropped.update(rejected)
         for url in urls:
-            if url.href not in found:
-                found[url.href] = (Link(url.href, kind), url)
-    return tuple(link for link, _ in found.values()), tuple(url for _, url in found.values()), dict(dropped)
+            found.setdefault(url.href, kind)
+            by_href.setdefault(url.href, url)
+    return tuple(map(Link._make, found.items())), tuple(by_href.values()), dict(dropped)
 
 
 _UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-defined"})

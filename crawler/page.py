@@ -30,8 +30,7 @@ class LinkKind(StrEnum):
     LISTED = "listed"
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """An outlink: the canonical absolute URL and where it stood."""
 
     url: str

@@ -86,7 +86,9 @@ _OTHERS = [
     f"!(?:{_COMMENT}|[^>]*+)",
     r"\?[^>]*+",
 ]
-_TAGS = re.compile(f"<(?:{_tag('a')}(?!{_HERE})(?P<a>{_ATTRIBUTES}){_END}|{_NOT_THESE}(?:{'|'.join(_OTHERS)}))".encode())
+_TAGS = re.compile(
+    f"<(?:{_tag('a')}(?!{_HERE})(?P<a>{_ATTRIBUTES}){_END}|{_NOT_THESE}(?:{'|'.join(_OTHERS)}))".encode()
+)
 
 
 def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
