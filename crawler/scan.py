@@ -93,7 +93,8 @@ _TAGS = re.compile(
 
 def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
     """Scan on from `start`; returns where to go on after something that was no tag after all, None at the end."""
-    anchors = tags.a
+    found = anchors = tags.a
+    match: re.Match[bytes] | None = None
     for match in _TAGS.finditer(page, start):
         kind = match.lastgroup
         if kind == "a":
@@ -101,13 +102,17 @@ def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
             if page[at - 1] != _GREATER and _is_quoted(page, at):
                 return at + 1
             anchors.append(match[1])
+            found = anchors
         elif kind == "other":
-            lists: list[bytes] = getattr(tags, match["name"].decode().lower())
-            lists.append(match["other"])
+            found = getattr(tags, match["name"].decode().lower())
+            found.append(match["other"])
         elif kind == "iframe":
-            tags.frame.append(match["iframe"])
+            found = tags.frame
+            found.append(match["iframe"])
         elif kind == "title" and tags.title is None and not _is_drawn(page[: match.start()]):
             tags.title = match["title"]
+    if match is not None and match.lastgroup in ("a", "other", "iframe") and match.end(match.lastgroup) == len(page):
+        found.pop()  # a tag that the page leaves open is none
     return None
 
 

@@ -55,6 +55,16 @@ def test_links_come_once_in_the_order_of_their_worth() -> None:
         "<table><tr><a href=yes></table>",
         "<noscript><a href=yes></noscript>",
         "<a href='\n y\te\ns '>",
+        "<a href=yes><a href=no",
+        "<a href=yes><iframe src='no>",
+        "<a href=yes><a href='no>",
+        "<A HREF=yes><!-- > <a href=no> --!><!--><a href=yes><!---><?x <a href=no>",
+        "<iframe src=''><a href=no></iframe><a href=yes>",
+        "<xmp><a href=no></xmp><a title=\"a > b\" href='yes'/><plaintext><a href=no>",
+        "a < b <a href=yes> c <d",
+        "<img alt='<a href=no title=\"'><a href=yes>",
+        "<a href=yes data-href=no><a data-href=no><a x href=yes>",
+        '<a/href=yes /><a href="yes"class=x>',
     ],
 )
 def test_markup_is_read_as_browsers_read_it(html: str) -> None:
