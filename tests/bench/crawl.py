@@ -43,7 +43,7 @@ class Replica:
 
     def look(self) -> Look:
         """Its state now."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as response:
             text = response.read().decode()
         values: dict[str, float] = defaultdict(float)
         for family in text_string_to_metric_families(text):
@@ -107,6 +107,8 @@ def running(redis_url: str, folder: Path) -> Iterator[Replica]:
     try:
         _wait_until_it_answers(replica, process)
         yield replica
+    except OSError as error:
+        raise SystemExit(f"the replica cannot be asked: {error}, exit code {process.poll()}") from error
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
