@@ -67,8 +67,7 @@ class ReaderProcess:
             await self.stop()
             raise ReaderEnded(0) from error
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError) as error:
-            await self.stop()
-            raise ReaderEnded(process.returncode or 0) from error
+            raise ReaderEnded(await self._code_of(process)) from error
         except BaseException:  # cut off: what it is about to answer belongs to nobody
             await self.stop()
             raise
@@ -85,9 +84,19 @@ class ReaderProcess:
         process, self._process, self._left = self._process, None, 0
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
         await process.wait()
+
+    async def _code_of(self, process: asyncio.subprocess.Process) -> int:
+        """The exit code of a `process` that no longer answers. It is waited for before anything is sent to it: a signal
+        would look after the process itself, and take the code from the event loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await process.wait()
+        await self.stop()
+        return process.returncode or 0
 
 
 async def _ask(process: asyncio.subprocess.Process, document: Document, limits: Limits) -> Reading | None:
