@@ -10,19 +10,24 @@ Last result, Debian's PostgreSQL 15 documentation, Python 3.11, a shared machine
 
     123 pages of 37,482 octets with 22 links
                                   ms a page  octets a page
-    nothing                           0.037              0
-    WARC: request and response        0.257         11,025
-      and metadata                    0.310         11,602
-      and CDXJ                        0.278         11,277
-      and revisits                    0.261         11,023
-    JSON lines                        0.052          1,530
-      without links                   0.049            598
-      and main text                   0.685         16,839
-      and Markdown                    0.753         18,258
-      and structured data             0.358          1,530
-      and Parquet                     0.096          1,802
-    the default                       0.371         13,461
-    the default, with fsync           0.392         13,461
+    nothing                           0.043              0
+    WARC: request and response        0.262         11,025
+      and metadata                    0.325         11,600
+      and CDXJ                        0.288         11,280
+      and revisits                    0.284         11,023
+      in zstd                         0.385         10,282
+    JSON lines                        0.061          1,603
+      without links                   0.058            671
+      and main text                   0.741         16,912
+      and Markdown                    0.735         18,331
+      and structured data             0.363          1,603
+      and Parquet                     0.109          1,883
+      and simhash                     1.406          1,617
+      and near copies                 1.464          1,617
+      and soft 404s                   0.707          1,604
+      and main text, all three        1.469         16,927
+    the default                       0.368         13,536
+    the default, with fsync           0.375         13,536
 
 Memory, default and Parquet, volumes of 128 MiB: 179 MB after 10,000 pages, 219 after 30,000, 212 after 100,000.
 """
