@@ -162,7 +162,8 @@ class Engine:
 
     def _validators(self) -> Validators:
         validators = Validators(self._parts.refetched)
-        self._base.events.subscribe(validators.observe)
+        if self._parts.refetched:
+            self._base.events.subscribe(validators.observe)
         return validators
 
     def _gate(self) -> Gate | None:
