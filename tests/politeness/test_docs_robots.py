@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from protego import Protego
 
-from tests.politeness.test_robots import allowed
+from tests.politeness.rules import allowed
 
 HERE = Path(__file__).parent
 DOC = (HERE.parents[1] / "docs" / "robots.md").read_text(encoding="utf-8")

@@ -1,0 +1,14 @@
+"""What the tests of robots.txt rules share."""
+
+from __future__ import annotations
+
+from politeness.robots import Rules
+
+
+def allowed(body: str | bytes, url: str, token: str = "ourbot") -> bool:
+    octets = body.encode() if isinstance(body, str) else body
+    return Rules.parse(octets, token).decide(url).allowed
+
+
+def group(*rules: str) -> str:
+    return "User-agent: *\n" + "\n".join(rules) + "\n"

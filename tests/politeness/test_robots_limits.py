@@ -1,0 +1,94 @@
+"""Encodings, sizes and hostile files (RFC 9309 2.3 and 2.5): whatever is sent is read within bounds."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from politeness.robots import Rules
+from politeness.robots_text import MAX_BODY, MAX_LINE, cut_body
+from tests.politeness.rules import allowed, group
+
+# 2.3: encoding. 2.5: limits
+
+
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"])
+def test_a_byte_order_mark_whole_or_torn_is_skipped(mark: bytes) -> None:
+    assert not allowed(mark + group("Disallow: /x").encode(), "/x")
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_utf_16_file_is_read_if_it_says_so(codec: str) -> None:
+    text = group("Disallow: /x") if codec == "utf-16" else "\ufeff" + group("Disallow: /x")
+    assert not allowed(text.encode(codec), "/x")
+
+
+def filled(size: int) -> bytes:
+    """A robots.txt of `size` octets whose last line is `Disallow: /last`, comments before it."""
+    head, last = b"User-agent: *\n", b"Disallow: /last\n"
+    return head + b"#" * (size - len(head) - len(last) - 1) + b"\n" + last
+
+
+def test_at_least_500_kib_are_parsed() -> None:
+    assert not allowed(filled(500 * 1024), "/last")
+
+
+def test_what_lies_beyond_the_limit_is_counted_and_ignored() -> None:
+    rules = Rules.parse(filled(MAX_BODY + 1), "ourbot")
+    assert rules.decide("/last").allowed
+    assert rules.dropped_octets == len("Disallow: /last\n")
+    assert Rules.parse(filled(MAX_BODY), "ourbot").dropped_octets == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (b"a\nb\nc", b"a\nb\n"),
+        (b"a\rbcde", b"a\r"),
+        (b"abcdefgh", b"abcde"),
+        (b"a\nb", b"a\nb"),
+        (b"ab\nc\n", b"ab\nc\n"),
+    ],
+)
+def test_a_body_is_cut_at_the_end_of_a_line(body: bytes, kept: bytes) -> None:
+    assert cut_body(body, 5) == kept
+
+
+def test_the_rest_of_an_overlong_line_is_ignored() -> None:
+    path = "/" + "a" * (MAX_LINE - len("Disallow: /"))
+    assert not allowed(group(f"Disallow: {path}zzz"), path + "b")
+
+
+# time
+
+HEAD = b"User-agent: *\n"
+CPU_BOUND_S = 3.0  # ten times what the slowest takes on a slow machine
+
+HOSTILE = {
+    "empty lines": (HEAD + b"\n" * 524_000, "/a"),
+    "stars in one line": (HEAD + b"Disallow: /" + b"*a" * 8_000 + b"$\n", "/" + "a" * 2_000),
+    "many lines of stars": (HEAD + (b"Disallow: /" + b"*a" * 100 + b"b\n") * 2_400, "/" + "a" * 2_000),
+    "many short patterns": (HEAD + b"".join(b"Disallow:/*%x\n" % i for i in range(33_000)), "/" + "a" * 2_000),
+    "needles that nearly match": (
+        HEAD + b"".join(b"Disallow: *" + b"a" * 990 + b"b%05xaa\n" % i for i in range(515)),
+        "/" + "a" * 2_040,
+    ),
+    "a prefix of each length": (
+        HEAD + b"".join(b"Disallow: /" + b"a" * i + b"b\n" for i in range(1_000)),
+        "/" + "a" * 2_040,
+    ),
+    "escapes": (HEAD + b"".join(b"Disallow: /%05x" % i + b"%61" * 30 + b"\n" for i in range(4_800)), "/" + "%61" * 680),
+    "user agents": (HEAD * 37_000, "/a"),
+    "delays": (HEAD + b"Crawl-delay: 1\n" * 34_000, "/a"),
+    "blanks": (HEAD + b" " * 500_000 + b":" + b" " * 20_000, "/a"),
+    "percent signs": (HEAD + b"Disallow: /" + b"%" * 16_000 + b"\n", "/" + "%" * 2_000),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_file_takes_long(name: str) -> None:
+    body, url = HOSTILE[name]
+    started = time.process_time()
+    Rules.parse(body, "ourbot").decide(url)
+    assert time.process_time() - started < CPU_BOUND_S
