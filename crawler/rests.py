@@ -87,6 +87,10 @@ class Rests:
         visit.closing = True
         self._events.emit(BackedOff(verdict.reason, rest_s))
 
+    def is_blocked(self, domain: str) -> bool:
+        """Whether an operator has said that `domain` gets no request."""
+        return domain in self._control.rules.blocked
+
     def asks_too_much(self, known: KnownRobots) -> bool:
         """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
         rules = known.rules

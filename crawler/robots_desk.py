@@ -9,6 +9,7 @@ from crawler.commit import Committer, Result
 from crawler.decode import decode_body
 from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled
+from crawler.fetch import host_of
 from crawler.gatekeeper import Gatekeeper
 from crawler.leased_fetch import LeasedFetch
 from crawler.page import Exchange
@@ -19,7 +20,7 @@ from crawler.verdict import NOBODYS_FAULT, judge_status
 from crawler.visit import Visit
 from frontier.clock import Clock, ServerClock
 from frontier.entries import Entry
-from frontier.urls import origin_of
+from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsPolicy, Verdict, next_record
 from politeness.robots_text import MAX_BODY
@@ -67,6 +68,12 @@ class RobotsDesk:
 
     async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         fetch = visit.robots.setdefault(origin, RobotsFetch(origin))
+        if self._rests.is_blocked(
+            domain_of(host_of(fetch.url))
+        ):  # a hop that leads to where an operator lets nobody go
+            del visit.robots[origin]
+            await self._keep(visit, origin, known, fetch.failed("blocked", self._server_clock.now_ms()))
+            return
         if not await self._passage.lets(visit, fetch.url) or not await self._gatekeeper.lets(visit, fetch.url):
             return
         exchange: Exchange | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from crawler.simweb import RobotsKind
 from tests.deploy.test_prometheus import has_given_back
 from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.valkey import ValkeyProcess
@@ -40,6 +42,28 @@ def test_blocked_domains_get_no_request_and_slowed_ones_rest(tmp_path: Path) -> 
     assert len(spans) == 5
     slow = sorted(spans[slowed])
     assert min(after[0] - before[1] for before, after in pairwise(slow)) >= SLOW_S
+
+
+def test_a_robots_txt_that_leads_to_a_blocked_domain_is_not_followed_there(tmp_path: Path) -> None:
+    """Given hosts whose robots.txt redirect to one domain, when that is blocked, then it gets no request, and no page is
+    fetched, because nobody knows what the file would have said (RFC 9309 2.3.1.4)."""
+    features = replace(EVEN, robots={RobotsKind.SHARED: 1.0})
+    tables = {"politeness": {"backoff_base": 0.05, "tries": 2}}
+    with (
+        ValkeyProcess(tmp_path, persistent=False) as valkey,
+        Web(tmp_path, domains=4, pages=12, features=features) as web,
+        bench(tmp_path, web, valkey.url, tables) as commands,
+    ):
+        commands.seed()
+        commands.type("block", "rules.test")
+        done = commands.run("run", "--until-empty")
+        assert done.code == 0, done.err
+        books = commands.status()
+        asked = {record.url for record in web.records()}
+    assert books["open"] == 0
+    assert books["reasons"]["dead:robots_unreachable"] == 4
+    assert len(asked) == 4
+    assert all(url.endswith("/robots.txt") and "rules.test" not in url for url in asked)
 
 
 def test_a_paused_crawl_makes_no_request_and_goes_on(tmp_path: Path) -> None:
