@@ -16,7 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -28,6 +37,7 @@ from crawler import __version__
 from crawler.addresses import WEB_PORTS
 from crawler.errors import UserError
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS
+from politeness.robots_text import is_product_token
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 
@@ -181,6 +191,15 @@ class Fetch(_Table):
     host_map: tuple[str, ...] = Field(
         (), description="`PATTERN=ADDRESS:PORT`: connect there for hosts that match, for tests and staging."
     )
+
+    @field_validator("user_agent")
+    @classmethod
+    def _is_product_token(cls, name: str) -> str:
+        if not is_product_token(name):
+            raise ValueError(
+                f"{name!r} cannot stand in a robots.txt: use letters, - and _ only (RFC 9309 2.2.1); the version is added"
+            )
+        return name
 
     @property
     def user_agent_header(self) -> str:

@@ -62,3 +62,9 @@ def test_parameters_are_dropped_by_the_settings_lists() -> None:
     assert canonicalize(url, None, url_rules(crawl())).href == "https://a.test/?visit=1&id=2"
     rules = url_rules(crawl(scope={"strip_params": ["visit"]}))
     assert canonicalize(url, None, rules).href == "https://a.test/?utm_source=x&id=2"
+
+
+@pytest.mark.parametrize("name", ["my bot", "bot/1.0", "bot2", ""])
+def test_a_name_that_no_robots_txt_can_address_stops_the_start(name: str) -> None:
+    with pytest.raises(UserError, match=r"fetch\.user_agent.*letters, - and _ only"):
+        crawl(fetch={"user_agent": name})
