@@ -53,6 +53,7 @@ class Line(msgspec.Struct, frozen=True):
     digest: str
     truncated: str | None
     noarchive: bool
+    noindex: bool
     link_count: int
     links: list[str] | None
     warc: Place | None
@@ -119,6 +120,7 @@ class PageLines:
             digest=row.digest,
             truncated=exchange.truncated if exchange else None,
             noarchive=page.noarchive,
+            noindex=page.noindex,
             link_count=len(page.links),
             links=[link.url for link in page.links] if self._settings.links else None,
             warc=row.place,

@@ -72,7 +72,7 @@ def schema() -> pa.Schema:
         **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count"), pa.int32()),
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
         **dict.fromkeys(("settled_at", "fetched_at"), moment),
-        **dict.fromkeys(("noarchive", "soft_404"), pa.bool_()),
+        **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
         "links": pa.list_(text),
     }
     place = [("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())]

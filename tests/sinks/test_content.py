@@ -136,8 +136,8 @@ def test_large_files_have_several_groups(tmp_path: Path) -> None:
     )
     rest = (
         b'"settled_at":"2026-09-21T14:13:21.123Z","fetched_at":null,"elapsed_ms":1,"content_type":"","charset":"",'
-        b'"title":"","lang":"","canonical":"","size":0,"decoded_size":0,"digest":"","truncated":null,"noarchive":false,'
-        b'"link_count":0,"links":null,"warc":null,"replica":"r"}\n'
+        b'"title":"","lang":"","canonical":"","size":0,"decoded_size":0,"digest":"","truncated":null,'
+        b'"noarchive":false,"noindex":false,"link_count":0,"links":null,"warc":null,"replica":"r"}\n'
     )
     lines.write_bytes(b"".join(one % n + rest for n in range(GROUP_ROWS + 1)))
     metadata = pq.read_metadata(write_parquet(lines))

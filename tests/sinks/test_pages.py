@@ -69,6 +69,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "digest": sha1(b"body"),
         "truncated": "length",
         "noarchive": False,
+        "noindex": False,
         "link_count": 2,
         "links": ["https://a.test/", "https://b.test/"],
         "replica": "host-1a2b",
