@@ -21,7 +21,7 @@ from crawler.links import NO_HINTS
 from crawler.logs import tell
 from crawler.reading import Document, Limits, Reading
 
-ASIDE_OCTETS = 256 << 20
+ASIDE_OCTETS = 384 << 20
 ASIDE_DOCUMENTS = 1_000
 """What may wait here with stand-ins in the place of the workers that brought it: what they hold is not bounded by the
 concurrency any more but by this. Beyond it they keep their place, which slows the fetching down."""

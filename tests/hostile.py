@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import itertools
 import json
 import os
@@ -29,7 +28,7 @@ from pathlib import Path
 
 from crawler.assembly import assemble
 from crawler.events import Event, PageSettled
-from crawler.jobs import gather_seeds, open_store, push_seeds
+from crawler.jobs import calm_collector, gather_seeds, open_store, push_seeds
 from crawler.replica import Replica
 from crawler.settings import Settings, load
 from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
@@ -193,10 +192,10 @@ async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
         parts = assemble("hostile", chosen.crawl, chosen.replica)
         replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
         replica.events.subscribe(reasons.observe)
-        gc.freeze()  # as `crawler run` does
-        await replica.start(until_empty=True)
-        await replica.ended.wait()
-        await replica.stop(10.0)
+        with calm_collector():
+            await replica.start(until_empty=True)
+            await replica.ended.wait()
+            await replica.stop(10.0)
         if replica.failure is not None:
             raise replica.failure
     return replica, reasons
