@@ -13,6 +13,8 @@ from crawler.charset import MediaType
 from crawler.decode import decode_body
 from crawler.directives import directives
 from crawler.extract import ExtractPolicy, extract
+from crawler.heavy_worker import answer
+from crawler.reading import Document, Limits, read, read_quickly
 from crawler.sitemaps import parse_sitemap
 from crawler.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry
@@ -116,6 +118,18 @@ def coded(data: bytes) -> None:
     assert len(decode_body(data[1:], coding, LIMIT).data) <= LIMIT
 
 
+def document(data: bytes) -> None:
+    """What is read quickly is what would be read anyway, and all of it can be told by the process for heavy documents. The
+    first line holds the content coding and the media type."""
+    head, _, body = data.partition(b"\n")
+    coding, _, media = head.decode("latin-1").partition(" ")
+    given = Document(body, "https://a.test/dir/page", coding, media, (), True, bool(len(data) % 2), NOW_S)
+    limits = Limits(ExtractPolicy(max_links=500), LIMIT)
+    reading = read(given, limits)
+    assert read_quickly(given, limits) in (None, reading)
+    assert all(answer(reading))
+
+
 def url(data: bytes) -> None:
     """The canonical form is a fixed point, survives the frontier's encoding, and nothing but BadUrl escapes."""
     text = data.decode("utf-8", "surrogateescape" if len(data) % 2 else "replace")
@@ -182,7 +196,7 @@ TARGETS = (
         html,
         (_PAGE, b"<a href=x>" * 40, b"<p>" * 40 + b"<table><tr><td>"),
         (b"<a href='", b"<base href=", b"</a>", b"<!--", b"<![CDATA[", b"&#x110000;", b"<meta charset=", b"<b>", b'"'),
-        15,
+        12,
     ),
     Target(
         "sitemap",
@@ -204,6 +218,29 @@ TARGETS = (
         10,
     ),
     Target(
+        "document",
+        document,
+        (
+            b"gzip text/html\n" + gzip.compress(_PAGE, mtime=0),
+            b" text/html; charset=shift_jis\n" + _PAGE,
+            b"br application/xml\n" + brotli.compress(_SITEMAP),
+            b" application/gzip\n" + gzip.compress(_SITEMAP, mtime=0),
+            b" text/plain\nhttps://a.test/1\n",
+        ),
+        (
+            b"gzip, ",
+            b"br ",
+            b"text/html",
+            b"text/xml",
+            b"charset=utf-16le",
+            b"\n",
+            b"\xed\xa0\x80",
+            b"<urlset>",
+            b"<a href='",
+        ),
+        6,
+    ),
+    Target(
         "url",
         url,
         (
@@ -213,6 +250,6 @@ TARGETS = (
             b"../x?y",
         ),
         (b"%", b"..", b"//", b"@", b"[", b"]", b"xn--", b":", b"\\", b"?", b"#", b"%2e", b";sid=", "。".encode()),
-        20,
+        17,
     ),
 )
