@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.page import Exchange
@@ -79,8 +79,11 @@ class SimFetcher:
         self._clock = clock
         self._longest_s = longest_s
 
-    async def fetch(self, url: str, *, deadline: Callable[[], bool] | None = None) -> Exchange:
-        """As `crawler.fetch.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
+    async def fetch(
+        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+    ) -> Exchange:
+        """As `crawler.fetch.Fetcher.fetch`: the lease is looked at once more when a connection has been made. These sites
+        do not look at headers."""
         rng = self._sites.rng
         await self._clock.sleep(rng.uniform(0.0, 0.3))
         if deadline is not None and deadline():
