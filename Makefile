@@ -28,9 +28,7 @@ check: setup  ## lint and types only
 	$(BIN)/mypy
 
 bench: setup  ## the benchmarks, short forms
-	$(BIN)/python -m tests.bench.throughput --copies 2
-	$(BIN)/python -m tests.bench.ring 2 4
-	$(BIN)/python -m tests.bench.scaling --seconds 30
+	$(BIN)/python -m tests.bench
 
 soak: setup  ## thousands of simulated clusters
 	$(BIN)/python -m tests.simulation --runs 5000

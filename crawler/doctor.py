@@ -16,7 +16,8 @@ import msgspec
 from crawler.errors import CrawlerError
 from crawler.jobs import open_store
 from crawler.resolver import DnsLookup
-from crawler.settings import HOME_PAGE, ReplicaSettings, Settings
+from crawler.settings import ReplicaSettings, Settings
+from crawler.tables import HOME_PAGE
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
