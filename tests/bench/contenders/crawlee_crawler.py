@@ -19,7 +19,7 @@ CONCURRENCY = 64
 
 async def crawl(out: str, parser: str, seeds: list[str]) -> None:
     options: dict[str, Any] = {
-        # In memory: its file store keeps a file a request, and is many times slower.
+        # In its favour: its file store keeps a file a request.
         "storage_client": MemoryStorageClient(),
         "http_client": ImpitHttpClient(verify=False),
         "respect_robots_txt_file": True,
