@@ -41,13 +41,13 @@ class Labelled(Generic[Metric]):
     """The children of a metric, remembered: the client checks the labels anew each time, for 3 us."""
 
     def __init__(self, metric: Metric) -> None:
-        self._metric: Metric = metric
+        self.metric: Metric = metric
         self._children: dict[tuple[str, ...], Metric] = {}
 
     def labels(self, *labels: str) -> Metric:
         child = self._children.get(labels)
         if child is None:
-            child = self._children[labels] = self._metric.labels(*labels)
+            child = self._children[labels] = self.metric.labels(*labels)
         return child
 
 

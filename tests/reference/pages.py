@@ -120,11 +120,8 @@ def _told(one: Any) -> str:
 
 def metrics_page() -> str:
     """Every metric."""
-    labels = {
-        wrapped._name: list(wrapped._labelnames)
-        for wrapped in vars(Metrics()).values()
-        if hasattr(wrapped, "_labelnames")
-    }
+    metrics = [getattr(value, "metric", value) for value in vars(Metrics()).values()]
+    labels = {metric._name: list(metric._labelnames) for metric in metrics if hasattr(metric, "_labelnames")}
     lines = [
         "# Metrics",
         "",
