@@ -69,6 +69,7 @@ class ValkeyProcess:
             try:
                 probe.connect(str(self.socket))
                 probe.sendall(b"PING\r\n")
-                return probe.recv(64)[:1] in (b"+", b"-")  # -NOAUTH is an answer, too
+                answer = probe.recv(64)
+                return answer[:1] in (b"+", b"-") and not answer.startswith(b"-LOADING")  # -NOAUTH is an answer, too
             except OSError:
                 return False

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.e2e.harness import EVEN, IN_HAND_S, Bench, Running, Tables, Web, bench, wait_until
+from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -95,3 +97,42 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
         assert verdict.missing == [], str(verdict)
         assert verdict.denied == [], str(verdict)
+
+
+def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web: Web, tmp_path: Path) -> None:
+    """The server that takes over has not got the last writes: they cost second requests, and no URL."""
+    (tmp_path / "second").mkdir()
+    port, address = free_port(), tmp_path / "server"  # the address under which one server, and then the other, is found
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False, options=("--port", str(port))) as first,
+        ValkeyProcess(
+            tmp_path / "second",
+            persistent=False,
+            options=("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0"),
+        ) as second,
+    ):
+        standby = redis.Redis(unix_socket_path=str(second.socket))
+        wait_until(lambda: standby.info("replication")["master_link_status"] == "up", "the standby to have a copy")
+        _lead(address, first.socket)
+        with bench(tmp_path, web, f"unix://{address}", PACE) as crawler:
+            running = start(crawler, web)
+            standby.replicaof("NO", "ONE")  # from here on it lags
+            lagging_since, asked = time.monotonic(), web.requests
+            web.wait_for(asked + 24)
+            first.kill()
+            _lead(address, second.socket)
+            assert [replica.wait().code for replica in running] == [0, 0]
+            repeats = web.repeats()
+            assert repeats != []
+            assert [record.url for record in repeats if record.end < lagging_since - IN_HAND_S] == []
+            verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
+            assert verdict.missing == [], str(verdict)
+            assert verdict.denied == [], str(verdict)
+        standby.close()
+
+
+def _lead(address: Path, socket: Path) -> None:
+    """Let `address` lead to the server at `socket` from now on."""
+    following = address.with_name("following")
+    following.symlink_to(socket)
+    following.replace(address)
