@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.entries import parse_entry
@@ -12,6 +12,8 @@ from frontier.scripts import REQUEUE
 from frontier.store import Store, command, pairs, run
 
 SCAN_COUNT = 200
+SHARDS_AT_ONCE = 64
+"""Shards that are looked at in one round trip: most have few dead letters or none."""
 REQUEUE_CHUNK = 500
 """Letters a call: it runs for about 1 ms."""
 
@@ -40,18 +42,29 @@ class DeadLetters:
     async def find(self, domain: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
         """All letters, or those of `domain` or with `reason`, in no order. Reads in small parts; a letter that comes or
         goes meanwhile may be missed or told twice. Raises RedisAway."""
-        for shard, keys in enumerate(self._keys.shards):
-            cursor = 0
-            while True:
-                (reply,) = await self._store.send([command("HSCAN", keys.dead, cursor, "COUNT", SCAN_COUNT)])
-                flat = [part for pair in reply[1].items() for part in pair] if isinstance(reply[1], dict) else reply[1]
-                for key, why in pairs(flat).items():
-                    of, _, entry = key.partition("\n")
-                    if domain in (None, of) and reason in (None, why):
-                        yield DeadLetter(shard, of, entry, why)
-                cursor = int(reply[0])
-                if cursor == 0:
-                    break
+        for first in range(0, len(self._keys.shards), SHARDS_AT_ONCE):
+            shards = range(first, min(first + SHARDS_AT_ONCE, len(self._keys.shards)))
+            places = [(shard, 0) for shard in shards]
+            while places:
+                places, letters = await self._scan(places)
+                for letter in letters:
+                    if domain in (None, letter.domain) and reason in (None, letter.reason):
+                        yield letter
+
+    async def _scan(self, places: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[DeadLetter]]:
+        """The next letters at each of `places`, a shard and a cursor, and the places where there is more."""
+        calls = [
+            command("HSCAN", self._keys.shards[shard].dead, cursor, "COUNT", SCAN_COUNT) for shard, cursor in places
+        ]
+        more, letters = [], []
+        for (shard, _), reply in zip(places, await self._store.send(calls), strict=True):
+            flat = [part for pair in reply[1].items() for part in pair] if isinstance(reply[1], dict) else reply[1]
+            for key, why in pairs(flat).items():
+                domain, _, entry = key.partition("\n")
+                letters.append(DeadLetter(shard, domain, entry, why))
+            if int(reply[0]):
+                more.append((shard, int(reply[0])))
+        return more, letters
 
     async def requeue(self, letters: Iterable[DeadLetter], now_ms: int, priority: float = 0.0) -> int:
         """Queue `letters` again; returns how many were still dead. Sending one twice is harmless. Raises RedisAway."""
