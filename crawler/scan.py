@@ -70,7 +70,10 @@ _SCRIPT = f"(?:[^<]++|<!(?=--){_ESCAPED}|<(?!/{_SCRIPT_TAG}|!--))*+"
 _HERE = f'[{SPACE}]++(?:class="[^"]*+"[{SPACE}]++)?href="#'
 """Half of the links of documentation lead to a part of the same page."""
 
-_NOT_THESE = "(?![/cCdDeEoOuU]|[sS][eEmMpPuU]|[tT][aAbBdDhHrRtT]|[pP][^lL]|[lL][iI][^nN]|[bB][^aA]|[hH][^tT]|[iI][^fF]|[aA][^rR])"
+_NOT_THESE = (
+    "(?![/cCdDeEoOuU]|[sS][eEmMpPuU]|[tT][aAbBdDhHrRtT]|[aA][^rR]|[bB][^aA]|[hH][^tT]|[iI][^fF]|[pP][^lL]"
+    "|[lL][iI][^nN])"
+)
 """Most tags are of no interest. To turn the commonest of them away first halves the time of the whole."""
 
 _OTHERS = [
