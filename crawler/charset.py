@@ -93,11 +93,18 @@ def _is_utf8(body: bytes) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)
+_LONGEST_LABEL = 40  # characters; the standard's longest has 19
+
+
 def encoding_named(label: str) -> str | None:
     """The WHATWG name of the encoding that `label` stands for; None if there is none."""
+    return _named(label) if 0 < len(label) <= _LONGEST_LABEL else None
+
+
+@lru_cache(maxsize=256)
+def _named(label: str) -> str | None:
     try:
-        return turbohtml.parse(b"", encoding=label).encoding if label else None
+        return turbohtml.parse(b"", encoding=label).encoding
     except LookupError:
         return None
 

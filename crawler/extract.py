@@ -171,11 +171,21 @@ def _scannable(body: bytes, encoding: str | None) -> bytes:
     return body
 
 
-@lru_cache(maxsize=1024)  # the head of a site's pages is much the same on all of them
+_REMEMBERED = 1_024  # attribute lists: the head of a site's pages is much the same on all of them
+_REMEMBERED_OCTETS = 1_024  # longer ones are rare, and a site may send megabytes
+
+
 def _text_of(written: bytes, codec: str) -> _Attributes:
+    return (_remembered if len(written) <= _REMEMBERED_OCTETS else _taken_apart)(written, codec)
+
+
+def _taken_apart(written: bytes, codec: str) -> _Attributes:
     return _Attributes(
         (name.decode("latin-1"), attribute_text(value, codec)) for name, value in attributes(written).items()
     )
+
+
+_remembered = lru_cache(maxsize=_REMEMBERED)(_taken_apart)
 
 
 def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:

@@ -43,8 +43,9 @@ def scan(page: bytes) -> Tags:
     tags = Tags()
     page = page.replace(b"\0", b"?")  # in HTML an error in all places
     start: int | None = 0
+    drawn = _Drawn(page)
     while start is not None:
-        start = _scan_from(page, start, tags)
+        start = _scan_from(page, start, tags, drawn)
     return tags
 
 
@@ -94,7 +95,10 @@ _TAGS = re.compile(
 )
 
 
-def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
+_WHOLE_TAG = re.compile(f"<[a-zA-Z]{_ATTRIBUTES}{_END}".encode())
+
+
+def _scan_from(page: bytes, start: int, tags: Tags, drawn: _Drawn) -> int | None:
     """Scan on from `start`; returns where to go on after something that was no tag after all, None at the end."""
     found = anchors = tags.a
     match: re.Match[bytes] | None = None
@@ -102,8 +106,8 @@ def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
         kind = match.lastgroup
         if kind == "a":
             at = match.start()
-            if page[at - 1] != _GREATER and _is_quoted(page, at):
-                return at + 1
+            if page[at - 1] != _GREATER and (end := _end_around(page, at)) is not None:
+                return end
             anchors.append(match[1])
             found = anchors
         elif kind == "other":
@@ -112,7 +116,7 @@ def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
         elif kind == "iframe":
             found = tags.frame
             found.append(match["iframe"])
-        elif kind == "title" and tags.title is None and not _is_drawn(page[: match.start()]):
+        elif kind == "title" and tags.title is None and not drawn.holds(match.start()):
             tags.title = match["title"]
     if match is not None and match.lastgroup in ("a", "other", "iframe") and match.end(match.lastgroup) == len(page):
         found.pop()  # a tag that the page leaves open is none
@@ -122,13 +126,30 @@ def _scan_from(page: bytes, start: int, tags: Tags) -> int | None:
 _GREATER = ord(">")
 
 
-def _is_quoted(page: bytes, at: int) -> bool:
-    """Whether the `<` at `at` stands within another tag, in one of its attribute values."""
+def _end_around(page: bytes, at: int) -> int | None:
+    """Where the tag ends in one of whose attribute values the `<` at `at` stands; None if it stands in none.
+
+    To go on from there, and not from the next octet, keeps the whole linear: nothing is walked over more than twice.
+    """
     before = page.rfind(b"<", 0, at)
-    return before >= 0 and page.rfind(b">", before, at) < 0 and page[before + 1 : before + 2].isalpha()
+    if before < 0 or page.find(b">", before, at) >= 0:
+        return None
+    around = _WHOLE_TAG.match(page, before)
+    return around.end() if around else None
 
 
-def _is_drawn(before: bytes) -> bool:
-    """Whether what follows `before` belongs to an SVG image, whose titles are not the page's."""
-    before = before.lower()
-    return before.count(b"<svg") > before.count(b"</svg")
+class _Drawn:
+    """Where in a page an SVG image is open, whose titles are not the page's. Asked for places in their order, so that each
+    octet is looked at once."""
+
+    def __init__(self, page: bytes) -> None:
+        self._page = page
+        self._looked_at = 0
+        self._open = 0
+
+    def holds(self, at: int) -> bool:
+        """Whether an image is open at `at`."""
+        part = self._page[self._looked_at : at].lower()
+        self._looked_at = at
+        self._open = max(0, self._open + part.count(b"<svg") - part.count(b"</svg"))
+        return self._open > 0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler import extract as extract_module
 from crawler.extract import Extracted, ExtractPolicy, extract
 from crawler.page import LinkKind
 from frontier.errors import BadUrl
@@ -250,7 +251,22 @@ HOSTILE = {
     + b"<a href=x>",
     "unclosed comment": b"<a href=x><!--" + b"-" * 500_000,
     "no end": b"<a href=x><a href='",
+    "tags in a tag": b"<a href=x><b " + b"<a " * 300_000,
+    "tags in quotes": b"<a href=x>" + b'<b x="<a y=\'">' * 70_000,
+    "titles of images": b"<a href=x><svg>" + b"<title></title>" * 60_000,
+    "open scripts": b"<a href=x><script>" + b"<!--<script>" * 80_000,
+    "links to parts": b"<a href=x>" + b'<a class="' * 100_000,
+    "long descriptions": b"<a href=x>"
+    + b"".join(b"<meta name=%d content='%b'>" % (n, b"y" * 9_000) for n in range(100)),
 }
+
+
+def test_what_is_remembered_of_pages_is_bounded() -> None:
+    """A site may send attributes of megabytes; a thousand of those must not stay."""
+    extract_module._remembered.cache_clear()
+    before = extract_module._remembered.cache_info().currsize
+    read(b"".join(b"<meta name=%d content='%b'>" % (n, b"y" * 9_000) for n in range(20)))
+    assert extract_module._remembered.cache_info().currsize == before
 
 
 @pytest.mark.parametrize("name", HOSTILE)
