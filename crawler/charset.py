@@ -79,7 +79,7 @@ def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
 def encoding_guessed(body: bytes, is_xml: bool) -> str:
     """The encoding of a `body` that does not say it in HTML. `is_xml`: sent as XML, whose encoding is UTF-8 unless
     something says otherwise (XML 1.0 4.3.3)."""
-    declared = encoding_named(declared_by_xml(body) or "")
+    declared = encoding_named(_declared_by_xml(body) or "")
     if declared or is_xml:
         return declared or "UTF-8"
     return "UTF-8" if not body.isascii() and _is_utf8(body) else "windows-1252"
@@ -109,7 +109,7 @@ def _named(label: str) -> str | None:
         return None
 
 
-def declared_by_xml(body: bytes) -> str | None:
+def _declared_by_xml(body: bytes) -> str | None:
     """The encoding of the XML declaration, which counts when neither transport nor `meta` names one."""
     found = _XML_DECLARATION.match(body)
     return found[1].decode("ascii") if found else None

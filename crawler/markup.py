@@ -3,8 +3,8 @@
 The parser is linear and releases the interpreter lock, whatever it is given (tags nested a million deep,
 attributes of megabytes), but for one construction that the standard itself makes quadratic: formatting
 elements that a paragraph leaves open are opened again in each one that follows (HTML 13.2.4.3). Four MB of it
-took 1.9 GB and 6 s. Formatting elements carry no links, so in documents of many tags they are given names
-that have no such power.
+took 1.9 GB and 6 s. In documents of many tags formatting elements are therefore given names that have no
+such power.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import re
 
 import turbohtml
 import turbohtml.detect  # registers the codecs `whatwg-*`
-
-from crawler.charset import declared_by_xml
 
 _SAFE_TAGS = 4_000  # at worst a million elements: 0.15 s and 130 MB
 _PRESCANNED = 8_192  # octets: the standard looks at 1,024, and real pages declare within a few thousand
@@ -25,31 +23,19 @@ _FORMATTING = re.compile(
 """Start tags of the formatting elements (HTML 13.2.4.2) but `a`, of which only one can be open."""
 
 
-def parse(body: bytes, charset: str | None, is_xml: bool = False) -> tuple[turbohtml.Document, str]:
-    """The document and the WHATWG name of its encoding. `charset` is the transport's label; an unknown one is
-    ignored.
-
-    `is_xml`: sent as XML, whose encoding is UTF-8 unless something says otherwise (XML 1.0 4.3.3).
-    """
+def parse(body: bytes, charset: str | None) -> turbohtml.Document:
+    """The document in `body`. `charset` is its encoding as `crawler.extract` found it; None: found out here, an unknown one
+    is ignored."""
     if body.count(b"<") > _SAFE_TAGS:
         # So few octets hold no more than 2,730 start tags, whatever the number of their `<`.
-        _, encoding = _parse_whole(body[:_PRESCANNED], charset, is_xml)
+        encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
         text = body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff")
-        return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False), encoding
-    return _parse_whole(body, charset, is_xml)
+        return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False)
+    return _parse_whole(body, charset)
 
 
-def _parse_whole(body: bytes, charset: str | None, is_xml: bool) -> tuple[turbohtml.Document, str]:
-    document = _parse_as(body, charset)
-    if document.encoding_confidence != "certain":
-        declared = declared_by_xml(body) or ("utf-8" if is_xml else None)
-        if declared and declared.upper() != document.encoding:
-            document = _parse_as(body, declared)
-    return document, document.encoding or "UTF-8"
-
-
-def _parse_as(body: bytes, label: str | None) -> turbohtml.Document:
+def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:
     try:
-        return turbohtml.parse(body, encoding=label, positions=False)
+        return turbohtml.parse(body, encoding=charset, positions=False)
     except LookupError:
         return turbohtml.parse(body, positions=False)

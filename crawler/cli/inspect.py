@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import msgspec
 import typer
-from rich.console import Console
 
 from crawler import overview
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile, flags
-from crawler.jobs import open_store
-from crawler.settings import Settings, load
+from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
+from crawler.cli.output import Where, emit
 
 
 def register(app: typer.Typer) -> None:
@@ -32,14 +27,6 @@ def status(
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
-    found = asyncio.run(_status(crawl, loaded))
-    if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        Console().print(overview.render(found))
-
-
-async def _status(crawl: str, settings: Settings) -> overview.Overview:
-    async with open_store(settings.replica) as store:
-        return await overview.read(store, crawl)
+    where = Where(crawl, redis, data_dir, settings)
+    found = where.do(lambda store, opened: overview.read(store, opened.name))
+    emit(found, json, overview.render(found))

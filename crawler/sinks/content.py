@@ -63,7 +63,7 @@ def content_of(
     if not is_html(page.content_type, page.exchange.body):
         return NOTHING
     body = decoded(page.exchange)
-    document, _ = parse(body[:_MAX_OCTETS], page.charset or None)
+    document = parse(body[:_MAX_OCTETS], page.charset or None)
     main = document.main_content() if text != "off" or judged else None
     content = Content(
         description=_description(document),
