@@ -7,7 +7,7 @@ import socket
 from dataclasses import replace
 
 from crawler.addresses import AddressPolicy, HostMap
-from crawler.engine import Manners, Parts
+from crawler.engine import Changed, Manners, Parts
 from crawler.errors import UserError
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
@@ -40,15 +40,6 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
     """Raises UserError for settings that name what cannot be had."""
     replica = new_replica_id(socket.gethostname().partition(".")[0])
     recent = RecentUrls(RECENT_URLS)
-    rules = url_rules(settings)
-    links = LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
-    extraction = ExtractPolicy(
-        obey_nofollow=settings.scope.nofollow,
-        user_agent=settings.fetch.user_agent,
-        max_links=settings.limits.max_links,
-        max_bytes=settings.limits.max_parsed,
-        rules=rules,
-    )
     hooks = PageHooks.named(settings.archive.on_page)
     return Parts(
         replica=replica,
@@ -56,11 +47,30 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         hooks=hooks,
         refetched=refetched(settings),
         fetcher=Fetcher(fetch_settings(settings), SystemClock()),
-        builder=PageBuilder(build_settings(settings, extraction), links),
+        builder=PageBuilder(build_settings(settings), link_filter(settings, recent)),
         manners=manners(settings),
         recent=recent,
-        rules=rules,
+        rules=url_rules(settings),
     )
+
+
+def changed(settings: CrawlSettings, recent: RecentUrls) -> Changed:
+    """What a running replica needs to go by `settings` from now on. Raises as `check` does."""
+    return Changed(settings, manners(settings), build_settings(settings), link_filter(settings, recent))
+
+
+def check(settings: CrawlSettings) -> None:
+    """Raises UserError or BadInput for values that are of the right type and that no replica could use all the same. Code
+    that the settings name is not looked for: it need not be installed here."""
+    scope(settings)
+    fetch_settings(settings)
+    refetched(settings)
+    manners(settings)
+
+
+def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
+    """Which links are followed, and how early."""
+    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
 
 
 def url_rules(settings: CrawlSettings) -> UrlRules:
@@ -77,7 +87,15 @@ def refetched(settings: CrawlSettings) -> frozenset[str]:
         raise UserError(f"schedule: sitemap: {error}") from error
 
 
-def build_settings(settings: CrawlSettings, extraction: ExtractPolicy) -> BuildSettings:
+def build_settings(settings: CrawlSettings) -> BuildSettings:
+    """How pages are read."""
+    extraction = ExtractPolicy(
+        obey_nofollow=settings.scope.nofollow,
+        user_agent=settings.fetch.user_agent,
+        max_links=settings.limits.max_links,
+        max_bytes=settings.limits.max_parsed,
+        rules=url_rules(settings),
+    )
     return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
 
 

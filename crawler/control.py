@@ -1,13 +1,15 @@
 """An operator's word to all replicas of a crawl, in Redis: pause, resume, stop; domains to block or to slow down.
 
 Each replica looks about once a second. A look is one small read, whatever was said before: the rules for domains are
-read again only when their number, which counts the changes, has moved.
+read again only when their number, which counts the changes, has moved. The same read brings the revision of the crawl's
+settings, for `crawler.following`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from frontier.keys import CrawlKeys
 from frontier.store import Store, command, pairs
 
 
@@ -29,14 +31,15 @@ class DomainRules:
 
 
 class Control:
-    """The control keys of a crawl: `key` a hash of state and version, `domains_key` a hash of rules."""
+    """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: of the settings
+    that the crawl's replicas are to obey, as the last look found it; 0 before the first."""
 
-    def __init__(self, store: Store, key: str, domains_key: str) -> None:
+    def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
-        self._key = key
-        self._domains_key = domains_key
+        self._keys = keys
         self._version: bytes | None = None
         self.state = "run"
+        self.settings_revision = 0
         self.rules = DomainRules()
 
     @property
@@ -49,16 +52,18 @@ class Control:
 
     async def refresh(self) -> None:
         """Look at the keys. Raises RedisAway."""
-        ((state, version),) = await self._store.send([command("HMGET", self._key, "state", "version")])
+        look = [command("HMGET", self._keys.control, "state", "version"), command("HGET", self._keys.meta, "revision")]
+        (state, version), revision = await self._store.send(look)
         self.state = state.decode() if state else "run"
+        self.settings_revision = int(revision or 1)
         if version != self._version:
-            (reply,) = await self._store.send([command("HGETALL", self._domains_key)])
+            (reply,) = await self._store.send([command("HGETALL", self._keys.domains)])
             flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
             self.rules, self._version = DomainRules.parse(pairs(flat)), version
 
     async def set(self, state: str) -> None:
         """Tell all replicas to "run", "pause" or "stop"."""
-        await self._store.send([command("HSET", self._key, "state", state)])
+        await self._store.send([command("HSET", self._keys.control, "state", state)])
         self.state = state
 
     async def block(self, domain: str) -> None:
@@ -78,5 +83,5 @@ class Control:
 
     async def _say(self, verb: str, *words: str) -> None:
         # In this order: a replica that looks in between reads the new rules with the old version, and again.
-        await self._store.send([command(verb, self._domains_key, *words)])
-        await self._store.send([command("HINCRBY", self._key, "version", 1)])
+        await self._store.send([command(verb, self._keys.domains, *words)])
+        await self._store.send([command("HINCRBY", self._keys.control, "version", 1)])

@@ -1,4 +1,7 @@
-"""The moving parts of a replica, built from its settings: frontier side first, then the workers' side."""
+"""The moving parts of a replica, built from its settings: frontier side first, then the workers' side.
+
+Whatever of the settings may change while the replica runs is held by one part each, and replaced in `Engine.obey`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
 from crawler.hooks import PageHooks
 from crawler.leased_fetch import LeasedFetch
-from crawler.pages import PageBuilder
+from crawler.links import LinkFilter
+from crawler.pages import BuildSettings, PageBuilder
 from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
@@ -68,6 +72,16 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """What `crawler.assembly` makes anew when settings change under way."""
+
+    settings: CrawlSettings
+    manners: Manners
+    build: BuildSettings
+    links: LinkFilter
+
+
+@dataclass(frozen=True, slots=True)
 class Base:
     """What the parts of a replica share."""
 
@@ -87,8 +101,8 @@ class Engine:
         self._parts = parts
         self._build_frontier(settings, local)
         self._build_commit(local)
-        self.turns = self._turns(settings)
-        parts.builder.lane.step_aside, parts.builder.lane.step_back = self.turns.step_aside, self.turns.step_back
+        self._build_politeness(settings)
+        self._build_turns()
         self.scheduled = self._scheduled(settings)
         base.patience.on_return.append(parts.recent.clear)
 
@@ -101,15 +115,10 @@ class Engine:
         peer_settings = PeerSettings(local.interval, local.capacity)
         self.peers = PeerLoop(store, keys.peers, self._base.clock, peer_settings, replica, self._base.rng)
         server_clock = self.peers.server_clock
-        frontier_settings = FrontierSettings(
-            lease_ms=int(settings.frontier.lease * 1000),
-            batch=settings.frontier.batch,
-            domain_cap=settings.limits.domain_cap,
-            delay_ms=int(settings.politeness.delay * 1000),
-        )
-        self.frontier = Frontier(store, keys, server_clock, frontier_settings, self._base.crawl.fingerprint_key)
+        key = self._base.crawl.fingerprint_key
+        self.frontier = Frontier(store, keys, server_clock, frontier_settings(settings), key)
         self.books = Books(store, keys)
-        self.control = Control(store, keys.control, keys.domains)
+        self.control = Control(store, keys)
         self.budget = Budget(store, keys.budget, server_clock, replica, settings.limits.max_pages)
 
     def _build_commit(self, local: ReplicaSettings) -> None:
@@ -127,38 +136,44 @@ class Engine:
             FeedSettings(ahead=2 * local.concurrency),
         )
 
-    def _turns(self, settings: CrawlSettings) -> Turns:
+    def _build_politeness(self, settings: CrawlSettings) -> None:
         base, parts, manners = self._base, self._parts, self._parts.manners
-        rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
-        gatekeeper = Gatekeeper(self._gate(), parts.fetcher, base.patience, base.clock)
-        fetch = LeasedFetch(parts.fetcher, base.clock, self._validators())
-        robots = RobotsDesk(
+        self._rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
+        self._gate_policy = manners.gate
+        self._gatekeeper = Gatekeeper(self._gate(manners.gate), parts.fetcher, base.patience, base.clock)
+        self._passage = self._build_passage(settings)
+        self._fetch = LeasedFetch(parts.fetcher, base.clock, self._validators())
+        self._robots = RobotsDesk(
             RobotsCache(base.store, self.frontier, settings.fetch.user_agent),
             manners.robots,
-            (fetch, gatekeeper, self._passage(settings)),
-            rests,
+            (self._fetch, self._gatekeeper, self._passage),
+            self._rests,
             self.committer,
             base.patience,
             base.events,
             self._clocks,
             base.rng,
         )
+
+    def _build_turns(self) -> None:
+        base, parts = self._base, self._parts
         parts.hooks.on_failure = base.events.emit
-        robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, robots.named_for
-        return Turns(
+        self._robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, self._robots.named_for
+        self.turns = Turns(
             self.schedule,
             self.feeder,
             self.committer,
-            (fetch, gatekeeper),
-            robots,
-            rests,
+            (self._fetch, self._gatekeeper),
+            self._robots,
+            self._rests,
             parts.builder,
             self.budget,
             self.control,
             base.events,
             self._clocks,
-            manners.tries,
+            parts.manners.tries,
         )
+        parts.builder.lane.step_aside, parts.builder.lane.step_back = self.turns.step_aside, self.turns.step_back
 
     def _validators(self) -> Validators:
         validators = Validators(self._parts.refetched)
@@ -166,15 +181,14 @@ class Engine:
             self._base.events.subscribe(validators.observe)
         return validators
 
-    def _gate(self) -> Gate | None:
-        policy = self._parts.manners.gate
+    def _gate(self, policy: GatePolicy | None) -> Gate | None:
         if policy is None:
             return None
         if policy.shared:
             return AddressGate(self._base.store, self.frontier.keys, *self._clocks, policy)
         return LocalGate(self._base.clock, policy)
 
-    def _passage(self, settings: CrawlSettings) -> Passage:
+    def _build_passage(self, settings: CrawlSettings) -> Passage:
         hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
         delay_ms = self.frontier.settings.delay_ms
         reservations = Reservations(self._base.store, self.frontier.keys, self.peers.server_clock, hold_ms, delay_ms)
@@ -187,3 +201,27 @@ class Engine:
             return None
         claims = Duties(self._base.store, self._base.crawl.keys.duties, self.peers.server_clock, self._parts.replica)
         return Scheduled(claims, duties, self.frontier.push, self._base.patience, self._base.clock, self._parts.rules)
+
+    def obey(self, changed: Changed) -> None:
+        """Go by changed settings from now on. A rest that has begun ends as it was, and so does a lease."""
+        settings, manners = changed.settings, changed.manners
+        self.frontier.settings = frontier_settings(settings)
+        self.budget.limit = settings.limits.max_pages
+        self._rests.policy, self._robots.policy, self.turns.tries = manners.rests, manners.robots, manners.tries
+        self._passage.backoff = manners.rests.backoff
+        self._passage.reservations.delay_ms = self.frontier.settings.delay_ms
+        if manners.gate != self._gate_policy:
+            self._gate_policy, self._gatekeeper.gate = manners.gate, self._gate(manners.gate)
+        self._parts.fetcher.cut_off_at(settings.limits.max_body)
+        self._parts.builder.obey(changed.build, changed.links)
+        self._parts.recent.clear()  # what was dropped before may be wanted now
+
+
+def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
+    """Those of the settings that the frontier goes by."""
+    return FrontierSettings(
+        lease_ms=int(settings.frontier.lease * 1000),
+        batch=settings.frontier.batch,
+        domain_cap=settings.limits.domain_cap,
+        delay_ms=int(settings.politeness.delay * 1000),
+    )

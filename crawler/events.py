@@ -146,6 +146,24 @@ class SinkBlocked:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsFollowed:
+    """The crawl's settings have changed, and this replica obeys them: those named in `followed` from now on, those in
+    `waiting` once it is restarted."""
+
+    revision: int
+    followed: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRefused:
+    """The crawl's settings have changed to what this replica cannot use; it goes by those that it had."""
+
+    revision: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class CrawlEnded:
     """This replica found that the crawl is over. `reason`: "empty" or "max_pages"."""
 
@@ -169,6 +187,8 @@ Event = (
     | RedisFound
     | HookFailed
     | SinkBlocked
+    | SettingsFollowed
+    | SettingsRefused
     | CrawlEnded
 )
 Listener = Callable[[Event], None]

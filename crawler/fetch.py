@@ -16,7 +16,7 @@ import errno
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp.client_middlewares import ClientHandlerType
@@ -87,6 +87,10 @@ class Fetcher:
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
+
+    def cut_off_at(self, max_body_bytes: int) -> None:
+        """Bodies end there from now on."""
+        self._settings = replace(self._settings, max_body_bytes=max_body_bytes)
 
     def __repr__(self) -> str:
         state = "taking" if self._taking else "quiet"

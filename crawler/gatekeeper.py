@@ -21,7 +21,7 @@ class Gatekeeper:
     """Asks the gate for visits. `gate` None lets everybody through."""
 
     def __init__(self, gate: Gate | None, fetcher: Fetcher, patience: Patience, clock: Clock) -> None:
-        self._gate = gate
+        self.gate = gate
         self._fetcher = fetcher
         self._patience = patience
         self._clock = clock
@@ -29,7 +29,7 @@ class Gatekeeper:
     async def lets(self, visit: Visit, url: str) -> bool:
         """Whether `visit` may request `url` now. If not, the visit's next turn is set to when it may; a visit that would
         have to wait long gives its lease back."""
-        gate = self._gate
+        gate = self.gate
         if gate is None:
             return True
         try:

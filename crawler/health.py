@@ -15,7 +15,9 @@ HEALTH_INTERVALS = 3
 
 class HealthRecord(msgspec.Struct, frozen=True):
     """`pages` and `received_bytes` count since the replica's start; `visits` are domains under lease, `busy` those of
-    them with a request in flight, `urls` the URLs leased with them; `mishaps` newest first."""
+    them with a request in flight, `urls` the URLs leased with them; `mishaps` newest first. `settings_revision`: the latest
+    that it obeys as a whole; `settings_waiting`: what of a later one waits for its restart; `settings_refused`: why it
+    cannot use that one, or ""."""
 
     replica: str
     address: str
@@ -31,6 +33,9 @@ class HealthRecord(msgspec.Struct, frozen=True):
     busy: int = 0
     urls: int = 0
     mishaps: list[Mishap] = []
+    settings_revision: int = 0
+    settings_waiting: tuple[str, ...] = ()
+    settings_refused: str = ""
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

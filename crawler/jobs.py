@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from crawler import logs
-from crawler.assembly import assemble, scorer, url_rules
+from crawler.assembly import assemble, check, scorer, url_rules
 from crawler.control import Control
 from crawler.display import follow, summarize
 from crawler.embedded import EmbeddedValkey
@@ -76,6 +76,7 @@ def embedded_defaults(settings: Settings) -> Settings:
 
 async def seed_crawl(crawl: str, settings: Settings, urls: tuple[str, ...], files: tuple[Path, ...]) -> int:
     """Create the crawl if need be, and push the seeds. Returns the exit code."""
+    check(settings.crawl)
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
         raise UserError(NO_SEEDS)
@@ -245,6 +246,7 @@ class CrawlJob:
 
     async def run(self) -> int:
         logs.configure(self.settings.replica.log, "warning")
+        check(self.settings.crawl)
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         local = self.settings.replica
         if not (seeds or local.redis or local.data_dir.exists()):
@@ -255,7 +257,7 @@ class CrawlJob:
             pushed = await push_seeds(store, stored, seeds)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
-            await Control(store, stored.keys.control, stored.keys.domains).set("run")
+            await Control(store, stored.keys).set("run")
             supervisor = _supervisor(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):

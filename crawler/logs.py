@@ -128,6 +128,18 @@ class LogListener:
                 tell(logging.ERROR, "sink_blocked", replica=self._replica, error=error)
             case ev.GroupCommitted():
                 self._sink_blocked = False
+            case ev.SettingsFollowed(revision, followed, waiting):
+                fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
+                told = {name: text for name, text in fields.items() if text}
+                tell(
+                    logging.WARNING if waiting else logging.INFO,
+                    "settings_changed",
+                    replica=self._replica,
+                    revision=revision,
+                    **told,
+                )
+            case ev.SettingsRefused(revision, error):
+                tell(logging.ERROR, "settings_refused", replica=self._replica, revision=revision, error=error)
             case ev.CrawlEnded(reason):
                 tell(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
             case _:

@@ -43,6 +43,7 @@ class Overview(msgspec.Struct, frozen=True):
     last_ms: int  # when the last one was
     reasons: dict[str, int]  # "outcome:reason" -> URLs
     dropped: dict[str, int]
+    settings_revision: int
 
     @property
     def crawled_s(self) -> float:
@@ -56,7 +57,8 @@ class Overview(msgspec.Struct, frozen=True):
 
 async def read(store: RedisStore, crawl: str) -> Overview:
     """Look at the crawl named `crawl`. Raises BadInput if there is none, RedisAway."""
-    keys = (await open_crawl(store, crawl)).keys
+    opened = await open_crawl(store, crawl)
+    keys = opened.keys
     books = Books(store, keys)
     counts: Counts = await books.counts()
     owners = Counter(owner.replica for owner in await books.owners())
@@ -86,17 +88,34 @@ async def read(store: RedisStore, crawl: str) -> Overview:
         last_ms=counts.last_ms,
         reasons=dict(counts.reasons),
         dropped=dict(counts.dropped),
+        settings_revision=opened.revision,
     )
 
 
 def render(found: Overview) -> RenderableType:
     """The overview as a person reads it."""
-    return Group(_books_table(found), _replicas_table(found))
+    behind = [Text(line, style="yellow") for line in settings_behind(found)]
+    return Group(_books_table(found), _replicas_table(found), *behind)
+
+
+def settings_behind(found: Overview) -> list[str]:
+    """A line for each replica that does not obey the crawl's settings as they stand."""
+    lines = []
+    for record in found.replicas:
+        if record.settings_revision < found.settings_revision:
+            told = f"replica {record.index or record.replica} runs settings revision {record.settings_revision}"
+            if record.settings_refused:
+                told += f", since it cannot use the later one: {record.settings_refused}"
+            elif record.settings_waiting:
+                told += f"; restart it for {', '.join(record.settings_waiting)}"
+            lines.append(told)
+    return lines
 
 
 def _books_table(found: Overview) -> Table:
     table = Table.grid(padding=(0, 3))
-    table.add_row(Text(f"crawl {found.crawl}", style="bold"), f"{found.shards} shards", "", "")
+    name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
+    table.add_row(name, f"{found.shards} shards", revision, "")
     table.add_row(
         f"accepted [b]{found.accepted:,}[/b]",
         f"done [green]{found.done:,}[/green]",

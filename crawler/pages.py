@@ -41,12 +41,16 @@ class PageBuilder:
     robots.txt that counts for a URL names."""
 
     def __init__(self, settings: BuildSettings, links: LinkFilter) -> None:
-        self._settings = settings
-        self._links = links
-        self._limits = Limits(settings.extract, settings.max_decoded)
+        self.obey(settings, links)
         self.lane = HeavyLane()
         self.on_drop: Callable[[str, int], None] = lambda reason, count: None
         self.named_for: Callable[[str], Container[str]] = lambda url: ()
+
+    def obey(self, settings: BuildSettings, links: LinkFilter) -> None:
+        """Build pages by these from now on."""
+        self._settings = settings
+        self._links = links
+        self._limits = Limits(settings.extract, settings.max_decoded)
 
     def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
         """The entries for the sitemaps that are `named` in the robots.txt of `origin`."""

@@ -40,10 +40,10 @@ class Passage:
         backoff: BackoffPolicy,
         rng: random.Random,
     ) -> None:
-        self._reservations = reservations
+        self.reservations = reservations
         self._patience = patience
         self._clock, self._server_clock = clocks
-        self._backoff = backoff
+        self.backoff = backoff
         self._rng = rng
 
     async def lets(self, visit: Visit, url: str) -> bool:
@@ -54,7 +54,7 @@ class Passage:
         held, now_ms = visit.reservation, self._server_clock.now_ms()
         if held is not None and held.domain == domain and held.moment_ms <= now_ms <= held.moment_ms + KEPT_MS:
             return True
-        answer = await self._patience.insist(lambda: self._reservations.reserve(domain, PATIENCE_MS))
+        answer = await self._patience.insist(lambda: self.reservations.reserve(domain, PATIENCE_MS))
         now_ms = self._server_clock.now_ms()
         if isinstance(answer, Refused):
             visit.reservation = None
@@ -79,7 +79,7 @@ class Passage:
             return False
         now_ms = self._server_clock.now_ms()
         next_ms = max(now_ms + max(delay_ms, held.delay_ms), self._backed_off_until(exchange, now_ms))
-        await self._patience.insist(lambda: self._reservations.rest(held, next_ms))
+        await self._patience.insist(lambda: self.reservations.rest(held, next_ms))
         return True
 
     def _backed_off_until(self, exchange: Exchange | None, now_ms: int) -> int:
@@ -89,5 +89,5 @@ class Passage:
         header = exchange.header(b"retry-after")
         wait_s = parse_retry_after(header, now_ms / 1000) if header else None
         retry_after_ms = None if wait_s is None else math.ceil(wait_s * 1000)
-        state = after_failure(HEALTHY, self._backoff, now_ms, retry_after_ms, self._rng.random(), verdict.reason)
+        state = after_failure(HEALTHY, self.backoff, now_ms, retry_after_ms, self._rng.random(), verdict.reason)
         return state.until_ms

@@ -21,7 +21,8 @@ a queued one of 40 octets after the host; 160 a domain and a kilobyte for its ro
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit."""
+    """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit; `settings_revision`: of
+    the crawl's settings, the latest that it obeys as a whole."""
 
     visits: int
     busy: int
@@ -29,6 +30,7 @@ class Own:
     backlog: int
     paused: bool
     sink_bytes: int
+    settings_revision: int
 
 
 class Readings(Collector):
@@ -55,6 +57,9 @@ def own_families(own: Own) -> Iterator[Metric]:
     yield _gauge("leased_urls", "URLs under lease here", own.urls)
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
     yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
+    yield _gauge(
+        "settings_revision", "Revision of the crawl's settings that is obeyed as a whole", own.settings_revision
+    )
     yield CounterMetricFamily("peercrawl_sink_bytes", "Octets written to the archive", own.sink_bytes)
 
 

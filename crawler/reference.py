@@ -11,17 +11,18 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 import msgspec
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from crawler.errors import UserError
 from crawler.settings import Settings
+from crawler.tables import Table
 
 FIXED = frozenset({"frontier.shards"})
 """Settings that an existing crawl keeps whatever is said later."""
 
-RESTART = "restart of the replicas"
+AT_ONCE, RESTART, CREATION = "at once", "at the restart of the replicas", "at the creation of the crawl alone"
+"""When a change of a setting takes effect. At once: within some two seconds, in replicas that run."""
 
 PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
     {
@@ -61,13 +62,14 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `takes_effect`: what a change needs."""
+    """One setting. `takes_effect`: when a change does; `because`: why not at once."""
 
     name: str
     kind: str
     default: Any
     meaning: str
     takes_effect: str
+    because: str
 
     @property
     def table(self) -> str:
@@ -88,16 +90,16 @@ def all_settings() -> list[Setting]:
     return [setting for table, model in {**tables(), **repeated()}.items() for setting in _of_table(table, model)]
 
 
-def tables() -> dict[str, type[BaseModel]]:
+def tables() -> dict[str, type[Table]]:
     """The tables of the settings file."""
     return {
         name: field.annotation
         for name, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
     }
 
 
-def repeated() -> dict[str, type[BaseModel]]:
+def repeated() -> dict[str, type[Table]]:
     """The tables that a settings file may hold any number of, written `[[table]]`."""
     found = {}
     for name, field in Settings.model_fields.items():
@@ -106,11 +108,11 @@ def repeated() -> dict[str, type[BaseModel]]:
     return found
 
 
-def _of_table(table: str, model: type[BaseModel]) -> Iterable[Setting]:
+def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
     for key, field in model.model_fields.items():
-        name = f"{table}.{key}"
-        when = "creation of the crawl" if name in FIXED else RESTART
-        yield Setting(name, kind_of(field), _default(field), field.description or "", when)
+        name, because = f"{table}.{key}", model.waits_because(key)
+        when = CREATION if name in FIXED else RESTART if because else AT_ONCE
+        yield Setting(name, kind_of(field), _default(field), field.description or "", when, because)
 
 
 def _default(field: FieldInfo) -> Any:

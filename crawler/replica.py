@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
+from crawler.assembly import changed
 from crawler.engine import Base, Engine, Parts
 from crawler.events import CrawlEnded, Events
+from crawler.following import Follower
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
 from crawler.logs import LogListener, tell
@@ -71,6 +73,7 @@ class Replica:
         self.peers, self.books = engine.peers, engine.books
         self._feeder, self._committer, self._turns = engine.feeder, engine.committer, engine.turns
         self._control, self._budget = engine.control, engine.budget
+        self._follower = Follower(store, crawl, settings, self._obey, self.events)
         self._health = Health(store, crawl.keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
         self._build_watching(crawl)
 
@@ -105,6 +108,7 @@ class Replica:
             backlog=self._committer.backlog,
             paused=self._control.paused,
             sink_bytes=self._parts.sink.written_bytes,
+            settings_revision=self._follower.revision,
         )
 
     def _on_drop(self, reason: str, count: int) -> None:
@@ -127,8 +131,7 @@ class Replica:
         self._spawn(self.loop_lag.run())
         self._spawn(self._follow_control())
         self._spawn(self._ledger.run())
-        if self._budget.limit:
-            self._spawn(self._refresh_budget())
+        self._spawn(self._refresh_budget())
         if self._engine.scheduled is not None:
             self._spawn(self._engine.scheduled.run())
         if until_empty:
@@ -166,7 +169,7 @@ class Replica:
             tell(logging.WARNING, "stopped_unsettled", replica=self.id, leases=len(self._feeder.visits))
         await self._cancel(self._tasks)
         await self._part(lambda: self._health.withdraw(self.id))
-        await self._part(lambda: self._budget.refresh(0))
+        await self._part(self._budget.leave)
         await self._parts.fetcher.stop(0.0)
         await self._parts.builder.lane.stop()
         await self._parts.sink.stop()
@@ -235,7 +238,11 @@ class Replica:
             if self._control.stopped:
                 self._end("stopped")
             self._feeder.pause(self._control.paused)
+            await self._patience.insist(lambda: self._follower.follow(self._control.settings_revision))
             await self._clock.sleep(min(1.0, self._local.interval))
+
+    def _obey(self, settings: CrawlSettings) -> None:
+        self._engine.obey(changed(settings, self._parts.recent))
 
     async def _refresh_budget(self) -> None:
         while True:
@@ -289,6 +296,9 @@ class Replica:
             busy=own.busy,
             urls=own.urls,
             mishaps=self._mishaps.latest,
+            settings_revision=self._follower.revision,
+            settings_waiting=self._follower.waiting,
+            settings_refused=self._follower.refused,
         )
 
     def why_not_ready(self) -> str | None:

@@ -36,7 +36,7 @@ class Rests:
         clocks: tuple[Clock, ServerClock],
         rng: random.Random,
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self._control = control
         self._events = events
         self._clock, self._server_clock = clocks
@@ -59,7 +59,7 @@ class Rests:
 
     def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
-        policy = self._policy.delay
+        policy = self.policy.delay
         told_s = self._control.rules.delays.get(visit.domain)
         if told_s is not None:
             share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
@@ -70,13 +70,13 @@ class Rests:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
         now_ms = self._server_clock.now_ms()
         if not verdict.backs_off:
-            visit.backoff = after_success(visit.backoff, self._policy.backoff, now_ms)
+            visit.backoff = after_success(visit.backoff, self.policy.backoff, now_ms)
             return
         retry_after = exchange.header(b"retry-after") if exchange else None
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
         visit.backoff = after_failure(
             visit.backoff,
-            self._policy.backoff,
+            self.policy.backoff,
             now_ms,
             None if wait_s is None else int(wait_s * 1000),
             self._rng.random(),
@@ -94,17 +94,17 @@ class Rests:
     def asks_too_much(self, known: KnownRobots) -> bool:
         """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
         rules = known.rules
-        return rules is not None and is_above_cap(self._policy.delay, rules.crawl_delay, rules.request_rate)
+        return rules is not None and is_above_cap(self.policy.delay, rules.crawl_delay, rules.request_rate)
 
     def has_given_up(self, visit: Visit) -> bool:
         """Whether the domain has failed so long that this crawl asks it no more."""
-        return is_given_up(visit.backoff, self._policy.backoff)
+        return is_given_up(visit.backoff, self.policy.backoff)
 
     def retry_at_ms(self, visit: Visit, entry: Entry, verdict: Verdict) -> int:
         """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
         by its own tries."""
         if verdict.backs_off:
             return visit.backoff.until_ms
-        policy = self._policy.backoff
+        policy = self.policy.backoff
         rest_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * self._rng.uniform(-1, 1))
         return self._server_clock.now_ms() + int(rest_s * 1000)

@@ -42,7 +42,7 @@ class RobotsDesk:
         rng: random.Random,
     ) -> None:
         self._cache = cache
-        self._policy = policy
+        self.policy = policy
         self._fetch, self._gatekeeper, self._passage = ways
         self._rests = rests
         self._committer = committer
@@ -106,7 +106,7 @@ class RobotsDesk:
 
     async def _keep(self, visit: Visit, origin: str, known: KnownRobots | None, verdict: Verdict) -> None:
         now_ms = self._server_clock.now_ms()
-        record = next_record(known.record if known else None, verdict, now_ms, self._rng.random(), self._policy)
+        record = next_record(known.record if known else None, verdict, now_ms, self._rng.random(), self.policy)
         saved = await self._patience.insist(lambda: self._cache.save(origin, visit.domain, record))
         self._events.emit(RobotsSettled(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)

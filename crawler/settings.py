@@ -13,7 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PositiveFloat, ValidationError
 from pydantic_settings import (
@@ -40,6 +40,15 @@ class CrawlSettings(Table):
     archive: Archive = Archive()
     schedule: tuple[Duty, ...] = ()
 
+    def flat(self) -> dict[str, Any]:
+        """{"table.key": value}; a repeated table is one value."""
+        flat: dict[str, Any] = {}
+        for table, keys in self.model_dump(mode="json").items():
+            flat |= (
+                {f"{table}.{key}": value for key, value in keys.items()} if isinstance(keys, dict) else {table: keys}
+            )
+        return flat
+
     @classmethod
     def from_json(cls, text: bytes) -> CrawlSettings:
         return _checked(lambda: cls.model_validate_json(text), "the crawl's stored settings")
@@ -50,6 +59,8 @@ class CrawlSettings(Table):
 
 class ReplicaSettings(Table):
     """What belongs to one process."""
+
+    restart: ClassVar[str] = "it belongs to one process, which reads it at its start"
 
     redis: str = Field("", description="URL of Redis or Valkey; empty: the embedded server in `data_dir`.")
     data_dir: Path = Field(Path(".crawler"), description="Where the embedded server keeps its data.")

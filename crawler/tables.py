@@ -1,11 +1,24 @@
-"""The tables of settings that belong to a crawl, one class each. `crawler.settings` puts them together and loads them."""
+"""The tables of settings that belong to a crawl, one class each. `crawler.settings` puts them together and loads them.
+
+Running replicas follow a change of these settings (`crawler.following`), but for those that say why it has to wait for
+a restart: a table for all its settings (`Table.restart`), a setting for itself (`_restart`).
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from crawler import __version__
 from crawler.addresses import WEB_PORTS
@@ -19,9 +32,26 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Table(BaseModel):
-    """A table of the TOML file."""
+    """A table of the TOML file. `restart`: why a change of its settings waits for a restart of the replicas; empty: it does
+    not."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    restart: ClassVar[str] = ""
+
+    @classmethod
+    def waits_because(cls, key: str) -> str:
+        """Why a change of the setting `key` waits for a restart of the replicas, or "" if running replicas follow it."""
+        extra = cls.model_fields[key].json_schema_extra
+        return str(extra["restart"]) if isinstance(extra, dict) else cls.restart
+
+
+def _restart(why: str) -> dict[str, JsonValue]:
+    """For a setting whose change waits for a restart: the reason."""
+    return {"restart": why}
+
+
+_NEW_URLS = "replicas that differ would queue the same page under two URLs; stop them all first"
+_LOADED = "code is loaded when a replica starts"
 
 
 class Politeness(Table):
@@ -91,11 +121,13 @@ class Scope(Table):
     strip_params: tuple[str, ...] = Field(
         TRACKING_PARAMS,
         description="Query parameters dropped from every URL, because servers do not read them; `*` ends a prefix.",
+        json_schema_extra=_restart(_NEW_URLS),
     )
     session_params: tuple[str, ...] = Field(
         SESSION_PARAMS,
         description="Parameters dropped from query and path where their value looks like a session id. Changing either "
         "list in mid-crawl makes the same pages new.",
+        json_schema_extra=_restart(_NEW_URLS),
     )
     nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
 
@@ -125,24 +157,32 @@ class Frontier(Table):
     shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
         1_024,
         description="Partitions of the frontier, fixed for the crawl's life: 32 or more per replica you will ever run.",
+        json_schema_extra=_restart("it places every key of the crawl"),
     )
     lease: PositiveFloat = Field(
         30.0,
         description="Seconds a domain stays with a replica that falls silent. Lower: quicker take-over, more renewals.",
+        json_schema_extra=_restart("a holder must reckon with the length that it asked for"),
     )
     batch: Annotated[int, Field(ge=1, le=1_000)] = Field(
         32, description="URLs in a lease at most. Higher: fewer round trips; lower: priorities hold more strictly."
     )
     scorer: str = Field(
-        "", description="`module:function` (url, depth, kind) -> float, higher is earlier; default: breadth first."
+        "",
+        description="`module:function` (url, depth, kind) -> float, higher is earlier; default: breadth first.",
+        json_schema_extra=_restart(_LOADED),
     )
 
 
 class Fetch(Table):
     """How requests are made."""
 
+    restart: ClassVar[str] = "connections that are open were made with it"
+
     user_agent: str = Field(
-        "peercrawl", description="Product name in User-Agent, and the token that robots.txt groups match."
+        "peercrawl",
+        description="Product name in User-Agent, and the token that robots.txt groups match.",
+        json_schema_extra=_restart("robots.txt files were read and records written under it"),
     )
     contact: str = Field(
         HOME_PAGE, description="Where a webmaster can reach you: a URL or mail address, sent in User-Agent."
@@ -182,6 +222,8 @@ class Fetch(Table):
 
 class Archive(Table):
     """What a crawl leaves behind."""
+
+    restart: ClassVar[str] = "files that are open were begun with it"
 
     warc: bool = Field(True, description="Write WARC 1.1 files.")
     pages: bool = Field(True, description="Write a JSON line for each settled URL.")
@@ -226,10 +268,14 @@ class Archive(Table):
         True, description="Keep files that were uploaded; else they go when the copy was verified."
     )
     on_page: tuple[str, ...] = Field(
-        (), description="Page hooks, `package.module:function` or the name of an installed one; see docs/hooks.md."
+        (),
+        description="Page hooks, `package.module:function` or the name of an installed one; see docs/hooks.md.",
+        json_schema_extra=_restart(_LOADED),
     )
     sinks: tuple[str, ...] = Field(
-        (), description="Further sinks, `package.module:factory` or the name of an installed one; see docs/hooks.md."
+        (),
+        description="Further sinks, `package.module:factory` or the name of an installed one; see docs/hooks.md.",
+        json_schema_extra=_restart(_LOADED),
     )
     max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
     max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
@@ -247,6 +293,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 class Duty(Table):
     """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
+
+    restart: ClassVar[str] = "duties begin with the replica"
 
     every: str = Field(..., description="Length of the interval: a number and s, m, h or d, such as `6h`.")
     seeds: str = Field("", description="Seed file to read again; new lines are queued. Needed on every machine.")

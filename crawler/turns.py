@@ -65,7 +65,7 @@ class Turns:
         self._control = control
         self._events = events
         self._clock, self._server_clock = clocks
-        self._tries = tries
+        self.tries = tries
         self._surplus = 0
         self.hire: Callable[[], None] = lambda: None
 
@@ -135,7 +135,7 @@ class Turns:
             # RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to
             # fetch the file, as many times as it would be tried itself.
             is_gone = record.reason == "no_such_host"
-            tries = min(self._tries, NO_SUCH_HOST_TRIES) if is_gone else self._tries
+            tries = min(self.tries, NO_SUCH_HOST_TRIES) if is_gone else self.tries
             outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY
             return Verdict(outcome, "no_such_host" if is_gone else "robots_unreachable")
         if known.rules is not None and not known.rules.decide(entry.url).allowed:
@@ -182,7 +182,7 @@ class Turns:
             await self._answered(visit, entry, exchange)
 
     async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
-        verdict = last_try(judge_status(exchange.status), entry.tries, self._tries)
+        verdict = last_try(judge_status(exchange.status), entry.tries, self.tries)
         if verdict.outcome is Outcome.RETRY:
             self._budget.give_back()
         else:
@@ -194,7 +194,7 @@ class Turns:
         if failure.kind in NOBODYS_FAULT:
             visit.pending.appendleft(entry)
             return
-        verdict = last_try(judge_failure(failure.kind), entry.tries, self._tries)
+        verdict = last_try(judge_failure(failure.kind), entry.tries, self.tries)
         self._rests.back_off(visit, verdict, None)
         await self._settle(visit, entry, verdict)
 

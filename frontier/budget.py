@@ -2,6 +2,8 @@
 
 A replica takes a permit before it fetches a page, from a small store of its own that `refresh` fills up. Used and held
 permits together never pass the limit, so a crawl of 100 pages fetches 100, with any number of replicas.
+
+Pages are counted without a limit, too, so that one which is set in mid-crawl is a limit on the whole crawl.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ PERMIT_TTL_MS = 60_000
 """After this long without a refresh the permits of a lost replica are free again."""
 
 
+REPORTED_AT_ONCE = 500
+"""Without a limit Redis is told of so many pages in one call: what a killed replica can leave uncounted."""
+
+
 class Budget:
-    """One replica's part of the budget. `limit` 0: unlimited, and Redis is never asked."""
+    """One replica's part of the budget. `limit` 0: unlimited; it may be set anew at any time."""
 
     def __init__(self, store: Store, key: str, clock: ServerClock, replica: str, limit: int) -> None:
         self._store = store
@@ -38,29 +44,31 @@ class Budget:
 
     def take(self) -> bool:
         """Take a permit for one page, if there is one."""
-        if not self.limit:
-            return True
-        if self._permits <= self._taken:
+        if self.limit and self._permits <= self._taken:
             return False
         self._taken += 1
         return True
 
     def used(self) -> None:
         """The page of a taken permit was fetched."""
-        if self.limit:
-            self._taken -= 1
-            self._permits -= 1
-            self._used_here += 1
+        self._taken -= 1
+        self._permits -= 1
+        self._used_here += 1
 
     def give_back(self) -> None:
         """A taken permit brought no page."""
-        if self.limit:
-            self._taken -= 1
+        self._taken -= 1
 
     async def refresh(self, wanted: int) -> None:
         """Report what was used, and ask for `wanted` permits in hand. Raises RedisAway, then nothing is forgotten."""
-        if not self.limit:
-            return
+        if self.limit or self._used_here >= REPORTED_AT_ONCE:
+            await self._spend(wanted)
+
+    async def leave(self) -> None:
+        """Report what was used, and hold no permit any more. Raises RedisAway."""
+        await self._spend(0)
+
+    async def _spend(self, wanted: int) -> None:
         used = self._used_here
         call = run(
             SPEND,

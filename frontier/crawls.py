@@ -8,18 +8,20 @@ from itertools import chain
 
 from frontier.errors import BadInput, CrawlLost, SchemaMismatch
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
-from frontier.scripts import OPEN_CRAWL
+from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
 from frontier.store import Reply, Store, command, run
 
 
 @dataclass(frozen=True, slots=True)
 class Crawl:
-    """What stands in a crawl's `meta` key. `settings` is a text of the caller's own format."""
+    """What stands in a crawl's `meta` key. `settings` is a text of the caller's own format, `revision` the number of times
+    that it has been written."""
 
     name: str
     shards: int
     fingerprint_key: bytes
     settings: bytes
+    revision: int
     created: bool  # by this very call
 
     @property
@@ -40,6 +42,7 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
         "shards": str(shards),
         "fingerprint_key": secrets.token_hex(16),
         "settings": settings,
+        "revision": "1",
     }
     call = run(OPEN_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])
@@ -66,9 +69,11 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
         )
 
 
-async def save_settings(store: Store, name: str, settings: bytes) -> None:
-    """Replace a crawl's settings. Replicas see them at their next look."""
-    await store.send([command("HSET", meta_key(name), "settings", settings)])
+async def save_settings(store: Store, name: str, settings: bytes) -> int:
+    """Replace a crawl's settings. Replicas see them at their next look. Returns the revision, which stays the same where
+    nothing changes. Raises RedisAway."""
+    (reply,) = await store.send([run(SAVE_SETTINGS, [meta_key(name)], settings)])
+    return int(reply[1])
 
 
 def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
@@ -84,5 +89,6 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         shards=int(meta["shards"]),
         fingerprint_key=bytes.fromhex(meta["fingerprint_key"].decode()),
         settings=meta["settings"],
+        revision=int(meta.get("revision", b"1")),
         created=created,
     )

@@ -29,6 +29,7 @@ def _load(name: str, keys: int) -> Script:
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
+SAVE_SETTINGS = _load("save_settings", keys=1)
 PUSH = _load("push", keys=3)
 LEASE = _load("lease", keys=6)
 SETTLE = _load("settle", keys=5)
@@ -41,4 +42,20 @@ RESERVE = _load("reserve", keys=2)
 REST = _load("rest", keys=1)
 CLAIM_DUTY = _load("claim_duty", keys=1)
 
-ALL = (CLAIM, CLAIM_DUTY, LEAVE, OPEN_CRAWL, PUSH, LEASE, SETTLE, RELEASE, SPEND, SURVEY, REQUEUE, GATE, RESERVE, REST)
+ALL = (
+    CLAIM,
+    CLAIM_DUTY,
+    LEAVE,
+    OPEN_CRAWL,
+    SAVE_SETTINGS,
+    PUSH,
+    LEASE,
+    SETTLE,
+    RELEASE,
+    SPEND,
+    SURVEY,
+    REQUEUE,
+    GATE,
+    RESERVE,
+    REST,
+)

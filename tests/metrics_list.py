@@ -16,7 +16,7 @@ _EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}}
 
 def families() -> list[Metric]:
     """All families of peercrawl's own, in the order of the code."""
-    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0)
+    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
     summary = msgspec.convert({name: _EMPTY[kind.partition("[")[0]] for name, kind in _fields().items()}, Summary)
     metrics = Metrics()
     metrics.registry.register(Readings(lambda: own, lambda: summary))

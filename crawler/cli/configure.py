@@ -12,9 +12,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from crawler import reference, screens
+from crawler.assembly import check as check_usable
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, emit
 from crawler.errors import UserError
+from crawler.following import waits_because
 from crawler.reference import Setting
 from crawler.settings import CrawlSettings, load
 from frontier.crawls import Crawl, save_settings
@@ -30,12 +32,13 @@ config = typer.Typer(
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A setting whose value was replaced."""
+    """A setting whose value is to be another. `because`: why the change does not take effect at once."""
 
     name: str
     before: Any
     after: Any
     takes_effect: str
+    because: str
 
 
 def register(app: typer.Typer) -> None:
@@ -83,11 +86,12 @@ def show(
         crawler config show --crawl news
     """
 
-    async def look(store: RedisStore, opened: Crawl) -> CrawlSettings:
-        return CrawlSettings.from_json(opened.settings)
+    async def look(store: RedisStore, opened: Crawl) -> tuple[CrawlSettings, int]:
+        return CrawlSettings.from_json(opened.settings), opened.revision
 
-    stored = Where(crawl, redis, data_dir, settings).do(look)
-    emit(stored.model_dump(mode="json"), json, _toml(_flat(stored)))
+    stored, revision = Where(crawl, redis, data_dir, settings).do(look)
+    shown = Group(Text(f"# revision {revision}", style="dim"), _toml(stored.flat()))
+    emit(stored.model_dump(mode="json"), json, shown)
 
 
 def check(
@@ -101,6 +105,7 @@ def check(
         crawler config check crawler.toml
     """
     loaded = load(file)
+    check_usable(loaded.crawl)
     plain = [one for one in reference.all_settings() if one.table in reference.tables()]
     values = {one.name: _value(loaded, one.name) for one in plain}
     values["replica.redis"] = without_password(str(values["replica.redis"]))
@@ -134,44 +139,53 @@ def apply(
 ) -> None:
     """Replace the settings of an existing crawl by those of a file, and tell what changes and when.
 
+    Replicas that run follow within two seconds, but for what the table says waits for their restart.
+
     [bold]Example[/bold]
 
         crawler config apply crawler.toml --crawl news
     """
     wanted = load(file).crawl
+    check_usable(wanted)
 
-    async def work(store: RedisStore, opened: Crawl) -> list[Change]:
-        before, after = _flat(CrawlSettings.from_json(opened.settings)), _flat(wanted)
-        for name in reference.FIXED:
-            after[name] = before[name]
-        about = {one.name: one.takes_effect for one in reference.all_settings()}
-        changes = [
-            Change(name, before.get(name), value, about.get(name, reference.RESTART))
-            for name, value in after.items()
-            if before.get(name) != value
-        ]
-        await save_settings(store, crawl, _kept(wanted, before).to_json())
-        return changes
+    async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int]:
+        before = CrawlSettings.from_json(opened.settings)
+        revision = await save_settings(store, crawl, _kept(wanted, before).to_json())
+        return _changes(before, wanted), revision
 
-    changes = Where(crawl, redis, data_dir, file).do(work)
-    table = screens.table("setting", "before", "now", "takes effect at")
-    for change in changes:
-        table.add_row(change.name, str(change.before), str(change.after), change.takes_effect)
-    emit(changes, json, table if changes else Text("nothing changes"))
+    changes, revision = Where(crawl, redis, data_dir, file).do(work)
+    emit(changes, json, _changed(changes, revision))
 
 
-def _kept(wanted: CrawlSettings, before: dict[str, Any]) -> CrawlSettings:
+def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
+    """What `wanted` changes. Of what an existing crawl keeps, only that which was asked for by name."""
+    old, new = before.flat(), wanted.flat()
+    asked = {f"frontier.{key}" for key in wanted.frontier.model_fields_set}
+    changes = []
+    for name in (name for name in new if new[name] != old[name]):
+        because = waits_because(name)
+        if name not in reference.FIXED:
+            when = reference.RESTART if because else reference.AT_ONCE
+            changes.append(Change(name, old[name], new[name], when, because))
+        elif name in asked:
+            changes.append(Change(name, old[name], new[name], reference.CREATION, because))
+    return changes
+
+
+def _changed(changes: list[Change], revision: int) -> RenderableType:
+    if not changes:
+        return Text(f"nothing changes; the settings stay at revision {revision}")
+    table = screens.table("setting", "before", "now", "takes effect")
+    for one in changes:
+        table.add_row(one.name, str(one.before), str(one.after), one.takes_effect)
+    reasons = [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]
+    return Group(Text(f"settings revision {revision}"), table, *reasons)
+
+
+def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
     """`wanted`, with what an existing crawl keeps as it was."""
-    frontier = wanted.frontier.model_copy(update={"shards": before["frontier.shards"]})
+    frontier = wanted.frontier.model_copy(update={"shards": before.frontier.shards})
     return wanted.model_copy(update={"frontier": frontier})
-
-
-def _flat(settings: CrawlSettings) -> dict[str, Any]:
-    """{table.key: value}; a repeated table is one value."""
-    flat: dict[str, Any] = {}
-    for table, keys in settings.model_dump(mode="json").items():
-        flat |= {f"{table}.{key}": value for key, value in keys.items()} if isinstance(keys, dict) else {table: keys}
-    return flat
 
 
 def _value(settings: Any, name: str) -> Any:
@@ -192,9 +206,12 @@ def _toml(values: dict[str, Any]) -> RenderableType:
 
 def _explained(setting: Setting) -> RenderableType:
     default = "unset" if setting.default is None else reference.as_toml(setting.default)
+    because = f": {setting.because}" if setting.because else ""
     return Group(
         Text.assemble((setting.name, "bold green"), f"  {setting.kind}, default {default}"),
         Text(f"  {setting.meaning}"),
-        Text(f"  environment {setting.environment}; a change takes effect at the {setting.takes_effect}", style="dim"),
+        Text(
+            f"  environment {setting.environment}; a change takes effect {setting.takes_effect}{because}", style="dim"
+        ),
         Text(),
     )

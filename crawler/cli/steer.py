@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
 
 def _tell(where: Where, said: Said, as_json: bool, say: Callable[[Control], Awaitable[None]]) -> None:
     async def work(store: RedisStore, opened: Crawl) -> None:
-        await say(Control(store, opened.keys.control, opened.keys.domains))
+        await say(Control(store, opened.keys))
 
     where.do(work)
     seconds = "" if said.seconds is None else f" {said.seconds:g} s"

@@ -71,7 +71,7 @@ class Answers:
         clock = ServerClock(SystemClock(), self._store.time_ms)
         await clock.refresh()
         frontier = Frontier(self._store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-        control = Control(self._store, crawl.keys.control, crawl.keys.domains)
+        control = Control(self._store, crawl.keys)
         await control.refresh()
         return await Lookup(self._store, frontier).domain(domain), control
 

@@ -1,6 +1,6 @@
 -- open_crawl: create a crawl, or read what an earlier creation wrote. The first caller wins; nothing is overwritten.
 --
--- KEYS[1] meta  hash  schema, shards, fingerprint_key, settings, created_ms
+-- KEYS[1] meta  hash  schema, shards, fingerprint_key, settings, revision
 -- ARGV[1] field   ARGV[2] value   ... and so on in pairs
 --
 -- Returns {"created" | "existed", field, value, ...}

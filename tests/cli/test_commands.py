@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from crawler.errors import UserError
 from crawler.settings import CrawlSettings, load
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
+from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
@@ -23,7 +25,7 @@ from tests.typed import Typed
 
 
 async def rules(store: RedisStore, crawl: Crawl) -> Control:
-    control = Control(store, crawl.keys.control, crawl.keys.domains)
+    control = Control(store, crawl.keys)
     await control.refresh()
     return control
 
@@ -109,11 +111,46 @@ def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) 
     file = tmp_path / "new.toml"
     file.write_text(f'[politeness]\ndelay = 7\n[frontier]\nshards = 3\n[replica]\nredis = "{hand.url}"\n')
     changes = hand.json("config", "apply", str(file), "--crawl", hand.crawl, here=False)
-    assert [(one["name"], one["before"], one["after"]) for one in changes] == [("politeness.delay", 1.0, 7.0)]
+    assert [(one["name"], one["before"], one["after"], one["takes_effect"]) for one in changes] == [
+        ("politeness.delay", 1.0, 7.0, reference.AT_ONCE),
+        ("frontier.shards", 1024, 3, reference.CREATION),
+    ]
     after = hand.json("config", "show")
     assert after["politeness"]["delay"] == 7.0
     assert after["frontier"]["shards"] == shown["frontier"]["shards"]
     assert "delay = 7.0" in hand.type("config", "show")
+
+
+def test_what_waits_for_a_restart_says_why(hand: Hand, tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    file.write_text(
+        f'[fetch]\ncontact = "a@b.test"\n[limits]\nmax_pages = 9\n[frontier]\nshards = 3\n[replica]\nredis = "{hand.url}"\n'
+    )
+    told = hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+    assert "settings revision 2" in told
+    assert re.search(r"limits\.max_pages +0 +9 +at once", told)
+    assert re.search(r"fetch\.contact .* at the restart of the replicas", told)
+    assert "fetch.contact waits: " in told
+    assert re.search(r"frontier\.shards .* at the creation of the crawl alone", told)
+    assert "# revision 2" in hand.type("config", "show")
+    again = hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+    assert "settings revision 2" in again
+    assert "max_pages" not in again
+
+
+@pytest.mark.parametrize("bad", ['exclude = ["["]', 'kind = "hosts"\ndomains = ["a b"]', "max_depth = -1"])
+def test_settings_that_nobody_could_use_change_nothing(hand: Hand, tmp_path: Path, bad: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(f'[politeness]\ndelay = 9\n[scope]\n{bad}\n[replica]\nredis = "{hand.url}"\n')
+    creation = ("seed", "https://d.test/", "--crawl", f"{hand.crawl}-new", "--settings")
+    for words in (("config", "check"), ("config", "apply", "--crawl", hand.crawl), creation):
+        with pytest.raises((UserError, BadInput)) as told:
+            hand.type(*words, str(file), here=False)
+        assert "\n" not in str(told.value)
+    assert hand.json("config", "show")["politeness"]["delay"] == 1.0
+    with pytest.raises(BadInput, match="no crawl named"):
+        hand.type("status", "--crawl", f"{hand.crawl}-new", "--redis", hand.url, here=False)
+    assert hand.json("status")["settings_revision"] == 1
 
 
 def test_a_settings_file_is_checked(hand: Hand, tmp_path: Path) -> None:

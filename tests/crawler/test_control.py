@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.control import Control, DomainRules
+from frontier.crawls import create_crawl, save_settings
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 
@@ -13,7 +14,7 @@ from frontier.store import RedisStore
 def both(store: RedisStore, crawl_name: str) -> tuple[Control, Control]:
     """The operator's hand and a replica's eye."""
     keys = CrawlKeys(crawl_name, 1)
-    return Control(store, keys.control, keys.domains), Control(store, keys.control, keys.domains)
+    return Control(store, keys), Control(store, keys)
 
 
 async def test_a_crawl_that_nobody_spoke_to_runs(both: tuple[Control, Control]) -> None:
@@ -43,6 +44,18 @@ async def test_rules_come_and_go(both: tuple[Control, Control]) -> None:
     await said.set_delay("b.test", None)
     await seen.refresh()
     assert seen.rules == DomainRules(frozenset(), {"a.test": 0.0})
+
+
+async def test_a_look_brings_the_revision_of_the_settings(
+    both: tuple[Control, Control], store: RedisStore, crawl_name: str
+) -> None:
+    _, seen = both
+    await create_crawl(store, crawl_name, 1, b"{}")
+    await seen.refresh()
+    assert seen.settings_revision == 1
+    await save_settings(store, crawl_name, b'{"a": 1}')
+    await seen.refresh()
+    assert seen.settings_revision == 2
 
 
 async def test_a_look_without_news_is_one_small_read(both: tuple[Control, Control], store: RedisStore) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.settings import CrawlSettings, Politeness, Scope
+from crawler.settings import CrawlSettings
 from crawler.sinks.search import newest_line
+from crawler.tables import Politeness, Scope
 from crawler.why import Account, Facts, account, render
 from frontier.entries import Entry
 from frontier.lookup import DomainStanding, Standing

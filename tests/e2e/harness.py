@@ -298,6 +298,14 @@ class Bench:
         assert done.exit_code == code, done.output
         return done.stdout
 
+    def apply(self, changes: Tables) -> str:
+        """Write the settings file with `changes`, and apply it to the crawl; what that prints."""
+        self.configure(changes)
+        words = ["config", "apply", str(self.settings)]
+        done = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
     def seed(self) -> None:
         """Queue all roots of the web."""
         self.type("seed", "-f", str(self.seeds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.budget import PERMIT_TTL_MS, Budget
+from frontier.budget import PERMIT_TTL_MS, REPORTED_AT_ONCE, Budget
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
@@ -62,10 +62,35 @@ async def test_the_permits_of_a_lost_replica_lapse(
     assert other.take()
 
 
-async def test_without_a_limit_nobody_is_asked(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
+async def test_without_a_limit_redis_is_hardly_asked(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
     budget = Budget(store, f"{{{crawl_name}}}:budget", clock, "one", 0)
     before = store.round_trips
-    await budget.refresh(5)
-    assert budget.take()
+    for _ in range(REPORTED_AT_ONCE):
+        await budget.refresh(5)
+        assert budget.take()
+        budget.used()
     assert not budget.is_spent
     assert store.round_trips == before
+    await budget.refresh(5)
+    assert store.round_trips == before + 1
+
+
+async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
+    store: RedisStore, crawl_name: str, clock: ServerClock
+) -> None:
+    """Given seven pages without a limit, four of them by a replica that has left and one in flight, when the limit becomes
+    ten, then there are three more."""
+    gone, budget = (Budget(store, f"{{{crawl_name}}}:budget", clock, name, 0) for name in ("gone", "one"))
+    for one, pages in ((gone, 4), (budget, 2)):
+        for _ in range(pages):
+            assert one.take()
+            one.used()
+    await gone.leave()
+    assert budget.take()
+    budget.limit = 10
+    assert not budget.take()
+    await budget.refresh(9)
+    budget.used()
+    assert [budget.take() for _ in range(4)] == [True, True, True, False]
+    budget.limit = 0
+    assert budget.take()

@@ -14,6 +14,7 @@ from crawler.cli import EXIT_CODES, app
 from crawler.metrics import Metrics
 from crawler.readings import Own, own_families
 from crawler.reference import PRESETS, Setting
+from crawler.tables import Table
 from tests.metrics_list import families
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,8 +34,10 @@ def settings_page() -> str:
         "one over, `crawler config explain NAME` tells what stands here.",
         "",
         "All tables but `[replica]` belong to the crawl: they are stored in Redis when the crawl is created, so that all",
-        "replicas obey the same ones. `crawler config apply FILE` replaces them; a replica takes them up when it is",
-        "started again. What must not wait, `crawler pause`, `block` and `delay` tell running replicas within a second.",
+        "replicas obey the same ones. `crawler config apply FILE` replaces them, as a new revision that running replicas",
+        "follow within two seconds, in all that they do from then on: what is queued stays queued, and a rest that has",
+        "begun ends as it was. Where the column *live* says no, a replica takes the change up when it is started again;",
+        "until then `crawler status` names it.",
         "",
         "## Presets",
         "",
@@ -48,8 +51,8 @@ def settings_page() -> str:
         lines.append(f"| `{name}` | {meaning} | {told} |")
     for table, model in {**reference.tables(), **reference.repeated()}.items():
         brackets = f"[[{table}]]" if table in reference.repeated() else f"[{table}]"
-        lines += ["", f"## `{brackets}`", "", (model.__doc__ or "").strip(), ""]
-        lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+        lines += ["", f"## `{brackets}`", "", _about(model), ""]
+        lines += ["| setting | type | default | live | meaning |", "|---|---|---|---|---|"]
         lines += [_setting_row(one) for one in reference.all_settings() if one.table == table]
     return "\n".join(lines) + "\n"
 
@@ -57,7 +60,15 @@ def settings_page() -> str:
 def _setting_row(one: Setting) -> str:
     default = "unset" if one.default is None else f"`{reference.as_toml(one.default)}`"
     fixed = " Fixed when the crawl is created." if one.name in reference.FIXED else ""
-    return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(one.meaning + fixed)} |"
+    shared = {**reference.tables(), **reference.repeated()}[one.table].restart
+    live = "yes" if not one.because else "no" if one.because == shared else f"no: {one.because}"
+    return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + fixed)} |"
+
+
+def _about(model: type[Table]) -> str:
+    """What a table is for, and why its settings wait for a restart where they all have one reason."""
+    meaning = " ".join((model.__doc__ or "").split())
+    return f"{meaning} No change is live: {model.restart}." if model.restart else meaning
 
 
 def _cell(text: str) -> str:
@@ -152,7 +163,7 @@ def metrics_page() -> str:
 
 
 def _own_readings() -> set[str]:
-    return {family.name for family in own_families(Own(0, 0, 0, 0, paused=False, sink_bytes=0))}
+    return {family.name for family in own_families(Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1))}
 
 
 PAGES: dict[str, Callable[[], str]] = {

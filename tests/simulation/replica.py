@@ -149,7 +149,7 @@ class SimReplica:
         # the deadline (tests/crawler/test_leased_fetch.py), but not by a process that is stopped at that moment.
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
         reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
-        control = Control(store, here.keys.control, here.keys.domains)
+        control = Control(store, here.keys)
         rests = Rests(RestPolicy(delay, QUICK), control, events, clocks, self._rng)
         gatekeeper = Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock)
         fetch = LeasedFetch(cast(Fetcher, fetcher), self._clock)

@@ -113,7 +113,7 @@ async def test_a_page_tells_of_one_domain(store: RedisStore, crawl_name: str) ->
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time, shards=4)
     await frontier.push([entry(f"https://a.test/{n}", "a.test") for n in range(3)])
-    control = Control(store, crawl.keys.control, crawl.keys.domains)
+    control = Control(store, crawl.keys)
     await control.set_delay("a.test", 7)
     async with serving(store, crawl_name) as server:
         _, _, text = await get(server.address, "/domain/www.a.test")

@@ -109,7 +109,7 @@ async def test_rates_follow_from_summary_to_summary(store: RedisStore, crawl_nam
 async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
     taken = await summary.take(store, frontier.keys, 1, "r1", ())
-    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0)
+    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
     crawl_wide = {family.name for family in crawl_families(taken)}
     names = [{f.name for f in Readings(lambda: own, lambda found=found: found).collect()} for found in (None, taken)]  # type: ignore[misc]
     assert names[1] - names[0] == crawl_wide

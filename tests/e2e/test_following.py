@@ -1,0 +1,134 @@
+"""Settings that change in mid-crawl: replicas that run follow, and say what they do not follow."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import pytest
+
+from crawler.simweb import Record
+from tests.e2e.harness import EVEN, Bench, Running, Web, bench, wait_until
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+QUICK_S, SLOW_S = 0.1, 0.7
+
+FOLLOWED_S = 5.0
+"""Replicas look every half second here, and at least every second by default; a busy machine is given more."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Bench]:
+    """A web that takes longer than any test here, and commands on a Valkey server."""
+    with (
+        Web(tmp_path, seed=3, domains=12, pages=4_800, features=EVEN) as web,
+        ValkeyProcess(tmp_path, persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, {"politeness": {"delay": QUICK_S}}) as crawler,
+    ):
+        yield crawler
+
+
+def revisions(cluster: Bench) -> list[int]:
+    return [record["settings_revision"] for record in cluster.status()["replicas"]]
+
+
+def pages(cluster: Bench) -> dict[str, int]:
+    return {record["replica"]: record["pages"] for record in cluster.status()["replicas"]}
+
+
+def gaps(records: list[Record]) -> list[tuple[float, float]]:
+    """(start, seconds since the end of the one before) of each request but the first of a domain."""
+    records.sort(key=lambda record: (record.domain, record.start))
+    by_domain = [list(group) for _, group in groupby(records, key=lambda record: record.domain)]
+    return [(after.start, after.start - before.end) for group in by_domain for before, after in pairwise(group)]
+
+
+def both_fetched(cluster: Bench, more: int) -> None:
+    """Until each of two replicas has fetched `more` pages from now on."""
+    before = pages(cluster)
+    assert len(before) == 2
+    wait_until(
+        lambda: all(count >= before[name] + more for name, count in pages(cluster).items()),
+        f"{more} pages by each replica",
+        step_s=0.1,
+    )
+
+
+def stop(replicas: list[Running]) -> None:
+    for replica in replicas:
+        replica.send(signal.SIGTERM)
+    assert [replica.wait().code for replica in replicas] == [0, 0]
+
+
+def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -> None:
+    """The web's own log: from a moment on no domain is asked again before the new delay, whoever asks; and no longer
+    after it is taken back."""
+    replicas = cluster.gather(2)
+    both_fetched(cluster, 20)
+    slow_at = time.monotonic()
+    told = cluster.apply({"politeness": {"delay": SLOW_S}})
+    assert "at once" in told
+    wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
+    both_fetched(cluster, 20)
+    quick_at = time.monotonic()
+    cluster.apply({"politeness": {"delay": QUICK_S}})
+    wait_until(lambda: revisions(cluster) == [3, 3], "two replicas at revision 3", step_s=0.1)
+    both_fetched(cluster, 40)
+    stop(replicas)
+    found = gaps(cluster.web.records())
+    too_early = [at - slow_at for at, gap in found if gap < SLOW_S - 0.002 and slow_at <= at < quick_at]
+    assert max(too_early, default=0.0) < FOLLOWED_S
+    assert any(gap < SLOW_S for at, gap in found if at < slow_at)
+    assert any(gap < SLOW_S for at, gap in found if at > quick_at)
+    assert all("settings_changed" in replica.err for replica in replicas)
+
+
+def test_a_wider_scope_counts_for_what_is_found_from_then_on(cluster: Bench) -> None:
+    """Given seeds alone, when depth is allowed and more seeds come, then both replicas follow the links of those."""
+    roots = cluster.web.world.seeds()
+    cluster.configure({"scope": {"max_depth": 0}})
+    cluster.seeds.write_text("".join(f"{url}\n" for url in roots[:4]))
+    cluster.type("seed", "-f", str(cluster.seeds))
+    replicas = [cluster.start("run") for _ in range(2)]
+    wait_until(lambda: cluster.status()["open"] == 0, "the end of the first seeds", step_s=0.1)
+    cluster.apply({})
+    wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
+    cluster.seeds.write_text("".join(f"{url}\n" for url in roots[4:]))
+    cluster.type("seed", "-f", str(cluster.seeds))
+    both_fetched(cluster, 20)
+    stop(replicas)
+
+
+def test_what_cannot_change_under_way_is_told_and_waits_for_a_restart(cluster: Bench) -> None:
+    replicas = cluster.gather(2)
+    told = cluster.apply({"archive": {"compression": "zstd"}, "limits": {"max_links": 500}})
+    assert "at the restart of the replicas" in told
+    wait_until(
+        lambda: all(one["settings_waiting"] == ["archive.compression"] for one in cluster.status()["replicas"]),
+        "what waits in the status",
+        step_s=0.1,
+    )
+    assert revisions(cluster) == [1, 1]
+    assert "runs settings revision 1; restart it for archive.compression" in cluster.type("status")
+    both_fetched(cluster, 5)
+    stop(replicas)
+    assert all("archive.compression" in replica.err for replica in replicas)
+    assert list(cluster.out.glob("*.warc.gz"))
+    assert not list(cluster.out.glob("*.warc.zst*"))
+    again = [cluster.start("run") for _ in range(2)]
+    wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
+    stop(again)
+
+
+def test_a_limit_set_in_mid_crawl_is_one_on_the_whole_crawl(cluster: Bench) -> None:
+    """Pages that were fetched before there was a limit count."""
+    replicas = cluster.gather(2)
+    both_fetched(cluster, 20)
+    cluster.apply({"limits": {"max_pages": 200}})
+    assert [replica.wait().code for replica in replicas] == [0, 0]
+    assert cluster.status()["done"] == 200
