@@ -112,7 +112,7 @@ class Engine:
 
     def _build_frontier(self, settings: CrawlSettings, local: ReplicaSettings) -> None:
         store, keys, replica = self._base.store, self._base.crawl.keys, self._parts.replica
-        peer_settings = PeerSettings(local.interval, local.capacity)
+        peer_settings = PeerSettings(local.interval, local.capacity, shards=len(keys.shards))
         self.peers = PeerLoop(store, keys.peers, self._base.clock, peer_settings, replica, self._base.rng)
         server_clock = self.peers.server_clock
         key = self._base.crawl.fingerprint_key

@@ -22,7 +22,7 @@ from frontier.clock import Clock, ServerClock
 from frontier.errors import Fenced
 from frontier.peers import View
 from frontier.queue import Frontier, Leased, SettleReply
-from frontier.ring import assign, plan_handoff
+from frontier.ring import plan_handoff
 
 CALLS_A_ROUND = 64
 """Lease calls in one round trip: about 1 ms of the server's time, which nobody else can use meanwhile."""
@@ -92,10 +92,7 @@ class Feeder:
         Once quiet we take up none."""
         if self._quiet:
             return
-        roster = {member.replica: member.capacity for member in view.roster}
-        takes_part = roster and not self._paused
-        assignment = assign(roster, len(self._frontier.keys.shards)) if takes_part else ()
-        handoff = plan_handoff(self.shards, assignment, self._replica)
+        handoff = plan_handoff(self.shards, () if self._paused else view.owners, self._replica)
         self.view = view
         now = self._clock.monotonic()
         for shard in handoff.drop:

@@ -12,6 +12,7 @@ import random
 import resource
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ from crawler.web import Answers, Live, StatusServer
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl, verify_crawl
 from frontier.errors import RedisAway, RedisMisused
-from frontier.peers import Health, PeerSettings
+from frontier.peers import Health
 from frontier.store import RedisStore
 
 RATE_LOOKS = 10
@@ -120,7 +121,7 @@ class Replica:
         """Begin to crawl. Raises UserError if the status address or the output folder cannot be used."""
         await self._parts.sink.start()
         await self.status.start()
-        self.peers.settings = PeerSettings(self._local.interval, self._local.capacity, self.status.address)
+        self.peers.settings = replace(self.peers.settings, address=self.status.address)
         await self.peers.server_clock.refresh()
         await self._parts.fetcher.start()
         self._following = [self._spawn(self._follow_views())]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from frontier.errors import BadInput
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the key schema. A change of a key's name, type or encoding raises it."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

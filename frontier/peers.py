@@ -9,7 +9,7 @@ Two rules make all views of an epoch equal. A claim for an epoch that has been f
 open one (`lua/claim.lua`), so a roster that anybody has read never changes. And each replica claims at a constant
 random moment within the first half of the interval, which keeps the order of claims, and so the indices, steady.
 
-It serves any job that wants to share work by number::
+It serves any job that wants to share work by number, or `shards` by the ring (`PeerSettings`)::
 
     peers = PeerLoop(store, "mailer", clock=SystemClock(), settings=PeerSettings(interval_s=5))
     async for view in peers.views():
@@ -28,7 +28,8 @@ from xxhash import xxh3_64_intdigest
 
 from frontier.clock import Clock, ServerClock
 from frontier.errors import RedisAway, RedisMisused
-from frontier.scripts import CLAIM, LEAVE
+from frontier.owners import OwnerTable
+from frontier.scripts import CLAIM, LEAVE, PLACE
 from frontier.store import Store, command, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
@@ -53,6 +54,8 @@ class View:
     epoch: int
     roster: tuple[Member, ...]
     me: str
+    owners: tuple[str, ...] = ()
+    """The replica that owns each shard; empty if nobody is in the roster, or there are no shards to share."""
 
     @property
     def replicas(self) -> int:
@@ -71,17 +74,20 @@ class View:
     @property
     def checksum(self) -> int:
         """32 bits that are equal on all replicas if and only if (nearly surely) their views are."""
-        text = f"{self.epoch}:" + ",".join(f"{m.replica}={m.index}/{m.capacity}" for m in self.roster)
+        roster = ",".join(f"{m.replica}={m.index}/{m.capacity}" for m in self.roster)
+        text = f"{self.epoch}:{roster}:{','.join(self.owners)}"
         return xxh3_64_intdigest(text.encode()) & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """`interval_s`: seconds between two claims; a dead replica is out of the view after one to two of them."""
+    """`interval_s`: seconds between two claims; a dead replica is out of the view after one to two of them. `shards`: how
+    many shards the views share out, the same for all replicas; 0 for none."""
 
     interval_s: float = 5.0
     capacity: float = 1.0
     address: str = ""
+    shards: int = 0
 
 
 def new_replica_id(name: str) -> str:
@@ -116,6 +122,7 @@ class PeerLoop:
         self._rng = rng
         self._skew_s = rng.random() * settings.interval_s / 2
         self._leaving = False
+        self._table = OwnerTable(settings.shards)
 
     def __repr__(self) -> str:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
@@ -125,11 +132,17 @@ class PeerLoop:
         await self.server_clock.refresh()
         epoch = epoch_of(self.server_clock.now_ms(), self.settings.interval_s)
         ttl_ms = int(max(KEPT_EPOCHS * self.settings.interval_s, KEPT_AT_LEAST_S) * 1000)
-        settings = self.settings
-        call = run(CLAIM, [self._key], epoch, self.replica, settings.capacity, settings.address or "-", ttl_ms)
-        (reply,) = await self._store.send([call])
-        _, claimed_epoch, _, *fields = reply
-        return View(int(claimed_epoch), parse_roster(fields), self.replica)
+        mine = (self.replica, self.settings.capacity, self.settings.address or "-")
+        (reply,) = await self._store.send([run(CLAIM, [self._key], epoch, *mine, self._table.version, ttl_ms)])
+        _, claimed_epoch, _, version, table, *fields = reply
+        roster = parse_roster(fields)
+        self._table.read(version.decode(), table)
+        if self._table.place({member.replica: member.capacity for member in roster}):
+            # Before anybody acts on it, so that the next change starts from it. Refused if the epoch is over: then its
+            # successor starts from the same table as we did.
+            kept = (claimed_epoch, self._table.version, self._table.encoded())
+            await self._store.send([run(PLACE, [self._key], *kept)])
+        return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:
         """A view at once and then one each interval, until `leave` is called.

@@ -28,6 +28,7 @@ def _load(name: str, keys: int) -> Script:
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
+PLACE = _load("place", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 PUSH = _load("push", keys=3)
@@ -46,6 +47,7 @@ ALL = (
     CLAIM,
     CLAIM_DUTY,
     LEAVE,
+    PLACE,
     OPEN_CRAWL,
     SAVE_SETTINGS,
     PUSH,

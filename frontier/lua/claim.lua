@@ -6,14 +6,16 @@
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:claims:<epoch>  string  indices given out
 --        peers:roster:<epoch>  hash    replica -> "index capacity address"
--- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] ttl_ms
+--        peers:owners          hash    version, table: who owns which shard (place.lua)
+-- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version   ARGV[6] ttl_ms
 --
--- Returns {"claimed", epoch, index, replica, "index capacity address", replica, ... of the epoch before}
+-- Returns {"claimed", epoch, index, version, table, replica, "index capacity address", replica, ... of the epoch before};
+-- version is empty if no table is kept, table is empty if the caller knows that version.
 
 local function claims_key(epoch) return KEYS[1] .. ':claims:' .. string.format('%.0f', epoch) end
 local function roster_key(epoch) return KEYS[1] .. ':roster:' .. string.format('%.0f', epoch) end
 
-local replica, ttl_ms = ARGV[2], ARGV[5]
+local replica, ttl_ms = ARGV[2], ARGV[6]
 local open = tonumber(redis.call('GET', KEYS[1]) or '0')
 local epoch = math.max(open, tonumber(ARGV[1]))
 if epoch > open then
@@ -28,7 +30,11 @@ redis.call('PEXPIRE', roster_key(epoch), ttl_ms)
 -- The server's clock may stand still or go back (a failover): the roster in effect must outlive that.
 redis.call('PEXPIRE', roster_key(epoch - 1), ttl_ms)
 
-local reply = {'claimed', string.format('%.0f', epoch), index}
+local version, owners = redis.call('HGET', KEYS[1] .. ':owners', 'version') or '', ''
+if version ~= '' and version ~= ARGV[5] then
+  owners = redis.call('HGET', KEYS[1] .. ':owners', 'table')
+end
+local reply = {'claimed', string.format('%.0f', epoch), index, version, owners}
 for _, field in ipairs(redis.call('HGETALL', roster_key(epoch - 1))) do
   reply[#reply + 1] = field
 end

@@ -53,6 +53,8 @@ MUTANTS = (
     _without("no-fence", LUA + "lease.lua", "if fence_epoch > epoch or (", "if false and ("),
     _without("settle-without-token", LUA + "settle.lua", "if known[1] ~= token then", "if false then"),
     _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[2] then", "if false then"),
+    _without("owners-forgotten", LUA + "place.lua", "~= ARGV[1]", "~= ''"),
+    _without("late-owners", LUA + "place.lua", "redis.call('GET', KEYS[1]) ~= ARGV[1]", "false"),
     _without("late-claims", LUA + "claim.lua", "math.max(open, tonumber(ARGV[1]))", "tonumber(ARGV[1])"),
     _earlier("settle-before-push", "        await self._push(group.results)\n"),
     _earlier("settle-before-sink", "        duplicates = await self._write(group.results)\n"),

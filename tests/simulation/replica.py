@@ -125,7 +125,8 @@ class SimReplica:
 
     def _build_frontier(self, store: SimStore) -> None:
         here, scenario = self._here, self._here.scenario
-        settings = PeerSettings(scenario.interval_s, self._rng.choice((1.0, 1.0, 0.5, 2.0)))
+        capacity = self._rng.choice((1.0, 1.0, 0.5, 2.0))
+        settings = PeerSettings(scenario.interval_s, capacity, shards=scenario.shards)
         self.peers = PeerLoop(store, here.keys.peers, self._clock, settings, self.name, self._rng)
         self._frontier = Frontier(
             store, here.keys, self.peers.server_clock, frontier_settings(scenario), fingerprint_key=b"key"

@@ -1,10 +1,19 @@
-"""The referee of views and of the end: I4, I5 and I7."""
+"""The referee of views: I4 and I5."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter, deque
+
 from frontier.peers import Member, View
-from frontier.ring import assign, load_limits
+from frontier.ring import fair_shares, moved
 from tests.simulation.history import Breach
+
+LOAD_LIMIT = 1.1
+"""I5: no replica owns more than so many times its fair share, rounded up."""
+
+KEPT = 5
+"""Tables from which a new one may start: the last, or an older one if those who made the last could not keep it."""
 
 
 class Views:
@@ -12,34 +21,44 @@ class Views:
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
-        self._rosters: dict[int, tuple[Member, ...]] = {}
+        self._seen: dict[int, tuple[tuple[Member, ...], tuple[str, ...]]] = {}
+        self._tables: deque[tuple[str, ...]] = deque(maxlen=KEPT)
 
     def see(self, view: View) -> None:
-        """Raises Breach if `view` is not that of others, not dense, or shares the shards badly."""
-        known = self._rosters.setdefault(view.epoch, view.roster)
-        if known != view.roster:
-            raise Breach("I4", f"{view.me} sees {view.roster} in epoch {view.epoch}, others saw {known}", view.me)
-        if known is not view.roster:
+        """Raises Breach if `view` is not that of others, not dense, shares the shards badly, or moves too many."""
+        if view.epoch in self._seen:
+            if self._seen[view.epoch] != (view.roster, view.owners):
+                raise Breach("I4", f"{view} in epoch {view.epoch}, others saw {self._seen[view.epoch]}", view.me)
             return
+        self._seen[view.epoch] = (view.roster, view.owners)
+        known = view.roster
         if [member.index for member in known] != list(range(1, len(known) + 1)):
             raise Breach("I4", f"indices of epoch {view.epoch} have holes: {known}", view.me)
         if len({member.replica for member in known}) != len(known):
             raise Breach("I4", f"a replica is twice in epoch {view.epoch}: {known}", view.me)
         if known:
-            self._judge_shares({member.replica: member.capacity for member in known})
+            roster = {member.replica: member.capacity for member in known}
+            self._judge_shares(roster, view.owners)
+            self._judge_moves(roster, view.owners)
 
-    def _judge_shares(self, roster: dict[str, float]) -> None:
-        owners = assign(roster, self._shards)
-        limits = load_limits(roster, self._shards)
+    def _judge_shares(self, roster: dict[str, float], owners: tuple[str, ...]) -> None:
         if len(owners) != self._shards or not set(owners) <= roster.keys():
             raise Breach("I4", f"shards without an owner: {owners}")
-        for replica in roster:
-            if owners.count(replica) > limits[replica]:
-                raise Breach("I5", f"{replica} owns {owners.count(replica)} shards, at most {limits[replica]}", replica)
+        loads = Counter(owners)
+        for replica, fair in fair_shares(roster, self._shards).items():
+            limit = math.ceil(LOAD_LIMIT * fair - 1e-9)
+            if loads[replica] > limit:
+                raise Breach("I5", f"{replica} owns {loads[replica]} shards, at most {limit}", replica)
 
-    def owner(self, epoch: int, shard: int) -> str | None:
-        """Who owns `shard` in the view of `epoch`; None if nobody has seen that view."""
-        roster = self._rosters.get(epoch)
-        if not roster:
-            return None
-        return assign({member.replica: member.capacity for member in roster}, self._shards)[shard]
+    def _judge_moves(self, roster: dict[str, float], owners: tuple[str, ...]) -> None:
+        """Only what the gone leave behind, and what somebody holds beyond its fair share, may move."""
+        excess = [moved(before, owners) - self._may_move(roster, before) for before in self._tables]
+        if excess and min(excess) > 0:
+            raise Breach("I5", f"{min(excess)} shards moved without need to {sorted(roster)}")
+        self._tables.append(owners)
+
+    def _may_move(self, roster: dict[str, float], before: tuple[str, ...]) -> int:
+        loads = Counter(before)
+        gone = sum(load for replica, load in loads.items() if replica not in roster)
+        shares = fair_shares(roster, self._shards).items()
+        return gone + sum(max(0, loads[replica] - math.floor(fair)) for replica, fair in shares)
