@@ -120,6 +120,7 @@ def fetch_settings(settings: CrawlSettings) -> FetchSettings:
         read_timeout_s=fetch.read_timeout,
         total_timeout_s=fetch.timeout,
         verify_tls=fetch.verify_tls,
+        parallel=settings.politeness.parallel,
         addresses=AddressPolicy.of(fetch.allow, fetch.allow_private, fetch.ports),
         host_map=HostMap.parse(fetch.host_map),
     )
@@ -193,7 +194,7 @@ def manners(settings: CrawlSettings) -> Manners:
         response_share_cap_s=polite.response_share_cap,
     )
     return Manners(
-        rests=RestPolicy(delay, backoff),
+        rests=RestPolicy(delay, backoff, polite.parallel),
         robots=RobotsPolicy(max_age_s=polite.robots_max_age, retry=replace(backoff, give_up_after=None)),
         tries=polite.tries,
         gate=gate_policy(settings),

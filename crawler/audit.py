@@ -7,7 +7,8 @@
 | `denied` | a URL was requested though the robots.txt archived before it denies it |
 | `unrested` | a domain was asked again before the Retry-After of its 429 or 503 had passed |
 
-The delay of a domain is the configured one, or what its archived robots.txt asks for, up to the cap. Several machines
+The delay of a domain is the configured one, or what its archived robots.txt asks for, up to the cap. Without any, a request
+is too close if `politeness.parallel` others were in flight when it began. Several machines
 write their own clocks into the files: `tolerance_s` allows for what these differ. Pure, but for `crawler.audit_records`.
 """
 
@@ -35,12 +36,14 @@ LATENESS_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the crawl was told to keep. `gate` None: an address may be asked any number of times."""
+    """What the crawl was told to keep. `gate` None: an address may be asked any number of times. `parallel`: requests to a
+    domain without a delay in flight at once."""
 
     delay: DelayPolicy
     gate: GatePolicy | None
     user_agent: str
     tolerance_s: float = 0.01
+    parallel: int = 1
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -115,18 +118,21 @@ def _judge_pauses(
 ) -> float | None:
     """The shortest pause of a domain, None if it was asked once."""
     latest, shortest = requests[0], None
+    in_flight = [latest]
     for request in requests[1:]:
+        in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
         pause = request.start - latest.end
         shortest = pause if shortest is None else min(shortest, pause)
         asked = timeline.rules_at(request)
-        crawl_delay, rate = (asked.crawl_delay, asked.request_rate) if asked else (None, None)
+        crawl_delay, rate = (asked.crawl_delay, asked.request_rate) if asked is not None else (None, None)
         # The share of the response time is a courtesy of our own, not a promise.
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
-        if pause < needed - rules.tolerance_s:
+        if pause < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
             told = f"{pause:.3f} s after {latest.url}"
             breaches.append(Breach("too_close", request.url, request.start, pause, needed, told))
         if request.end >= latest.end:
             latest = request
+        in_flight.append(request)
     return shortest
 
 

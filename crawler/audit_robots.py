@@ -88,7 +88,7 @@ class Timeline:
         if found is None:
             self.unasked.add(origin_of(request.url))
             return None
-        decision = found.rules.decide(request.url) if found.rules else None
+        decision = found.rules.decide(request.url) if found.rules is not None else None
         if decision is None or decision.allowed:
             return None
         return f"line {decision.line} of {origin_of(request.url)}/robots.txt: {decision.rule}"

@@ -186,12 +186,16 @@ class GuardedRequest(ClientRequest):
 
 
 class GuardedConnector(TCPConnector):
-    """aiohttp's connection pool behind the address policy, with at most one idle connection an origin."""
+    """aiohttp's connection pool behind the address policy. `max_idle`: origins with idle connections at most; `parallel`:
+    those of one origin."""
 
-    def __init__(self, policy: AddressPolicy, *, max_idle: int, max_head_bytes: int, **options: Any) -> None:
+    def __init__(
+        self, policy: AddressPolicy, *, max_idle: int, parallel: int, max_head_bytes: int, **options: Any
+    ) -> None:
         super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, **options)
         self._policy = policy
         self._max_idle = max_idle
+        self.parallel = parallel
         keeper: Callable[..., ResponseHandler] = HeadKeeper
         self._factory = partial(keeper, self._loop, max_head_bytes)
 
@@ -218,10 +222,11 @@ class GuardedConnector(TCPConnector):
         return socket.socket(family, kind, proto)
 
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        # A domain has one request at a time, so a second idle connection to an origin would only take a
+        # A domain has so many requests at a time, and one more idle connection to an origin would only take a
         # descriptor.
-        super()._release(key, protocol, should_close=should_close or bool(self._conns.get(key)))
+        idle = self._conns.get(key)
+        super()._release(key, protocol, should_close=should_close or (idle is not None and len(idle) >= self.parallel))
         if len(self._conns) > self._max_idle:
             oldest = next(iter(self._conns))
-            for idle, _ in self._conns.pop(oldest):
-                idle.close()
+            for connection, _ in self._conns.pop(oldest):
+                connection.close()

@@ -213,6 +213,7 @@ class Engine:
         if manners.gate != self._gate_policy:
             self._gate_policy, self._gatekeeper.gate = manners.gate, self._gate(manners.gate)
         self._parts.fetcher.cut_off_at(settings.limits.max_body)
+        self._parts.fetcher.keep_idle(settings.politeness.parallel)
         self._parts.builder.obey(changed.build, changed.links)
         self._parts.recent.clear()  # what was dropped before may be wanted now
 

@@ -82,9 +82,9 @@ class Feeder:
         return frozenset(self._ask_at)
 
     def due_within(self, seconds: float) -> int:
-        """How many domains under lease have their turn now or within `seconds`."""
+        """How many turns the domains under lease have now or may have within `seconds`, one a lane."""
         soon = self._clock.monotonic() + seconds
-        return sum(visit.busy or (bool(visit.pending) and visit.next_at <= soon) for visit in self.visits)
+        return sum(visit.lanes if visit.pending and visit.next_at <= soon else visit.busy for visit in self.visits)
 
     def adopt(self, view: View) -> None:
         """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on.
@@ -127,11 +127,11 @@ class Feeder:
     def _close(self, visits: Iterable[Visit]) -> None:
         closing = list(visits)
         for visit in closing:
-            visit.closing = True
-        idle = [visit for visit in closing if not visit.busy]
-        self._schedule.remove(set(idle))
-        for visit in idle:
-            self.finish(visit)
+            visit.closing, visit.placed = True, False
+        self._schedule.remove(set(closing))
+        for visit in closing:
+            if not visit.busy:
+                self.finish(visit)
 
     def finish(self, visit: Visit) -> None:
         """`visit` has had its last turn: what is left of it goes back."""

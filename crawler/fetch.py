@@ -38,9 +38,9 @@ class FetchSettings:
 
     Sizes are octets as received, content coding included. `connect_timeout_s` bounds name resolution,
     connection and TLS together; `read_timeout_s` the silence before and between octets; `total_timeout_s` the
-    whole, so that a server which sends an octet a second holds a worker no longer. `max_idle` connections are
-    kept for `keepalive_s`, which is worth a little more than the usual delay between two requests to a
-    domain.
+    whole, so that a server which sends an octet a second holds a worker no longer. Idle connections are kept for
+    `keepalive_s`, which is worth a little more than the usual delay between two requests to a domain, to at most
+    `max_idle` origins, and `parallel` to each.
     """
 
     user_agent: str
@@ -51,6 +51,7 @@ class FetchSettings:
     total_timeout_s: float = 60.0
     keepalive_s: float = 15.0
     max_idle: int = 512
+    parallel: int = 1
     accept: str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"
     accept_language: str = "en,*;q=0.5"
     accept_encoding: str = "gzip, deflate, br, zstd"
@@ -88,6 +89,11 @@ class Fetcher:
         self._under_way = 0
         self._idle = asyncio.Event()
 
+    def keep_idle(self, parallel: int) -> None:
+        """So many idle connections an origin are kept from now on."""
+        if self._session is not None and isinstance(self._session.connector, GuardedConnector):
+            self._session.connector.parallel = parallel
+
     def cut_off_at(self, max_body_bytes: int) -> None:
         """Bodies end there from now on."""
         self._settings = replace(self._settings, max_body_bytes=max_body_bytes)
@@ -105,6 +111,7 @@ class Fetcher:
             connector=GuardedConnector(
                 settings.addresses,
                 max_idle=settings.max_idle,
+                parallel=settings.parallel,
                 max_head_bytes=settings.max_header_bytes,
                 resolver=self._resolver,
                 keepalive_timeout=settings.keepalive_s,

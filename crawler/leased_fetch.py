@@ -1,7 +1,7 @@
 """A request under a lease: it leaves only while the lease holds, and is broken off when the lease ends under way.
 
 A response that outlived its lease would overlap with the first request of the domain's next holder. As long as renewals
-come through, the lease does not end: each one moves the limit of the request under way (`Visit.renewed`).
+come through, the lease does not end: each one moves the limits of the requests under way (`Visit.renewed`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class LeasedFetch:
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
         way."""
+        limit = asyncio.timeout(visit.deadline - self._clock.monotonic())
+        visit.limits.append(limit)
         try:
-            async with asyncio.timeout(visit.deadline - self._clock.monotonic()) as limit:
-                visit.limit = limit
+            async with limit:
                 return await self._fetcher.fetch(
                     url,
                     deadline=lambda: not visit.holds(self._clock.monotonic()),
@@ -38,4 +39,4 @@ class LeasedFetch:
         except TimeoutError as error:
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
         finally:
-            visit.limit = None
+            visit.limits.remove(limit)

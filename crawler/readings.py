@@ -53,7 +53,7 @@ class Readings(Collector):
 
 def own_families(own: Own) -> Iterator[Metric]:
     yield _gauge("visits", "Domains under lease here", own.visits)
-    yield _gauge("requests_in_flight", "Domains whose turn it is now", own.busy)
+    yield _gauge("requests_in_flight", "Requests under way, with what comes right before and after them", own.busy)
     yield _gauge("leased_urls", "URLs under lease here", own.urls)
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
     yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)

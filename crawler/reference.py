@@ -31,6 +31,7 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
             "A crawl of your own site, as fast as it answers.",
             {
                 "politeness.delay": 0.0,
+                "politeness.parallel": 4,
                 "politeness.response_share": 0.0,
                 "scope.nofollow": False,
                 "archive.revisits": 0,

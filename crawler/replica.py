@@ -58,6 +58,7 @@ class Replica:
         self._store = store
         self._crawl = crawl
         self._local = local
+        self._doubts = settings.doubts
         self._parts = parts
         self._clock: Clock = SystemClock()
         self._rng = random.Random()
@@ -141,6 +142,8 @@ class Replica:
         for _ in range(self._local.concurrency):
             self._hire()
         tell(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
+        for doubt in self._doubts:
+            tell(logging.WARNING, "settings_doubtful", told=doubt)
 
     def _hire(self) -> None:
         worker = asyncio.create_task(self._turns.work())

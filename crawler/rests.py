@@ -19,10 +19,12 @@ from politeness.robots_cache import KnownRobots
 
 @dataclass(frozen=True, slots=True)
 class RestPolicy:
-    """What a domain is granted after an answer, and after a failure."""
+    """What a domain is granted after an answer, and after a failure. `parallel`: requests in flight at once at most, where
+    nobody asks for a rest between two."""
 
     delay: DelayPolicy
     backoff: BackoffPolicy
+    parallel: int = 1
 
 
 class Rests:
@@ -64,24 +66,40 @@ class Rests:
         if told_s is not None:
             share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
             policy = replace(policy, min_delay_s=told_s, response_share=share)
-        return delay_ms(policy, rules.crawl_delay if rules else None, rules.request_rate if rules else None, response_s)
+        # Not by its truth: a file may ask for a delay and have no rule.
+        asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
+        return delay_ms(policy, *asked, response_s)
+
+    def lanes(self, visit: Visit, known: KnownRobots) -> int:
+        """How many requests of the domain may be in flight at once: several only where there is no delay, by settings,
+        operator or robots.txt, and where the domain has no failures that are not forgiven yet."""
+        policy = self.policy
+        if policy.parallel == 1 or visit.backoff.failures or self._delay_ms(visit, known, 0.0):
+            return 1
+        return policy.parallel
 
     def back_off(self, visit: Visit, verdict: Verdict, exchange: Exchange | None) -> None:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
         now_ms = self._server_clock.now_ms()
+        before = visit.backoff
+        rests_already = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
         if not verdict.backs_off:
-            visit.backoff = after_success(visit.backoff, self.policy.backoff, now_ms)
+            if not rests_already:
+                visit.backoff = after_success(before, self.policy.backoff, now_ms)
             return
+        if rests_already:  # requests that failed together are one failure
+            before = replace(before, failures=before.failures - 1)
         retry_after = exchange.header(b"retry-after") if exchange else None
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
-        visit.backoff = after_failure(
-            visit.backoff,
+        after = after_failure(
+            before,
             self.policy.backoff,
             now_ms,
             None if wait_s is None else int(wait_s * 1000),
             self._rng.random(),
             verdict.reason,
         )
+        visit.backoff = max(visit.backoff, after, key=lambda state: state.until_ms) if rests_already else after
         rest_s = (visit.backoff.until_ms - now_ms) / 1000
         visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
         visit.closing = True

@@ -67,6 +67,9 @@ class RobotsDesk:
         return None
 
     async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
+        if visit.busy > 1:
+            visit.lanes = 1  # alone, since the file may ask for a delay
+            return
         fetch = visit.robots.setdefault(origin, RobotsFetch(origin))
         if self._rests.is_blocked(
             domain_of(host_of(fetch.url))

@@ -56,6 +56,17 @@ class CrawlSettings(Table):
     def to_json(self) -> bytes:
         return self.model_dump_json().encode()
 
+    @property
+    def doubts(self) -> list[str]:
+        """What is allowed, and can hardly be meant."""
+        polite = self.politeness
+        if polite.parallel == 1 or not polite.delay:
+            return []
+        return [
+            f"politeness.parallel = {polite.parallel} has no effect on a domain with a delay: set politeness.delay = 0, or "
+            "say `crawler delay DOMAIN 0` of your own sites"
+        ]
+
 
 class ReplicaSettings(Table):
     """What belongs to one process."""

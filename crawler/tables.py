@@ -60,6 +60,12 @@ class Politeness(Table):
     delay: NotNegative = Field(
         1.0, description="Seconds from the end of one response of a domain to the next request to it, at least."
     )
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(
+        1,
+        description="Requests to a domain in flight at once, for your own sites. More than one only while nothing asks for "
+        "a delay: `delay` is 0 (or `crawler delay DOMAIN 0` was said), its robots.txt has no Crawl-delay, and no answer "
+        "such as 429 or 503 made it back off within `backoff_forgiven`.",
+    )
     crawl_delay_cap: NotNegative = Field(
         300.0, description="Crawl-delay of robots.txt is honoured up to this many seconds (Heritrix caps there, too)."
     )

@@ -3,6 +3,9 @@
 A turn makes at most one HTTP request to the domain: a page, or one hop on the way to a robots.txt. URLs that need no
 request (denied, or of an origin whose robots.txt cannot be had now) are settled on the way. Then the domain rests for
 its delay, from the end of the response on, and goes back on the schedule: while it rests it holds no worker.
+
+A domain without any delay may have several lanes (`Rests.lanes`): it goes back on the schedule as soon as a request of
+it has left, as long as lanes are free, and otherwise when one of them ends.
 """
 
 from __future__ import annotations
@@ -83,42 +86,66 @@ class Turns:
             visit = await self._schedule.take()
             late_s = max(0.0, self._clock.monotonic() - visit.next_at)
             self._events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
-            visit.busy = True
+            visit.busy += 1
             try:
                 await self._turn(visit)
             finally:
-                visit.busy = False
+                visit.busy -= 1
             self._after(visit)
             if self._surplus:
                 self._surplus -= 1
                 return
 
     def _after(self, visit: Visit) -> None:
+        if visit.placed:
+            return
+        over = visit.closing or not visit.holds(self._clock.monotonic())
+        if visit.busy >= (1 if over else visit.lanes):
+            return  # until another of its requests ends
         if visit.closing:
             self._feeder.finish(visit)
-        elif not visit.holds(self._clock.monotonic()):
+        elif over:
             self._feeder.forget(visit)
         elif visit.pending:
-            self._schedule.put(visit, visit.next_at)
+            self._place(visit)
+
+    def _place(self, visit: Visit) -> None:
+        visit.placed = True
+        self._schedule.put(visit, visit.next_at)
 
     async def _turn(self, visit: Visit) -> None:
+        try:
+            errand = await self._prepare(visit)
+        finally:
+            visit.placed = False
+        if errand is not None:
+            entry, known = errand
+            visit.lanes = self._rests.lanes(visit, known)
+            if visit.pending and visit.busy < visit.lanes:
+                visit.next_at = max(visit.next_at, self._clock.monotonic())
+                self._place(visit)
+            await self._request(visit, entry, known)
+
+    async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
+        """The URL to request now, taken from `visit` with a permit, or None when this turn brings no request for a page.
+        What needs none is settled on the way."""
         while visit.pending and not visit.closing:
             if not visit.holds(self._clock.monotonic()):
-                return
+                return None
             entry = visit.pending[0]
             verdict = self._verdict_on_domain(visit)
             known = None
             if verdict is None:
                 known = await self._robots.known_for(visit, entry.url)
                 if known is None or self._rests.goes_on(visit, known):
-                    return  # the turn went to robots.txt, or comes too early for this origin
+                    return None  # the turn went to robots.txt, or comes too early for this origin
                 verdict = self._verdict_on_robots(entry, known)
             if verdict is None:
                 assert known is not None
-                await self._request(visit, entry, known)
-                return
+                return (entry, known) if await self._may_leave(visit, entry, known) else None
             visit.pending.popleft()
             await self._settle_without_request(visit, entry, verdict, known)
+        return None
 
     # URLs that need no request
 
@@ -156,14 +183,21 @@ class Turns:
 
     # URLs that are requested
 
-    async def _request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
+    async def _may_leave(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
+        """Whether the request for `entry` leaves now, with a permit, or has to wait."""
+        if visit.busy > 1 and self._rests.lanes(visit, known) == 1:
+            visit.lanes = 1  # until the others have ended, and their delay
+            return False
         if not self._budget.take():
             visit.next_at = self._clock.monotonic() + BUDGET_PAUSE_S
-            return
-        if not await self._gatekeeper.lets(visit, entry.url):
+            return False
+        if not await self._gatekeeper.lets(visit, entry.url) or visit.closing:
             self._budget.give_back()
-            return
+            return False
         visit.pending.popleft()
+        return True
+
+    async def _request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
         started = self._clock.monotonic()
         try:
             exchange = await self._fetch.fetch(visit, entry.url)

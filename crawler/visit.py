@@ -18,6 +18,10 @@ class Visit:
     `pending`: URLs not yet fetched. `next_at`: when the domain may be asked again, in monotonic seconds; it is also when
     the visit is due in the schedule. `deadline`: when the lease is no longer ours, by our own monotonic clock, which is
     what makes a replica that slept harmless. `closing`: the lease shall be given back as soon as nothing is in flight.
+
+    `busy`: workers that give it a turn now, at most `lanes`. `placed`: its next turn is on the schedule, or is being
+    prepared by one of them; so one worker at a time decides what the domain is asked next, however many requests are in
+    flight.
     """
 
     __slots__ = (
@@ -27,11 +31,13 @@ class Visit:
         "deadline",
         "delay_ms",
         "ended_at",
+        "lanes",
         "lease",
-        "limit",
+        "limits",
         "moment",
         "next_at",
         "pending",
+        "placed",
         "refusals",
         "reservation",
         "robots",
@@ -41,7 +47,7 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.deadline = deadline
-        self.limit: asyncio.Timeout | None = None  # of the request under way
+        self.limits: list[asyncio.Timeout] = []  # of the requests under way
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
@@ -50,7 +56,9 @@ class Visit:
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # of a reservation, in a row
-        self.busy = False
+        self.busy = 0
+        self.lanes = 1
+        self.placed = True
         self.closing = False
 
     def __repr__(self) -> str:
@@ -65,10 +73,11 @@ class Visit:
         return now < self.deadline
 
     def renewed(self, deadline: float, now: float) -> None:
-        """The lease is ours until `deadline`, or no longer if that has passed; so is the request under way."""
+        """The lease is ours until `deadline`, or no longer if that has passed; so are the requests under way."""
         self.deadline = deadline
-        if self.limit is not None and not self.limit.expired():
-            self.limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
+        for limit in self.limits:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
 
     def rest(self, until: float, ended_at: float) -> None:
         """The last response ended at `ended_at`; the domain rests until `until`. Never shortens a rest."""

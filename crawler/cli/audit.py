@@ -49,7 +49,8 @@ def audit(
     loaded = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})).crawl
     archive = read_archive(folder)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
-    rules = Rules(manners(loaded).rests.delay, gate_policy(loaded), token or loaded.fetch.user_agent, tolerance)
+    rests = manners(loaded).rests
+    rules = Rules(rests.delay, gate_policy(loaded), token or loaded.fetch.user_agent, tolerance, rests.parallel)
     found = judge(archive, rules)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())

@@ -111,7 +111,8 @@ def check(
     values["replica.redis"] = without_password(str(values["replica.redis"]))
     changed = {one.name: values[one.name] for one in plain if values[one.name] != one.default}
     shown: RenderableType = _toml(changed) if changed else Text("everything is at its default", style="dim")
-    emit(values, json, Group(Text(f"{file} is good; what differs from the defaults:"), shown))
+    doubts = [Text(f"but {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
+    emit(values, json, Group(Text(f"{file} is good; what differs from the defaults:"), shown, *doubts))
 
 
 def explain(

@@ -25,6 +25,7 @@ class Limits:
     """What the crawl was told to keep."""
 
     delay: float = 0.0  # seconds from the end of a domain's answer to its next request
+    in_flight: int = 1  # requests to a domain at once, where it has no delay
     address_delay: float = 0.0  # seconds from one request to an address to the next one
     address_in_flight: int | None = None  # requests to an address at once; None for any number
     crawl_delay_cap: float = 300.0  # seconds
@@ -58,7 +59,9 @@ class Verdict:
     too_often: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> requests, and at most expected
     too_seldom: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> requests, and at least expected
     wrong_status: dict[str, tuple[int, int]] = field(default_factory=dict)  # URL -> last status, and the expected one
-    overlaps: list[TooClose] = field(default_factory=list)  # two requests to a domain in flight at once
+    overlaps: list[TooClose] = field(
+        default_factory=list
+    )  # more requests to a domain in flight at once than it may have
     too_close: list[TooClose] = field(default_factory=list)  # less than the domain's delay between two requests
     unrested: list[TooClose] = field(
         default_factory=list
@@ -74,6 +77,7 @@ class Verdict:
     robots_repeats: int = 0  # requests for a robots.txt that had been answered with 200 before
     closest: dict[str, float] = field(default_factory=dict)  # domain -> shortest gap in seconds
     peak_by_address: dict[str, int] = field(default_factory=dict)
+    peak_by_domain: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -191,23 +195,30 @@ def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) 
 
 
 def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, verdict: Verdict) -> None:
-    """One request at a time, and the delay between any two. Crawl-delay counts once a robots.txt has been read."""
+    """The delay between any two, and one request at a time; without a delay as many as the limits allow. Crawl-delay
+    counts once a robots.txt has been read."""
     latest = records[0]
+    in_flight = [latest]
     needed = limits.delay
     closest = float("inf")
     for record in records[1:]:
         if latest.path == "/robots.txt" and latest.status == 200:
             needed = max(limits.delay, crawl_delay)
+        in_flight = [other for other in in_flight if other.end > record.start]
         gap = record.start - latest.end
         closest = min(closest, gap)
         tolerance = limits.abort_tolerance if latest.aborted else limits.tolerance
-        if gap < (-tolerance if latest.aborted else 0.0):
+        if not needed and len(in_flight) < limits.in_flight:
+            pass
+        elif gap < (-tolerance if latest.aborted else 0.0):
             verdict.overlaps.append(TooClose(latest, record, gap, needed))
         elif gap < needed - tolerance:
             verdict.too_close.append(TooClose(latest, record, gap, needed))
         if record.end >= latest.end:
             latest = record
+        in_flight.append(record)
     verdict.closest[records[0].domain] = closest
+    verdict.peak_by_domain[records[0].domain] = _peak(records)
 
 
 def _judge_rest(records: list[Record], limits: Limits, verdict: Verdict) -> None:

@@ -91,6 +91,22 @@ async def test_each_rule_is_seen_when_it_is_broken(tmp_path: Path, rule: str, ur
     assert url in {breach.url for breach in breaches} or rule in ("too_close", "address_rate")
 
 
+async def test_without_a_delay_so_many_may_be_in_flight_as_the_settings_allow(tmp_path: Path) -> None:
+    together = [made(f"https://c.test/{number}", number / 100) for number in range(4)]
+    rules = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=3)
+    found = await report(tmp_path, together, rules)
+    assert [breach.url for breach in found.breaches] == ["https://c.test/3"]
+    assert (await report(tmp_path / "2", together[:3], rules)).ok
+    assert not (await report(tmp_path / "3", together[:3], replace(rules, parallel=2))).ok
+    assert not (await report(tmp_path / "4", together[:3], replace(rules, delay=DelayPolicy(min_delay_s=0.01)))).ok
+
+
+async def test_a_robots_txt_of_nothing_but_a_crawl_delay_counts(tmp_path: Path) -> None:
+    asked = made("https://c.test/robots.txt", 0, b"User-agent: *\nCrawl-delay: 5\n")
+    found = await report(tmp_path, [asked, made("https://c.test/1", 6), made("https://c.test/2", 9)])
+    assert [breach.needed for breach in found.breaches] == [5.0]
+
+
 async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
     """The delay runs from the end of an answer: the elapsed time is in the archive."""
     slow = [replace(made("https://c.test/1", 0), elapsed=5.0), made("https://c.test/2", 5.5)]

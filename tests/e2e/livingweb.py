@@ -35,33 +35,40 @@ async def crawl(
     folder: Path, world: World, tables: Tables, replicas: int = 1, addresses: Sequence[str] = ("127.0.0.1",)
 ) -> Crawled:
     """Serve `world` at `addresses` and crawl it from all its roots. `tables`: changes to what suits a short test."""
-    seeds = folder / "seeds.txt"
-    seeds.write_text("".join(f"{url}\n" for url in world.seeds()))
     log = RequestLog()
     async with SimWebServer(world, log, addresses) as server:
-        settings = folder / "crawler.toml"
-        settings.write_text(toml(_settings(folder, server.host_map(), tables)))
-        words = ["crawl", "--settings", str(settings), "-f", str(seeds), "--quiet", "--replicas", str(replicas)]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "crawler",
-            *words,
-            cwd=folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-            start_new_session=True,
-        )
-        try:
-            _, err = await process.communicate()
-        except BaseException:
-            process.terminate()
-            await process.wait()
-            raise
+        code, err = await crawl_from(folder, world.seeds(), server.host_map(), tables, replicas)
+    return Crawled(code, err, world, log.records, folder / "out")
+
+
+async def crawl_from(
+    folder: Path, urls: Sequence[str], host_map: list[str], tables: Tables, replicas: int = 1
+) -> tuple[int, str]:
+    """Crawl from `urls`, to the end. The exit code, and what the command wrote to standard error."""
+    seeds, settings = folder / "seeds.txt", folder / "crawler.toml"
+    seeds.write_text("".join(f"{url}\n" for url in urls))
+    settings.write_text(toml(_settings(folder, host_map, tables)))
+    words = ["crawl", "--settings", str(settings), "-f", str(seeds), "--quiet", "--replicas", str(replicas)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "crawler",
+        *words,
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        start_new_session=True,
+    )
+    try:
+        _, err = await process.communicate()
+    except BaseException:
+        process.terminate()
+        await process.wait()
+        raise
     assert process.returncode is not None
-    return Crawled(process.returncode, err.decode(errors="replace"), world, log.records, folder / "out")
+    return process.returncode, err.decode(errors="replace")
 
 
 def _settings(folder: Path, host_map: list[str], changes: Tables) -> Tables:

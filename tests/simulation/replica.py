@@ -151,7 +151,7 @@ class SimReplica:
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
         reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
         control = Control(store, here.keys)
-        rests = Rests(RestPolicy(delay, QUICK), control, events, clocks, self._rng)
+        rests = Rests(RestPolicy(delay, QUICK, scenario.parallel), control, events, clocks, self._rng)
         gatekeeper = Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock)
         fetch = LeasedFetch(cast(Fetcher, fetcher), self._clock)
         robots = RobotsDesk(

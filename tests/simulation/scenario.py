@@ -12,7 +12,8 @@ class Scenario:
 
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
-    `drift`: seconds that a replica's clock gains or loses in one, at most.
+    `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
+    in flight at once.
     """
 
     seed: int
@@ -31,11 +32,13 @@ class Scenario:
     slow: float
     lateness: float
     drift: float
+    parallel: int
 
     @classmethod
     def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
         """The scenario of `seed`; `steps` and `replicas` replace what would have been drawn."""
         rng = random.Random(f"scenario {seed}")
+        parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
         drawn = 200 if crowd else int(3 * 8 ** rng.random())
         return cls(
@@ -47,7 +50,7 @@ class Scenario:
             urls=rng.randint(30, 150),
             interval_s=rng.choice((1.0, 5.0)),
             lease_ms=rng.choice((4_000, 10_000, 30_000)),
-            delay_ms=rng.choice((200, 1_000, 2_000)),
+            delay_ms=delay_ms * rng.choice((200, 1_000, 2_000)),
             batch=rng.choice((1, 4, 32)),
             domain_cap=rng.choice((0, 0, 0, 8)),
             exchange_fault=rng.choice((0.0, 0.01, 0.05)),
@@ -55,4 +58,5 @@ class Scenario:
             slow=rng.choice((0.0, 0.02, 0.2)),
             lateness=rng.choice((0.0, 0.02)),
             drift=rng.choice((0.0, 1e-4, 1e-3)),
+            parallel=parallel,
         )

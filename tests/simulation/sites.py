@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.page import Exchange
@@ -22,6 +23,16 @@ STALE_S = 100.0
 """For so long a replica that is paused or cut off may go by its last reading of the server's clock, and drift."""
 
 
+@dataclass(slots=True)
+class Response:
+    """What `replica` is being answered until `ends_at`."""
+
+    replica: str
+    ends_at: float
+    status: int
+    body: bytes
+
+
 class Sites:
     """All sites together. `delay_ms`: what must lie between two requests to a domain, as far as the books knew."""
 
@@ -35,28 +46,32 @@ class Sites:
         self._slack_s = SLACK_S + scenario.drift * STALE_S
         self.rng = random.Random(f"sites {scenario.seed}")
         self.requests: Counter[str] = Counter()
-        self._ended: dict[str, tuple[float, str]] = {}  # domain -> end of the last response, who asked
+        self._parallel = scenario.parallel
+        self._latest: dict[str, list[Response]] = {}  # domain -> its latest responses
 
-    def receive(self, replica: str, url: str, lasting_s: float) -> tuple[int, bytes]:
-        """A request arrives now and is answered after `lasting_s`. Status and body of the response."""
+    def receive(self, replica: str, url: str, lasting_s: float) -> Response:
+        """A request arrives now and is answered after `lasting_s`."""
         domain, now = domain_of(url.split("/")[2]), self._universe.now
         self._history.note(replica, "request", f"{url} for {lasting_s:.3f} s")
-        ended, who = self._ended.get(domain, (float("-inf"), ""))
-        if now < ended:
-            raise Breach("I2", f"{replica} asks for {url} while {who} is being answered", domain)
+        latest = self._latest.get(domain, [])
+        under_way = [other for other in latest if other.ends_at > now]
         rest_s = self._delay_ms(domain) / 1000
-        if now - ended < rest_s - self._slack_s:
-            message = f"{replica} asks for {url} {now - ended:.3f} s after {who}, and not {rest_s:.3f} s"
+        lanes = 1 if rest_s else self._parallel
+        if len(under_way) >= lanes or any(other.replica != replica for other in under_way):
+            raise Breach("I2", f"{replica} asks for {url} while answering {under_way}", domain)
+        ended = max((other.ends_at for other in latest), default=float("-inf"))
+        if now - ended < rest_s - self._slack_s and rest_s:
+            message = f"{replica} asks for {url} {now - ended:.3f} s after {latest}, and not {rest_s:.3f} s"
             raise Breach("I2", message, domain)
-        self._ended[domain] = (now + lasting_s, replica)
         self.requests[url] += 1
-        return self._answer(url, domain)
+        status, body = self._answer(url, domain)
+        response = Response(replica, now + lasting_s, status, body)
+        self._latest[domain] = [*under_way, response]
+        return response
 
-    def hang_up(self, url: str) -> None:
-        """The request for `url` is broken off now."""
-        domain = domain_of(url.split("/")[2])
-        ended, who = self._ended[domain]
-        self._ended[domain] = (min(ended, self._universe.now), who)
+    def hang_up(self, response: Response) -> None:
+        """The request is broken off now."""
+        response.ends_at = min(response.ends_at, self._universe.now)
 
     def _answer(self, url: str, domain: str) -> tuple[int, bytes]:
         if url.endswith("/robots.txt"):
@@ -89,10 +104,10 @@ class SimFetcher:
         if deadline is not None and deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         lasting_s = rng.choice((0.05, 0.3, 1.0)) * rng.random() * self._longest_s
-        status, body = self._sites.receive(self._loop.name, url, lasting_s)
+        response = self._sites.receive(self._loop.name, url, lasting_s)
         try:
             await self._clock.sleep(lasting_s * 1.002)  # a fast clock must not see the end before the site does
         except asyncio.CancelledError:
-            self._sites.hang_up(url)
+            self._sites.hang_up(response)
             raise
-        return Exchange(url, status, "", (), b"", b"", body, "", 0.0, lasting_s, lasting_s)
+        return Exchange(url, response.status, "", (), b"", b"", response.body, "", 0.0, lasting_s, lasting_s)

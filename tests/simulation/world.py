@@ -36,7 +36,7 @@ class World:
             fails, status = rng.choice(((0, 0),) * 12 + ((1, 500), (1, 503), (99, 500)))
             self.resources[url] = Resource(url, domain, links, fails, status)
         self.seeds = [urls[0], *rng.choices(urls, k=3)]
-        slow = rng.choice((2, 3)) * scenario.delay_ms / 1000
+        slow = rng.choice((2, 3)) * (scenario.delay_ms or 500) / 1000
         rules = f"User-agent: *\nCrawl-delay: {slow}\nDisallow: /private/\n".encode()
         plain = b"User-agent: *\nDisallow: /private/\n"
         self.robots = {domain: (rng.choice((0, 0, 0, 1)), rng.choice((None, plain, rules))) for domain in domains}

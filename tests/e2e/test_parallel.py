@@ -1,0 +1,147 @@
+"""Several requests of a domain at once: only for domains without a delay, never more than allowed, and none lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from asyncio import StreamReader, StreamWriter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crawler.simweb import Features, Kind, Limits, Policy, RobotsKind, World, expect, judge
+from tests.e2e.harness import EVEN, TRIES, Tables, Web, bench, kill
+from tests.e2e.livingweb import crawl, crawl_from
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+SLOW: Features = replace(EVEN, answers={Kind.SLOW: 1.0}, slow_s=0.2, robots={})
+"""Pages that take a fifth of a second: in so long a crawler uses every lane that it has."""
+
+
+def lanes(parallel: int, delay_s: float = 0.0) -> Tables:
+    return {"politeness": {"parallel": parallel, "delay": delay_s}}
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+async def test_a_domain_without_a_delay_has_its_lanes_and_no_more(tmp_path: Path, parallel: int) -> None:
+    """Given slow sites without a delay, when they are crawled with `parallel` lanes, then each has so many requests in
+    flight at once at some time, and never more; with 4, 24 pages of 0.2 s take a quarter of the time."""
+    done = await crawl(tmp_path, World(3, domains=2, pages=48, features=SLOW), lanes(parallel))
+    assert done.code == 0, done.err
+    verdict = done.verdict(Limits(in_flight=parallel))
+    assert verdict.ok, str(verdict)
+    assert set(verdict.peak_by_domain.values()) == {parallel}
+
+
+async def test_a_domain_with_a_delay_has_one_lane(tmp_path: Path) -> None:
+    """The delay wins over the lanes, and the log says that they have no effect."""
+    world = World(3, domains=4, pages=40, features=replace(SLOW, slow_s=0.05))
+    done = await crawl(tmp_path, world, lanes(4, delay_s=0.05))
+    assert done.code == 0, done.err
+    verdict = done.verdict(Limits(delay=0.05))
+    assert verdict.ok, str(verdict)
+    assert "politeness.parallel = 4 has no effect" in done.err
+
+
+async def test_a_crawl_delay_leaves_one_lane(tmp_path: Path) -> None:
+    """Given hosts of which some ask for a Crawl-delay, then no request to those overlaps with another to their domain."""
+    features = replace(SLOW, slow_s=0.05, robots={RobotsKind.DELAY: 0.5}, crawl_delay_s=0.1, several_hosts=0.5)
+    done = await crawl(tmp_path, World(5, domains=12, pages=120, features=features), lanes(4))
+    assert done.code == 0, done.err
+    verdict = done.verdict(Limits(in_flight=4))
+    delayed = expect(done.world, done.world.seeds(), Policy(tries=TRIES)).crawl_delays
+    peaks = {domain: peak for domain, peak in verdict.peak_by_domain.items() if domain not in delayed}
+    assert delayed
+    assert max(peaks.values()) > 1
+    assert verdict.ok, str(verdict)
+
+
+def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
+    """kill -9 of one of two replicas, each with several requests of a domain in flight; all of them are fetched again."""
+    (tmp_path / "valkey").mkdir()
+    tables: Tables = {**lanes(4), "frontier": {"lease": 2.0}}
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        Web(tmp_path, seed=3, domains=8, pages=480, features=SLOW) as web,
+        bench(tmp_path, web, valkey.url, tables) as crawler,
+    ):
+        first, second = crawler.gather(2)
+        web.wait_for(100)
+        victim = kill(first.pid)
+        done = second.wait()
+        assert done.code == 0, done.err
+        repeats = web.repeats()
+        assert [record.url for record in repeats if not victim.explains(record)] == []
+        verdict = judge(web.records(), web.expected, Limits(in_flight=4, repeats=len(repeats)))
+        assert verdict.ok, str(verdict)
+        assert set(verdict.peak_by_domain.values()) == {4}
+
+
+REST_S = 2
+
+
+class Overloaded:
+    """A site that answers nothing until four pages are asked for at once, and then 429 to all of them, one after the
+    other; afterwards it is well. `asked`: (path, seconds) of each page; `peak`: most at once after the first answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+        self.told_at = 0.0  # when the first 429 left
+        self.peak = self._now = self._refused = 0
+        self._full = asyncio.Event()
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            while True:
+                path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+                writer.write(await self._answer(path))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, path: str) -> bytes:
+        if path == "/robots.txt":
+            return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+        self.asked.append((path, time.monotonic()))
+        if path == "/":
+            return _ok("".join(f'<a href="/{number}">{number}</a>' for number in range(12)))
+        if self.told_at:
+            return await self._answer_well()
+        if len(self.asked) == 1 + 4:
+            self._full.set()
+        await self._full.wait()
+        self._refused += 1
+        await asyncio.sleep(0.05 * self._refused)
+        self.told_at = self.told_at or time.monotonic()
+        return b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % REST_S
+
+    async def _answer_well(self) -> bytes:
+        self._now += 1
+        self.peak = max(self.peak, self._now)
+        await asyncio.sleep(0.02)
+        self._now -= 1
+        return _ok("")
+
+
+def _ok(text: str) -> bytes:
+    body = f"<!DOCTYPE html><p>page {text}".encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+async def test_a_429_stops_all_lanes(tmp_path: Path) -> None:
+    """Given four requests in flight, when they are answered 429, then nothing more is asked before the rest is over, and
+    then one page at a time: the site has shown how much it bears."""
+    site = Overloaded()
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    code, err = await crawl_from(tmp_path, ["http://a.test/"], [f"*.test=127.0.0.1:{port}"], lanes(4))
+    server.close()
+    assert code == 0, err
+    assert {path for path, _ in site.asked} == {"/", *(f"/{number}" for number in range(12))}
+    assert len(site.asked) == 1 + 4 + 12
+    assert min(at for _, at in site.asked[5:]) >= site.told_at + REST_S
+    assert site.peak == 1
