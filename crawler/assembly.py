@@ -18,7 +18,7 @@ from crawler.recent import RecentUrls
 from crawler.rests import RestPolicy
 from crawler.scope import Scope
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.sinks import Archive, ArchiveSettings, Sink, SinkContext, Tee
+from crawler.sinks import Archive, ArchiveSettings, Keeper, SinkContext, Tee
 from crawler.traps import TrapPolicy
 from frontier.clock import SystemClock
 from frontier.errors import BadUrl
@@ -126,13 +126,13 @@ def fetch_settings(settings: CrawlSettings) -> FetchSettings:
     )
 
 
-def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks) -> Sink:
+def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks) -> Keeper:
     """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
     archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks)
     if not settings.archive.sinks:
         return archive
     context = SinkContext(local.out, crawl, replica)
-    return Tee([archive, *(load(name, SINKS)(context) for name in settings.archive.sinks)])
+    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks])
 
 
 def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:

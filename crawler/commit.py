@@ -4,7 +4,8 @@ Results are collected for some tens of milliseconds and committed as a group:
 
 1. **push** the links, so that no settled page can have links that nobody knows;
 2. make the pages' records **durable** in the sink, so that no settled URL is without its record;
-3. **settle** the URLs. A crash before this costs a second fetch, never a page or a link.
+3. **settle** the URLs. A crash before this costs a second fetch, never a page or a link: whoever finishes the sink's files
+   takes back the pages that were not settled. So does this replica with those whose lease was lost meanwhile.
 
 Each step is repeated until it succeeds before the next begins, and none is repeated after it has succeeded. The backlog
 is bounded: a worker that brings a result waits while the groups before it are not through, so that a slow disk or a
@@ -14,9 +15,9 @@ Redis that is away stops the fetching.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from crawler.errors import SinkFull
 from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
@@ -26,14 +27,22 @@ from crawler.recent import RecentUrls
 from crawler.visit import Visit
 from frontier.clock import Clock
 from frontier.entries import Entry
-from frontier.queue import Frontier, Pushed, Settled, Settlement, SettleReply
+from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, SettleReply
+
+T = TypeVar("T")
 
 
 class PageSink(Protocol):
-    """Where records go. `write` returns when they are durable: the URLs whose body was kept before. It raises SinkFull
-    when there is no room for them, and the same call may then be made again."""
+    """Where records go. `write` returns when they are durable: the URLs whose body was kept before. `leased` tells for each
+    page under which lease it was fetched. `settled` says that the group is settled, but for the pages with the numbers
+    `unsettled`, which are taken back. Both raise SinkFull when there is no room, and the same call may then be made
+    again."""
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]: ...
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+    ) -> frozenset[str]: ...
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,13 @@ class Result:
     page: Page | None = None
     links: Sequence[Entry] = ()
     exchange: Exchange | None = None  # of a robots.txt
+
+    @property
+    def leased(self) -> LeasedUrl:
+        """What was settled, and under which lease."""
+        assert self.settled is not None
+        lease = self.visit.lease
+        return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +190,7 @@ class Committer:
         duplicates = await self._write(group.results)
         written = self._clock.monotonic()
         stale = await self._settle(group.results, duplicates, absences)
+        await self._keep(group.results, stale)
         await self._release(group.closing)
         settled = self._clock.monotonic()
         for result in group.results:
@@ -181,7 +198,7 @@ class Committer:
                 self._events.emit(PageSettled(result.page))
         lag_s = settled - group.first_at if group.results else 0.0
         self._events.emit(
-            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, stale, lag_s)
+            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, len(stale), lag_s)
         )
 
     async def _push(self, results: Sequence[Result]) -> None:
@@ -198,21 +215,27 @@ class Committer:
             self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped))
 
     async def _write(self, results: Sequence[Result]) -> frozenset[str]:
-        pages = [result.page for result in results if result.page is not None]
+        told = [result for result in results if result.page is not None]
+        pages = [result.page for result in told if result.page is not None]
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
             return frozenset()
+        leased = [result.leased for result in told]
+        return await self._insist(lambda: self._sink.write(pages, exchanges, leased))
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of `call` to the sink, made again until there is room."""
         wait_s = 1.0
         while True:
             try:
-                return await self._sink.write(pages, exchanges)
+                return await call()
             except SinkFull as error:
                 self._events.emit(SinkBlocked(str(error)))
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
-    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> int:
-        """Settle the group's URLs; returns how many visits turned out to be stale.
+    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
+        """Settle the group's URLs; returns the visits that turned out to be stale.
 
         A Redis that was away since there had been `absences` may have lost the links, and is told them again first.
         """
@@ -223,7 +246,7 @@ class Committer:
                     result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
                 )
         if not by_visit:
-            return 0
+            return set()
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
             if self._patience.absences != absences:
@@ -239,7 +262,22 @@ class Committer:
         replies = await self._patience.insist(settle)
         for visit, reply, at in replies:
             self._apply(visit, reply, at)
-        return sum(reply.stale for _, reply, _ in replies)
+        return {visit for visit, reply, _ in replies if reply.stale}
+
+    async def _keep(self, results: Sequence[Result], stale: set[Visit]) -> None:
+        """Let the sink keep what it was given, but for those pages of `stale` visits that were not settled.
+
+        A settle that has ended the lease, and whose reply was lost, is told "stale" when it is sent again: hence the
+        question.
+        """
+        told = [result for result in results if result.page is not None]
+        if not told:
+            return
+        doubtful = [number for number, result in enumerate(told) if result.visit in stale]
+        leased = [told[number].leased for number in doubtful]
+        answers = await self._patience.insist(lambda: self._frontier.disown(leased)) if leased else []
+        unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
+        await self._insist(lambda: self._sink.settled(unsettled))
 
     async def renew(self, visits: Sequence[Visit]) -> None:
         """Renew the leases of `visits`."""

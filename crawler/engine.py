@@ -26,7 +26,7 @@ from crawler.robots_desk import RobotsDesk
 from crawler.schedule import Schedule
 from crawler.scheduled import Scheduled, ScheduledDuty
 from crawler.settings import CrawlSettings, ReplicaSettings
-from crawler.sinks import Sink
+from crawler.sinks import Keeper
 from crawler.turns import Turns
 from crawler.validators import Validators
 from crawler.visit import Visit
@@ -61,7 +61,7 @@ class Parts:
     """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
 
     replica: str
-    sink: Sink
+    sink: Keeper
     fetcher: Fetcher
     builder: PageBuilder
     manners: Manners

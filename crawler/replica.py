@@ -120,10 +120,10 @@ class Replica:
 
     async def start(self, until_empty: bool) -> None:
         """Begin to crawl. Raises UserError if the status address or the output folder cannot be used."""
-        await self._parts.sink.start()
+        await self.peers.server_clock.refresh()
+        await self._parts.sink.start(self._engine.frontier.disown)
         await self.status.start()
         self.peers.settings = replace(self.peers.settings, address=self.status.address)
-        await self.peers.server_clock.refresh()
         await self._parts.fetcher.start()
         self._following = [self._spawn(self._follow_views())]
         self._spawn(self._committer.run())

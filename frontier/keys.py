@@ -49,6 +49,10 @@ class ShardKeys:
         return self.base + "dead"
 
     @property
+    def lost(self) -> str:
+        return self.base + "lost"
+
+    @property
     def robots(self) -> str:
         return self.base + "robots"
 
@@ -71,7 +75,7 @@ class CrawlKeys:
     def __init__(self, crawl: str, shards: int) -> None:
         check_crawl_name(crawl)
         self.crawl = crawl
-        self.shards = tuple(ShardKeys(f"{{{crawl}:{number}}}:") for number in range(shards))
+        self.shards = tuple(shard_keys(crawl, number) for number in range(shards))
         self.peers = f"{{{crawl}}}:peers"
         self.meta = meta_key(crawl)
         self.budget = f"{{{crawl}}}:budget"
@@ -86,6 +90,11 @@ class CrawlKeys:
 
     def __repr__(self) -> str:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"
+
+
+def shard_keys(crawl: str, number: int) -> ShardKeys:
+    """The keys of the shard `number` of `crawl`."""
+    return ShardKeys(f"{{{crawl}:{number}}}:")
 
 
 def meta_key(crawl: str) -> str:

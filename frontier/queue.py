@@ -11,12 +11,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from frontier.clock import ServerClock
 from frontier.entries import Entry, PushMode, parse_entry
 from frontier.errors import Fenced
-from frontier.keys import CrawlKeys
-from frontier.scripts import LEASE, PUSH, RELEASE, SETTLE
+from frontier.keys import CrawlKeys, shard_keys
+from frontier.scripts import DISOWN, LEASE, PUSH, RELEASE, SETTLE
 from frontier.store import Call, Reply, Store, run
 from frontier.urls import shard_of
 
@@ -71,6 +72,15 @@ class Leased:
     shard: int
     leases: tuple[Lease, ...]
     next_ms: int | None
+
+
+class LeasedUrl(NamedTuple):
+    """A URL, and the lease under which it was fetched: enough to find out later whether it was settled under it."""
+
+    shard: int
+    domain: str
+    token: int
+    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +205,7 @@ class Frontier:
             calls.append(
                 run(
                     LEASE,
-                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead),
+                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.lost),
                     epoch,
                     replica,
                     now_ms,
@@ -253,6 +263,26 @@ class Frontier:
             calls.append(run(RELEASE, (keys.due, keys.leases), lease.domain, lease.token, next_ms, state))
         replies = await self._store.send(calls) if calls else []
         return [_settle_reply(reply) for reply in replies]
+
+    async def disown(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool]:
+        """For each of `urls`, of `crawl` or else of this one, whether it was not settled under its lease; it never will be.
+
+        Only for leases whose holder has died, or was told that they are stale. Of leases lost long ago it is not known:
+        these count as settled. Raises RedisAway.
+        """
+        places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
+        for place, url in enumerate(urls):
+            places[url.shard, url.domain, url.token].append(place)
+        crawl, now_ms = crawl or self.keys.crawl, self._clock.now_ms()
+        calls = []
+        for (shard, domain, token), of_lease in places.items():
+            entries = [urls[place].entry.raw for place in of_lease]
+            calls.append(run(DISOWN, (shard_keys(crawl, shard).lost,), domain, token, now_ms, *entries))
+        unsettled = [False] * len(urls)
+        for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
+            for place, answer in zip(of_lease, reply[1:], strict=True):
+                unsettled[place] = bool(answer)
+        return unsettled
 
 
 _Group = tuple[str, PushMode]

@@ -32,9 +32,10 @@ PLACE = _load("place", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 PUSH = _load("push", keys=3)
-LEASE = _load("lease", keys=6)
+LEASE = _load("lease", keys=7)
 SETTLE = _load("settle", keys=5)
 RELEASE = _load("release", keys=2)
+DISOWN = _load("disown", keys=1)
 SPEND = _load("spend", keys=1)
 SURVEY = _load("survey", keys=5)
 REQUEUE = _load("requeue", keys=4)
@@ -54,6 +55,7 @@ ALL = (
     LEASE,
     SETTLE,
     RELEASE,
+    DISOWN,
     SPEND,
     SURVEY,
     REQUEUE,

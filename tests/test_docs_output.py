@@ -70,7 +70,7 @@ async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: 
     failures: list[object] = []
     hooks.on_failure = failures.append
     sink = load("my_hooks:Listing", SINKS)(SinkContext(out, "news", "host-1a2b"))
-    tee = Tee([Archive(settings(out), hooks=hooks), sink])
+    tee = Tee(Archive(settings(out), hooks=hooks), [sink])
     await tee.start()
     html = page(exchange("a", b"<h1>First</h1><p>text<h2>Second</h2>"), content_type="text/html")
     await tee.write([html, page(exchange("b", b"%PDF"), content_type="application/pdf"), page(None, "c")])

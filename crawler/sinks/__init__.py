@@ -10,7 +10,8 @@ How a group of pages becomes durable, in the order in which data flows:
    (`likeness`, `simhash`): then its records may be left out.
 3. `pages` turns each settled URL into one JSON line that carries the place.
 4. `segment` appends the records, then the lines, to the two files of the current volume. If anything fails, both files
-   are cut back to where they stood, so the same group can be written again and no half record stays.
+   are cut back to where they stood, so the same group can be written again and no half record stays. Pages of the last
+   group that turn out not to be settled are taken back (`tail`).
 5. When the files are finished, the `index` of the WARC file is written beside it, sorted. What else shall become of them,
    a `parquet` file of the lines or an `upload` to an object store, is done by `finished`, in a thread of its own.
 
@@ -19,8 +20,8 @@ A volume is one WARC file and its sibling with the JSON lines, `<crawl>-<replica
 old, and at the end, they are renamed. `recovery` finishes the files of writers that died.
 """
 
-from crawler.sinks.archive import Archive, Sink
+from crawler.sinks.archive import Archive, Keeper, Sink
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.tee import SinkContext, Tee
 
-__all__ = ["Archive", "ArchiveSettings", "Sink", "SinkContext", "Tee"]
+__all__ = ["Archive", "ArchiveSettings", "Keeper", "Sink", "SinkContext", "Tee"]

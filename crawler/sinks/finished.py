@@ -15,10 +15,10 @@ from pathlib import Path
 from crawler.logs import tell
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.parquet import missing, require_pyarrow, write_parquet
+from crawler.sinks.segment import LINES
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.upload import Depot, UploadFailed
 
-LINES = ".pages.jsonl"
 _SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 
 import msgspec
@@ -85,18 +86,27 @@ class Indexed:
 
 def read_index(path: Path) -> Iterator[bytes]:
     """The lines of the records in the WARC file at `path`, which may still have its open name. Raises OSError."""
-    name = path.name.removesuffix(OPEN_SUFFIX)
+    records = ArchiveIterator(str(path), record_types=WarcRecordType.any_type)
+    return _lines(records, path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
+
+
+def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
+    """The lines of the compressed `records` that stand at the octet `at` of the WARC file `name`."""
+    return _lines(ArchiveIterator(BytesIO(records), record_types=WarcRecordType.any_type), name, at, len(records))
+
+
+def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iterator[bytes]:
     found: Indexed | None = None
     start = 0
-    for record in ArchiveIterator(str(path), record_types=WarcRecordType.any_type):
+    for record in records:
         # A record's length is known when the next one begins.
         if found is not None:
-            yield found.line(name, start, record.stream_pos - start)
+            yield found.line(name, at + start, record.stream_pos - start)
         start = record.stream_pos
         is_shown = record.record_type in (WarcRecordType.response, WarcRecordType.revisit)
         found = Indexed.of_record(record) if is_shown else None
     if found is not None:
-        yield found.line(name, start, path.stat().st_size - start)
+        yield found.line(name, at + start, size - start)
 
 
 def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:

@@ -2,20 +2,25 @@
 
 A WARC file is read from its start, because a compressed record does not tell its length: 1 GiB takes some seconds,
 once. Each record is one gzip member or zstd frame, whose checksum tells that it is whole; of the JSON lines, a line is
-whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo.
+whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo,
+and the pages of the last group that turn out not to have been settled (`tail`): then their URLs are fetched again.
+
+The lock on a volume's `.tail.open` file stands for all its files: without it nobody else finishes them.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.index import read_index, write_index
-from crawler.sinks.segment import OPEN_SUFFIX, is_same_file, try_lock
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
+from crawler.sinks.tail import TAIL, Rest, Tail, decoded, encoded, without
 
 _STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
 
@@ -23,11 +28,99 @@ Extent = tuple[int, bool]
 """How many octets from the start are whole records, and whether that is worth keeping."""
 
 
-def recover(folder: Path, with_index: bool = False) -> list[Path]:
-    """Finish the files in `folder` whose writers are dead, WARC files `with_index`; returns those that were kept. Raises
-    OSError."""
+@dataclass(frozen=True, slots=True)
+class Wreck:
+    """A volume that a dead writer left: its name, and the file with its tail, whose lock is ours. `doubt`: the group of
+    which it is not known whether it was settled."""
+
+    name: str
+    path: Path
+    fd: int
+    doubt: Tail | None
+
+    def take_back(self, unsettled: Container[int]) -> None:
+        """Write down what the files shall be without the `unsettled` pages of the group, by their numbers, and make them
+        so. Raises OSError."""
+        assert self.doubt is not None
+        records = self._whole_after(self.doubt.records_at, WARC_SUFFIXES)
+        lines = self._whole_after(self.doubt.lines_at, (LINES,))
+        rest = without(self.doubt, records, lines, unsettled)
+        with os.fdopen(os.dup(self.fd), "ab") as file:
+            file.write(encoded(rest))
+            file.flush()
+            os.fsync(file.fileno())
+        self.rewrite(rest)
+
+    def rewrite(self, rest: Rest) -> None:
+        """Let the files that are still open end with `rest`. Raises OSError."""
+        for suffixes, at, octets in (
+            (WARC_SUFFIXES, rest.records_at, rest.records),
+            ((LINES,), rest.lines_at, rest.lines),
+        ):
+            for path in self._open_files(suffixes):
+                with path.open("r+b") as file:
+                    if os.fstat(file.fileno()).st_size >= at:
+                        file.truncate(at)
+                        file.seek(at)
+                        file.write(octets)
+                        file.flush()
+                        os.fsync(file.fileno())
+
+    def _open_files(self, suffixes: tuple[str, ...]) -> list[Path]:
+        paths = [self.path.with_name(self.name + suffix + OPEN_SUFFIX) for suffix in suffixes]
+        return [path for path in paths if path.exists()]
+
+    def _whole_after(self, start: int, suffixes: tuple[str, ...]) -> bytes:
+        for path in self._open_files(suffixes):
+            measure = _measure_of(path)
+            assert measure is not None
+            with path.open("rb") as file:
+                size, _ = _measured(file.fileno(), measure)
+                file.seek(start)
+                return file.read(max(0, size - start))
+        return b""
+
+    def remove(self) -> None:
+        """Remove the tail: the other files have their plain names."""
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self.fd)
+
+
+def find_wrecks(folder: Path) -> list[Wreck]:
+    """The volumes in `folder` whose writers are dead. Raises OSError."""
+    found = []
+    for path in sorted(folder.glob("*" + TAIL + OPEN_SUFFIX)):
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another replica was faster
+        if not (try_lock(fd) and is_same_file(fd, path)):
+            os.close(fd)
+            continue
+        octets = os.pread(fd, os.fstat(fd).st_size, 0)
+        os.ftruncate(fd, octets.rfind(b"\n") + 1)
+        last = decoded(octets)
+        wreck = Wreck(_volume_of(path), path, fd, last if isinstance(last, Tail) else None)
+        if isinstance(last, Rest):
+            wreck.rewrite(last)  # somebody died while doing so
+        found.append(wreck)
+    return found
+
+
+def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -> list[Path]:
+    """Finish the files in `folder` whose writers are dead, WARC files `with_index`; returns those that were kept.
+
+    `ours`: the volumes whose tail is locked by us; those with another's tail are left alone. Raises OSError.
+    """
     kept = []
+    # First the tails: one that goes away meanwhile is taken for another's, and that volume is finished.
+    others = {_volume_of(path) for path in folder.glob("*" + TAIL + OPEN_SUFFIX)}
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
+        if (volume := _volume_of(path)) in others and volume not in ours:
+            continue
         measure = _measure_of(path)
         if measure is not None and _finish(path, measure, with_index and _is_warc(path)):
             kept.append(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
@@ -41,6 +134,13 @@ def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
     if path.name.endswith(".jsonl" + OPEN_SUFFIX):
         return whole_lines
     return None
+
+
+def _volume_of(path: Path) -> str:
+    """The name of the volume that the open file `path` is part of."""
+    name = path.name.removesuffix(OPEN_SUFFIX)
+    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, TAIL) if name.endswith(suffix)), "")
+    return name.removesuffix(suffix)
 
 
 def _is_warc(path: Path) -> bool:

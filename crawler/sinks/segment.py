@@ -17,6 +17,7 @@ from pathlib import Path
 from crawler.errors import SinkFull, UserError
 
 OPEN_SUFFIX = ".open"
+LINES = ".pages.jsonl"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -59,6 +60,10 @@ class Segment:
             # A disk that fills up takes part of the octets first and fails the next call.
             rest = rest[os.write(self._fd, rest) :]
         self.size += len(data)
+
+    def read(self, start: int) -> bytes:
+        """Everything from the octet `start` on."""
+        return os.pread(self._fd, self.size - start, start)
 
     def cut(self, size: int) -> None:
         """Take back everything after the first `size` octets."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.page import Exchange, Page
-from crawler.sinks.archive import Sink
+from crawler.sinks.archive import Disown, Keeper, Sink
+from frontier.queue import LeasedUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,15 @@ class SinkContext:
 
 
 class Tee:
-    """Writes each group to all `sinks`, one after the other; the first says which bodies were kept before.
+    """Writes each group to `archive`, which says which bodies were kept before, and then to `sinks`, one after the other.
+    Only the archive can take pages back.
 
     A group that one of them had no room for is offered again, as the same objects; the sinks before it, which have it
     already, are then passed over.
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, archive: Keeper, sinks: Sequence[Sink]) -> None:
+        self._archive = archive
         self._sinks = sinks
         self._group: tuple[Sequence[Page], Sequence[Exchange]] | None = None
         self._written = 0
@@ -34,25 +37,32 @@ class Tee:
 
     @property
     def written_bytes(self) -> int:
-        """Octets that the first sink made durable: the further ones write the same pages elsewhere."""
-        return self._sinks[0].written_bytes
+        """Octets that the archive made durable: the further sinks write the same pages elsewhere."""
+        return self._archive.written_bytes
 
-    async def start(self) -> None:
+    async def start(self, disown: Disown | None = None) -> None:
+        await self._archive.start(disown)
         for sink in self._sinks:
             await sink.start()
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
-        """See `Sink.write`."""
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+    ) -> frozenset[str]:
+        """See `Keeper.write`."""
         if self._group is None or self._group[0] is not pages:
+            self._duplicates = await self._archive.write(pages, exchanges, leased)
             self._group, self._written = (pages, exchanges), 0
         for sink in self._sinks[self._written :]:
-            duplicates = await sink.write(pages, exchanges)
-            if self._written == 0:
-                self._duplicates = duplicates
+            await sink.write(pages, exchanges)
             self._written += 1
         self._group = None
         return self._duplicates
 
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        """See `Keeper.settled`."""
+        await self._archive.settled(unsettled)
+
     async def stop(self) -> None:
+        await self._archive.stop()
         for sink in self._sinks:
             await sink.stop()

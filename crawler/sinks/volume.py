@@ -1,47 +1,91 @@
-"""A volume: one WARC file and its sibling with the JSON lines, which grow, stop and fail together."""
+"""A volume: one WARC file, its sibling with the JSON lines, and the tail of both, which grow, stop and fail together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crawler.sinks.index import write_index
+from crawler.sinks.index import lines_of, write_index
 from crawler.sinks.segment import Segment
+from crawler.sinks.tail import Rest, Tail, encoded, without
 
 
 @dataclass(slots=True)
 class Volume:
-    """The open files of an archive. Either may be left out. `opened_at` in seconds since 1970; `index`: the lines for
-    the index of the WARC file, about 350 octets a page."""
+    """The open files of an archive. Either of the first two may be left out. `opened_at` in seconds since 1970; `index`:
+    the lines for the index of the WARC file, about 350 octets a page; `indexed`: how many there were before the last
+    group; `doubt`: that group, until its URLs are settled."""
 
     opened_at: float
     fsync: bool
+    tail: Segment
     warc: Segment | None = None
     pages: Segment | None = None
     index: list[bytes] = field(default_factory=list)
+    indexed: int = 0
+    doubt: Tail | None = None
     is_broken: bool = False
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
 
-    def append(self, records: bytes, lines: bytes, index: Iterable[bytes] = ()) -> None:
+    def append(self, records: bytes, lines: bytes, index: Iterable[bytes] = (), doubt: Tail | None = None) -> None:
         """Append to both files, or to none of them. Raises OSError.
 
-        The records are first, and on the disk first: no line may name a place that does not exist.
+        What may have to be taken back is first. Then the records, and on the disk first: no line may name a place that
+        does not exist.
         """
-        before = [(segment, segment.size) for segment in self._segments()]
+        before = Rest(self.warc.size if self.warc else 0, self.pages.size if self.pages else 0, b"", b"")
         try:
-            for segment, data in ((self.warc, records), (self.pages, lines)):
+            self.tail.cut(0)
+            for segment, data in (
+                (self.tail, encoded(doubt) if doubt else b""),
+                (self.warc, records),
+                (self.pages, lines),
+            ):
                 if segment is not None and data:
                     segment.append(data)
                     if self.fsync:
                         segment.sync()
         except BaseException:
-            self._cut(before)
+            self._undo(before)
             raise
+        self.doubt, self.indexed = doubt, len(self.index)
         self.index += index
+
+    def take_back(self, unsettled: Container[int]) -> None:
+        """Take the `unsettled` pages of the last group, by their numbers in it, out of the files. Raises OSError."""
+        if self.doubt is None:
+            return
+        rest = without(
+            self.doubt,
+            self.warc.read(self.doubt.records_at) if self.warc else b"",
+            self.pages.read(self.doubt.lines_at) if self.pages else b"",
+            unsettled,
+        )
+        self._append_to_tail(rest)
+        try:
+            self._rewrite(rest)
+        except BaseException:
+            self.leave()
+            raise
+        if self.warc is not None and len(self.index) > self.indexed:
+            self.index[self.indexed :] = lines_of(rest.records, self.warc.path.name, rest.records_at)
+        self.doubt = None
+
+    def _append_to_tail(self, rest: Rest) -> None:
+        size = self.tail.size
+        try:
+            self.tail.cut(size)  # of what was not written whole
+            self.tail.append(encoded(rest))
+            if self.fsync:
+                self.tail.sync()
+        except BaseException:
+            self.tail.cut(size)
+            raise
 
     def finish(self) -> list[Path]:
         """Give the files their plain names, empty ones removed; returns those that are kept. Raises OSError; the files are
@@ -58,27 +102,41 @@ class Volume:
                     segment.sync()
                 if segment.finish():
                     files.append(segment.path)
+            self.tail.remove()  # last: as long as it is there, nobody else finishes the others
         finally:
             self._close()
         return files
 
     def discard(self) -> None:
         """Remove what was just created."""
-        for segment in self._segments():
+        for segment in (*self._segments(), self.tail):
             segment.remove()
 
-    def _cut(self, sizes: list[tuple[Segment, int]]) -> None:
+    def leave(self) -> None:
+        """Close the files as they are: a recovery sorts it out."""
+        self.is_broken = True
+        self._close()
+
+    def _undo(self, before: Rest) -> None:
         try:
-            for segment, size in sizes:
-                segment.cut(size)
+            self._rewrite(before)
         except OSError:
-            # The files are in an unknown state: a recovery sorts it out, and the next group begins a new volume.
-            self.is_broken = True
-            self._close()
+            # The files are in an unknown state. The group will go to a new volume: nothing of it may stay here.
+            with contextlib.suppress(OSError):
+                self._append_to_tail(before)
+            self.leave()
+
+    def _rewrite(self, rest: Rest) -> None:
+        if self.warc is not None:
+            self.warc.cut(rest.records_at)
+            self.warc.append(rest.records)
+        if self.pages is not None:
+            self.pages.cut(rest.lines_at)
+            self.pages.append(rest.lines)
 
     def _segments(self) -> list[Segment]:
         return [segment for segment in (self.warc, self.pages) if segment is not None]
 
     def _close(self) -> None:
-        for segment in self._segments():
+        for segment in (*self._segments(), self.tail):
             segment.close()

@@ -26,7 +26,7 @@ import re
 import uuid
 from base64 import b32encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -95,7 +95,7 @@ class WarcRecords:
         self._new_uuid = new_uuid
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
-        self._unsure: list[str] = []
+        self._unsure: dict[str, Original] = {}
         self._last_answers: dict[str, Original] = {}
 
     def warcinfo(self, file_name: str, now: float) -> bytes:
@@ -200,14 +200,23 @@ class WarcRecords:
         return self._record(fields, b"application/http; msgtype=request", [exchange.request_head])
 
     def settle(self) -> None:
-        """The records made since the last call are durable; later ones may refer to them."""
+        """The records made since the last call will stay; later ones may refer to them. Those of one group do not refer to
+        each other, as some may be taken back and the others not."""
+        for digest, original in self._unsure.items():
+            self._originals[digest] = original
+            if len(self._originals) > self._settings.revisits:
+                self._originals.popitem(last=False)
         self._unsure.clear()
+
+    def forget(self, urls: Container[str]) -> None:
+        """The records of `urls` made since `settle` are taken back."""
+        self._last_answers.clear()
+        for digest in [digest for digest, original in self._unsure.items() if original.url.decode() in urls]:
+            del self._unsure[digest]
 
     def undo(self) -> None:
         """The records made since `settle` were not written; nothing may refer to them."""
         self._last_answers.clear()  # rarer than it is worth to keep books of
-        for digest in self._unsure:
-            self._originals.pop(digest, None)
         self._unsure.clear()
 
     def _common_fields(self, exchange: Exchange) -> Fields:
@@ -243,17 +252,14 @@ class WarcRecords:
         return self._record(fields, b"application/http; msgtype=response", [head])
 
     def _recall(self, exchange: Exchange, digest: str, response_id: bytes) -> Original | None:
-        """The record that already holds the body of `exchange`; if there is none, this one is remembered."""
+        """The record that already holds the body of `exchange`; if there is none, this one will be remembered."""
         if len(exchange.body) < REVISIT_MIN_OCTETS or exchange.truncated or not self._settings.revisits:
             return None
         original = self._originals.get(digest)
         if original is not None:
             self._originals.move_to_end(digest)
             return original
-        self._originals[digest] = _original(exchange, digest, response_id)
-        self._unsure.append(digest)
-        if len(self._originals) > self._settings.revisits:
-            self._originals.popitem(last=False)
+        self._unsure.setdefault(digest, _original(exchange, digest, response_id))
         return None
 
     def _record(self, fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:

@@ -2,7 +2,8 @@
 --
 -- First takes back expired leases and wakes waiting entries; then leases the domains that are due, longest due first.
 -- A taken-back entry carries how often that happened (its sixth character); one that has been lost with its holder
--- fifteen times is set aside as a dead letter, since it may be what kills them.
+-- fifteen times is set aside as a dead letter, since it may be what kills them. What was taken back is remembered for a
+-- while, by the token of the lost lease: see disown.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence)
 -- KEYS[2] due      zset  domain -> due ms
@@ -10,6 +11,7 @@
 -- KEYS[4] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[5] stats    hash  expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
+-- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms, the newest LOST_KEPT
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] epoch   ARGV[2] replica   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5] max_domains   ARGV[6] max_urls (each)   ARGV[7] default_delay_ms
@@ -17,7 +19,7 @@
 -- Returns {"leased", when to come again ms or -1, {domain, token, delay_ms, state, entry, priority, ...}, ...}
 --       | {"fenced", epoch, replica}
 
-local TAKE_BACK, WAKE = 64, 256
+local TAKE_BACK, WAKE, LOST_KEPT = 64, 256, 4096
 local base = string.sub(KEYS[1], 1, -6)
 local epoch, replica = tonumber(ARGV[1]), ARGV[2]
 local now_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -33,6 +35,7 @@ if fence_epoch ~= epoch or fence[2] ~= replica then redis.call('HSET', KEYS[1], 
 
 local function take_back(domain, expiry_ms)
   local inflight, queue, domain_key = base .. 'inflight:' .. domain, base .. 'q:' .. domain, base .. 'd:' .. domain
+  local state = redis.call('HMGET', domain_key, 'next', 'delay', 'token')
   local entries = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES')
   for i = 1, #entries, 2 do
     local entry, lost = entries[i], tonumber(string.sub(entries[i], 6, 6), 16)
@@ -43,13 +46,13 @@ local function take_back(domain, expiry_ms)
     else
       local marked = string.sub(entry, 1, 5) .. string.format('%x', lost + 1) .. string.sub(entry, 7)
       redis.call('ZADD', queue, entries[i + 1], marked)
+      if state[3] then redis.call('ZADD', KEYS[7], ARGV[3], state[3] .. '\n' .. entry) end
     end
   end
   redis.call('DEL', inflight)
   redis.call('ZREM', KEYS[3], domain)
   redis.call('HINCRBY', KEYS[5], 'expired', 1)
   -- The lost holder may have sent a request up to the last moment of its lease.
-  local state = redis.call('HMGET', domain_key, 'next', 'delay')
   local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
   redis.call('HDEL', domain_key, 'token')
   redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
@@ -57,9 +60,8 @@ local function take_back(domain, expiry_ms)
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, TAKE_BACK)
-for i = 1, #expired, 2 do
-  take_back(expired[i], tonumber(expired[i + 1]))
-end
+for i = 1, #expired, 2 do take_back(expired[i], tonumber(expired[i + 1])) end
+if #expired > 0 then redis.call('ZREMRANGEBYRANK', KEYS[7], 0, -1 - LOST_KEPT) end
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now_ms, 'LIMIT', 0, WAKE)) do
   local domain, priority, entry = string.match(member, '^([^\n]*)\n([^\n]*)\n(.*)$')

@@ -1,17 +1,139 @@
-"""The short form of `python -m tests.killing`."""
+"""The short form of `python -m tests.killing`, and the moment that matters most: between a page's record and its
+settlement. A second sink that takes its time holds a replica there."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.killing import crawl_and_kill
+from tests.bench.throttled_sink import ThrottledSink, throttle
+from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, wait_until
+from tests.killing import crawl_and_kill, find
+from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
+
+TABLES: Tables = {
+    "frontier": {"lease": 1.5},
+    "archive": {"sinks": [f"{ThrottledSink.__module__}:{ThrottledSink.__name__}"], "parquet": True},
+}
 
 
 def test_what_was_settled_is_in_the_archive_whenever_replicas_are_killed(tmp_path: Path) -> None:
     findings = crawl_and_kill(tmp_path, kills=5, seed=1)
     assert findings.kills == 5
     assert findings.ok, str(findings)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with Web(tmp_path, domains=8, pages=80, features=EVEN) as web:
+        yield web
+
+
+@pytest.fixture
+def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
+    (tmp_path / "valkey").mkdir()
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, TABLES) as crawler,
+    ):
+        crawler.seed()
+        crawler.out.mkdir()
+        yield crawler
+
+
+def start(crawler: Bench) -> Running:
+    return crawler.start("run", "--until-empty", environment={"PYTHONPATH": str(ROOT)})
+
+
+def start_held(crawler: Bench, seconds_a_page: float) -> Running:
+    """A replica whose first rows are in the archive, and not settled yet for `seconds_a_page`."""
+    throttle(crawler.out, seconds_a_page)
+    before = set(crawler.out.iterdir())
+    replica = start(crawler)
+
+    def has_written() -> bool:
+        return any(path.stat().st_size for path in set(crawler.out.glob("*.pages.jsonl.open")) - before)
+
+    wait_until(has_written, "a row")
+    return replica
+
+
+def check(crawler: Bench, web: Web, kills: int) -> None:
+    """Every URL is once in the archive, whatever is asked."""
+    expected = web.expected.urls | web.expected.denied
+    findings = find(crawler.out, expected, kills)
+    assert findings.ok, str(findings)
+    assert not list(crawler.out.glob("*.open"))
+    tables = [pq.read_table(path, columns=["url"]) for path in crawler.out.glob("*.pages.parquet")]
+    urls = [url for table in tables for url in table["url"].to_pylist()]
+    assert sorted(urls) == sorted(expected)
+
+
+def test_pages_that_a_dead_replica_had_not_settled_are_taken_back(crawler: Bench, web: Web) -> None:
+    for _ in range(2):
+        start_held(crawler, 1_000).kill()
+    throttle(crawler.out, 0)
+    done = start(crawler).wait()
+    assert done.code == 0, done.err
+    assert "pages_taken_back" in done.err
+    check(crawler, web, kills=2)
+
+
+def test_pages_that_others_fetched_meanwhile_are_taken_back_after_that(
+    crawler: Bench, web: Web, tmp_path: Path
+) -> None:
+    """The dead replica's volume is found only when its URLs have long been fetched again: it lay on another machine."""
+    start_held(crawler, 1_000).kill()
+    away = tmp_path / "away"
+    crawler.out.rename(away)
+    assert start(crawler).wait().code == 0
+    for path in away.glob("*.open"):
+        path.rename(crawler.out / path.name)
+    assert start(crawler).wait().code == 0
+    check(crawler, web, kills=1)
+
+
+def test_a_replica_that_slept_longer_than_its_leases_takes_its_pages_back(crawler: Bench, web: Web) -> None:
+    sleeper = start_held(crawler, 0.5)
+    sleeper.send(signal.SIGSTOP)
+    throttle(crawler.out, 0)
+    other = start(crawler)
+    expected = len(web.expected.urls | web.expected.denied)
+    wait_until(lambda: crawler.status()["done"] + crawler.status()["denied"] >= expected, "the other to do it all")
+    sleeper.send(signal.SIGCONT)
+    assert sleeper.wait().code == other.wait().code == 0
+    check(crawler, web, kills=0)
+
+
+def test_what_cannot_be_told_to_the_store_at_the_end_is_left_to_the_next_start(crawler: Bench, web: Web) -> None:
+    """A replica that is stopped while its last group is not settled leaves its files open."""
+    replica = start_held(crawler, 1_000)
+    replica.send(signal.SIGINT)
+    replica.wait()
+    assert list(crawler.out.glob("*.tail.open"))
+    throttle(crawler.out, 0)
+    assert start(crawler).wait().code == 0
+    check(crawler, web, kills=0)
+
+
+def test_a_folder_is_finished_without_its_crawl(crawler: Bench, tmp_path: Path) -> None:
+    """Where nobody knows what was settled, everything is kept."""
+    start_held(crawler, 1_000).kill()
+    rows = [line for path in crawler.out.glob("*.jsonl.open") for line in path.read_bytes().splitlines()]
+    throttle(crawler.out, 0)
+    (tmp_path / "other").mkdir()
+    with ValkeyProcess(tmp_path / "other", persistent=False) as other:
+        crawler.redis = other.url
+        crawler.configure({})
+        crawler.seed()
+        assert start(crawler).wait().code == 0
+    kept = b"".join(path.read_bytes() for path in crawler.out.glob("*.pages.jsonl")).splitlines()
+    assert set(rows) <= set(kept)
+    assert all(msgspec.json.decode(row)["url"] for row in rows)

@@ -64,6 +64,8 @@ class Faults:
             self._network.cut[replica.name] = until
         elif kind == "crash":
             replica.loop.is_dead = True
+            in_s = self._rng.choice((0.0, 1.0, 3.0)) * self._scenario.lease_ms / 1000
+            self._universe.at(self._universe.now + in_s, replica.recover)
         elif kind == "leave":
             replica.leave(grace_s=self._rng.choice((2.0, 5.0)))
 

@@ -15,6 +15,9 @@ from frontier.store import Call, Reply
 from tests.simulation.history import Breach, History
 from tests.simulation.world import World
 
+NOBODYS = 0
+"""The token of a lease whose holder is known to be dead. Nobody has it, and the lease stands until it expires."""
+
 
 @dataclass(slots=True)
 class Holding:
@@ -65,6 +68,7 @@ class Ledger:
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self.on_empty: Callable[[], None] = lambda: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
+        self._observers["disown"] = self._disown
 
     @property
     def open(self) -> int:
@@ -239,6 +243,13 @@ class Ledger:
         self.settled[url] = outcome
         if not self.open:
             self.on_empty()
+
+    def _disown(self, replica: str, call: Call, reply: Reply) -> None:
+        name, token = str(call.arguments[0]), int(call.arguments[1])
+        self._history.note(replica, "disown", (name, token, call.arguments[3:], reply))
+        held = self.domains[name].holding
+        if held is not None and held.token == token:
+            held.token = NOBODYS
 
     def _release(self, replica: str, call: Call, reply: Reply) -> None:
         name, token, next_ms = str(call.arguments[0]), int(call.arguments[1]), int(call.arguments[2])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, cast
 
 from crawler.commit import Committer
@@ -34,10 +35,12 @@ from frontier.books import Books
 from frontier.budget import Budget
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.keys import CrawlKeys, shard_keys
 from frontier.peers import PeerLoop, PeerSettings, View
-from frontier.queue import Frontier, FrontierSettings
+from frontier.queue import Frontier, FrontierSettings, LeasedUrl
 from frontier.reservations import Reservations
+from frontier.scripts import DISOWN
+from frontier.store import run
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy
 from politeness.robots_cache import RobotsCache
@@ -92,15 +95,30 @@ class SimSink:
         self._here = here
         self._clock = clock
         self._rng = rng
+        self.doubt: list[LeasedUrl] = []  # of the last group, in the order of `_kept`, its numbers in it
+        self._kept: list[int] = []
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+    ) -> frozenset[str]:
         await self._clock.sleep(self._rng.uniform(0.0, 0.05))
         if self._here.network.is_faulty and self._rng.random() < 0.02:
             raise SinkFull("simulated: the disk is full")
         for page in pages:
             if page.outcome is not Outcome.RETRY:
                 self._here.recorded[page.url] = self._here.recorded.get(page.url, 0) + 1
+        self.doubt = [one for one, page in zip(leased, pages, strict=True) if page.outcome is not Outcome.RETRY]
+        self._kept = [number for number, page in enumerate(pages) if page.outcome is not Outcome.RETRY]
         return frozenset()
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        self.take_back([number in unsettled for number in self._kept])
+
+    def take_back(self, unsettled: Sequence[bool]) -> None:
+        """The pages in doubt for which `unsettled` is true are not kept, the others are."""
+        for one in compress(self.doubt, unsettled):
+            self._here.recorded[one.entry.url] -= 1
+        self.doubt = []
 
 
 class SimReplica:
@@ -139,8 +157,8 @@ class SimReplica:
         self._patience = Patience(self._clock, events, self._rng)
         self._schedule: Schedule[Visit] = Schedule(self._clock)
         recent = RecentUrls(1_000)
-        sink = SimSink(here, self._clock, self._rng)
-        self._committer = Committer(self._frontier, sink, recent, self._patience, events, self._clock)
+        self._sink = SimSink(here, self._clock, self._rng)
+        self._committer = Committer(self._frontier, self._sink, recent, self._patience, events, self._clock)
         feed = FeedSettings(ahead=2 * WORKERS, poll_s=2.0)
         self._feeder = Feeder(
             self._frontier, self._schedule, self._committer, self._patience, events, clocks, self.name, feed
@@ -203,6 +221,16 @@ class SimReplica:
             self._here.history.note(self.name, "view", (view.epoch, view.index, view.replicas, view.checksum))
             self._here.on_view(view)
             self._feeder.adopt(view)
+
+    def recover(self) -> None:
+        """What somebody else does with the pages that a dead replica wrote last."""
+        doubt, now_ms = self._sink.doubt, int(self._here.network.now_ms())
+        calls = [
+            run(DISOWN, (shard_keys("sim", one.shard).lost,), one.domain, one.token, now_ms, one.entry.raw)
+            for one in doubt
+        ]
+        replies = self._here.network.carry_out(f"heir of {self.name}", calls)
+        self._sink.take_back([bool(reply[1]) for reply in replies])
 
     def leave(self, grace_s: float) -> None:
         """Stop in good order, within about `grace_s`."""

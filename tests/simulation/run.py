@@ -195,6 +195,9 @@ class Run:
         lost = reached - ledger.settled.keys() - ledger.capped
         if lost:
             raise Breach("I1", f"never settled: {sorted(lost)}")
-        unrecorded = ledger.settled.keys() - self._here.recorded.keys() - ledger.lost_with_holder
-        if unrecorded:
-            raise Breach("I1", f"settled without a record: {sorted(unrecorded)}")
+        for replica in self.replicas:
+            replica.recover()
+        recorded = self._here.recorded
+        for url in sorted(ledger.settled.keys() - ledger.lost_with_holder):
+            if recorded.get(url, 0) != 1:
+                raise Breach("I1", f"{url} is settled, and has {recorded.get(url, 0)} records", url)

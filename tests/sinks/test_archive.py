@@ -11,6 +11,7 @@ import pytest
 from crawler.errors import UserError
 from crawler.sinks import Archive
 from crawler.sinks.segment import Segment
+from crawler.sinks.tail import Rest, decoded
 from crawler.sinks.volume import Volume
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
@@ -26,7 +27,7 @@ async def test_a_volume_has_a_speaking_name_and_is_marked_while_it_is_open(tmp_p
     await archive.start()
     await archive.write([page(exchange("a", b"a"))])
     name = "news-host_1_2b-20260921141320-00001"
-    assert names(tmp_path) == [f"{name}.pages.jsonl.open", f"{name}.warc.gz.open"]
+    assert names(tmp_path) == [f"{name}.pages.jsonl.open", f"{name}.tail.open", f"{name}.warc.gz.open"]
     assert name in repr(archive)
     await archive.stop()
     assert names(tmp_path) == [f"{name}.cdxj", f"{name}.pages.jsonl", f"{name}.warc.gz"]
@@ -71,7 +72,7 @@ async def test_what_is_written_is_in_the_file_when_write_returns(tmp_path: Path)
     await archive.start()
     for number in range(3):
         await archive.write([page(exchange(f"{number}", b"body"))])
-        lines, records = (tmp_path / name for name in names(tmp_path))
+        lines, _, records = (tmp_path / name for name in names(tmp_path))
         assert lines.read_bytes().count(b"\n") == number + 1
         assert len(readers.by_warcio(records)) == 3 * number + 4
     await archive.stop()
@@ -111,7 +112,7 @@ async def test_two_replicas_share_a_folder(tmp_path: Path) -> None:
     two = Archive(settings(tmp_path, replica="two"))
     await two.start()
     await two.write([page(exchange("b", b"b"))])
-    assert [name.endswith(".open") for name in names(tmp_path)] == [True] * 4
+    assert [name.endswith(".open") for name in names(tmp_path)] == [True] * 6
     await one.write([page(exchange("c", b"c"))])
     await one.stop()
     await two.stop()
@@ -127,14 +128,16 @@ async def test_a_folder_that_cannot_be_had_is_the_operators_to_mend(tmp_path: Pa
 
 
 def test_a_volume_that_cannot_be_cut_back_is_broken_and_left_to_a_recovery(tmp_path: Path) -> None:
-    segment = Segment.create(tmp_path / "a.warc.gz")
-    volume = Volume(opened_at=NOON, fsync=False, warc=segment)
+    segment, tail = (Segment.create(tmp_path / name) for name in ("a.warc.gz", "a.tail"))
+    volume = Volume(opened_at=NOON, fsync=False, tail=tail, warc=segment)
     volume.append(b"whole", b"")
     segment.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         volume.append(b"half", b"")
     assert volume.is_broken
     assert (tmp_path / "a.warc.gz.open").read_bytes() == b"whole"
+    # Then nothing of the group is kept here, since it will be written elsewhere.
+    assert decoded((tmp_path / "a.tail.open").read_bytes()) == Rest(5, 0, b"", b"")
 
 
 def test_a_finished_file_is_never_written_over(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_the_memory_of_bodies_is_bounded_and_keeps_what_was_used_last() -> None:
 
     def kind(name: str) -> bytes:
         made = records.exchange(exchange(name, name.encode() * 2000))
+        records.settle()
         return gzip.decompress(made.response).split(b"\r\n")[1]
 
     response, revisit = b"WARC-Type: response", b"WARC-Type: revisit"
