@@ -30,8 +30,8 @@ class Mutant:
 
 LUA = "frontier/lua/"
 COMMIT = "crawler/commit.py"
-SETTLE = "        stale = await self._settle(group.results, duplicates)\n"
-SETTLE_FIRST = "        stale = await self._settle(group.results, frozenset())\n"
+SETTLE = "        stale = await self._settle(group.results, duplicates, absences)\n"
+SETTLE_FIRST = "        stale = await self._settle(group.results, frozenset(), absences)\n"
 
 
 def _earlier(name: str, step: str) -> Mutant:
@@ -67,6 +67,15 @@ MUTANTS = (
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace(" == 1", "")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
     _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(ARGV[5])"),
+    _without("lost-urls-forgotten", LUA + "lease.lua", "if state[3] then", "if false then"),
+    _without("disowned-lease-keeps-token", LUA + "disown.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
+    _without(
+        "stale-is-unsettled",
+        COMMIT,
+        "zip(doubtful, answers, strict=True) if answer]",
+        "zip(doubtful, answers, strict=True)]",
+    ),
+    _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
     _without("deadline-ignored", "crawler/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
     _without("one-reading", "frontier/books.py", " and await self.totals() == first", ""),
