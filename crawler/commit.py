@@ -32,6 +32,10 @@ from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, Set
 T = TypeVar("T")
 
 
+MANY_LINKS = 1_000
+"""Of a page with so many links nothing is looked at without letting the event loop go on in between."""
+
+
 class PageSink(Protocol):
     """Where records go. `write` returns when they are durable: the URLs whose body was kept before. `leased` tells for each
     page under which lease it was fetched. `settled` says that the group is settled, but for the pages with the numbers
@@ -202,16 +206,23 @@ class Committer:
         )
 
     async def _push(self, results: Sequence[Result]) -> None:
-        offered = [link for result in results for link in result.links]
-        links = {link.url: link for link in offered if link.url not in self._recent}
+        links: dict[str, Entry] = {}
+        offered = 0
+        for result in results:
+            links.update([(link.url, link) for link in result.links if link.url not in self._recent])
+            offered += len(result.links)
+            if len(result.links) > MANY_LINKS:
+                await asyncio.sleep(0)
         pushed = Pushed()
         if links:
             pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
-            for url in links:
+            for number, url in enumerate(links, 1):
                 self._recent.add(url)
+                if number % (10 * MANY_LINKS) == 0:
+                    await asyncio.sleep(0)
             self.on_pushed(pushed.shards)
         if offered:
-            skipped = len(offered) - len(links)
+            skipped = offered - len(links)
             self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped))
 
     async def _write(self, results: Sequence[Result]) -> frozenset[str]:
