@@ -54,6 +54,9 @@ class PageHooks:
         """Raises UserError for a name that leads to no function."""
         return cls((name, load(name, PAGE_HOOKS)) for name in names)
 
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
     def ask(self, page: Page) -> Answer:
         """What the hooks say of `page`; of two fields with one name the later hook's counts. Never raises."""
         if not self._hooks:

@@ -1,4 +1,9 @@
-"""The archive: a sink that writes groups of pages to volumes, in one worker thread."""
+"""The archive: a sink that writes groups of pages to volumes.
+
+What waits for the disk does so in one worker thread. A group that is quickly made is made in the event loop all the same:
+what its pages hold is in the cache of that core, and each interpreter lock that a second thread takes is one that the loop
+waits for. In a thread, as the long ones are made, it costs a crawl a seventh more CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,21 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from crawler.hooks import KEEP, PageHooks
+from crawler.hooks import PageHooks
 from crawler.logs import tell
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Page
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.content import NOTHING, Content, content_of
 from crawler.sinks.finished import Finished
-from crawler.sinks.index import Indexed
-from crawler.sinks.likeness import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.group import Group, Groups
 from crawler.sinks.recovery import Wreck, find_wrecks, recover
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.tail import TAIL, Share, Tail
+from crawler.sinks.tail import TAIL
 from crawler.sinks.volume import Volume
-from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.errors import RedisAway, RedisMisused
 from frontier.queue import LeasedUrl
 
@@ -77,45 +77,10 @@ class Keeper(Sink, Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """What a group adds to the files of the volume, and the URLs whose body was there before."""
-
-    octets: bytes
-    index: list[bytes]
-    lines: bytes
-    duplicates: frozenset[str]
-    shares: list[Share]
-
-
-class _Tape:
-    """The records of a group as they will stand in the file `warc`, and the lines for its index."""
-
-    def __init__(self, warc: Segment | None, with_index: bool) -> None:
-        self.octets: list[bytes] = []
-        self.index: list[bytes] = []
-        self._name = warc.path.name if warc else ""
-        self.at = warc.size if warc else 0
-        self._with_index = with_index
-
-    def append(self, *records: bytes) -> None:
-        self.octets += records
-        self.at += sum(map(len, records))
-
-    def add(self, exchange: Exchange, made: ExchangeRecords) -> Place:
-        """Append the records `made` of `exchange`; returns where the response stands."""
-        self.append(made.request, made.response)
-        place = Place(self._name, self.at - len(made.response), len(made.response))
-        if self._with_index:
-            indexed = Indexed.of_exchange(exchange, made.digest, made.is_revisit)
-            self.index.append(indexed.line(place.file, place.offset, place.length))
-        return place
-
-
 class Archive:
     """The sink that writes WARC files and JSON lines.
 
-    All work is done in the order of the calls, in one thread. A cancelled `write` is carried out whole, or not at all.
+    All work is done in the order of the calls. A cancelled `write` is carried out whole, or not at all.
     Raises UserError for whatever keeps the folder from being written, except a lack of room.
     """
 
@@ -126,12 +91,9 @@ class Archive:
         self._hooks = hooks or PageHooks()
         self._finished = Finished(settings)
         self._wall = wall
-        self._records = WarcRecords(settings)
-        self._lines = PageLines(settings)
-        self._likeness = Likeness(
-            settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
-        )
+        self._groups = Groups(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._jobs: set[Future[Any]] = set()  # that the thread has still to do
         self._volume: Volume | None = None
         self._serial = 0
         self._in_doubt = False  # whether the last group has been settled
@@ -155,8 +117,14 @@ class Archive:
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> frozenset[str]:
         """See `Keeper.write`. A page that will be retried leaves its exchange, but no line."""
+        volume = self._volume_at_hand()
         try:
-            return await self._in_thread(lambda: self._write(pages, exchanges, leased))
+            if volume is None or not self._groups.is_quick(pages, exchanges):
+                return await self._in_thread(lambda: self._write(pages, exchanges, leased))
+            with self._groups.attempt():
+                group = self._groups.make(volume, pages, exchanges, leased)
+                await self._in_thread(lambda: self._append(volume, group))
+            return group.duplicates
         finally:
             self._hooks.report()
 
@@ -179,7 +147,10 @@ class Archive:
             with translated(self._settings.folder):
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, translated_work)
+        job = self._thread.submit(translated_work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return await asyncio.wrap_future(job)
 
     def _begin(self) -> list[Wreck]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
@@ -211,89 +182,44 @@ class Archive:
     def _write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
     ) -> frozenset[str]:
-        self._records.settle()  # the group before has been, by now
-        volume = self._current_volume()
-        try:
-            group = self._group(volume, pages, exchanges, leased)
-            volume.append(group.octets, group.lines, group.index, self._doubt(volume, group.shares))
-        except BaseException:
-            self._records.undo()
-            self._likeness.undo()
-            if volume.is_broken:
-                self._volume = None
-            raise
-        self._in_doubt = bool(leased)
-        self._likeness.settle()
-        self.written_bytes += len(group.octets) + len(group.lines)
+        with self._groups.attempt():
+            volume = self._current_volume()
+            group = self._groups.make(volume, pages, exchanges, leased)
+            self._append(volume, group)
         return group.duplicates
 
-    def _doubt(self, volume: Volume, shares: list[Share]) -> Tail | None:
-        if not shares:
-            return None
-        records, lines = volume.warc, volume.pages
-        return Tail(self._settings.crawl, records.size if records else 0, lines.size if lines else 0, shares)
+    def _append(self, volume: Volume, group: Group) -> None:
+        try:
+            volume.append(group.octets, group.lines, group.index, group.doubt)
+        finally:
+            if volume.is_broken:
+                self._volume = None
+        self._in_doubt = group.doubt is not None
+        self.written_bytes += len(group.octets) + len(group.lines)
 
     def _take_back(self, unsettled: Collection[int]) -> None:
         volume = self._volume
         if volume is None or volume.doubt is None:
             return
-        self._records.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
+        self._groups.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
         try:
             volume.take_back(unsettled)
         finally:
             if volume.is_broken:
                 self._volume = None
 
-    def _group(
-        self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> _Group:
-        tape = _Tape(volume.warc, with_index=self._settings.index)
-        rows: list[Row] = []
-        duplicates: set[str] = set()
-        shares: list[Share] = []
-        for number, page in enumerate(pages):
-            start = tape.at
-            is_settled = page.outcome is not Outcome.RETRY
-            answer = self._hooks.ask(page) if is_settled else KEEP
-            content = self._content(page) if is_settled else NOTHING
-            digest, place = page.digest, None
-            if (
-                volume.warc
-                and page.exchange
-                and answer.keeps_body
-                and not content.is_dropped
-                and not (page.noarchive and self._settings.noarchive)
-            ):
-                made = self._records.exchange(page.exchange, digest)
-                digest, place = made.digest, tape.add(page.exchange, made)
-                if is_settled and self._settings.metadata:
-                    tape.append(self._records.metadata(page, made))
-                if is_settled and made.is_revisit:
-                    duplicates.add(page.url)
-            elif page.exchange and not digest:
-                digest = sha1(page.exchange.body)
-            if is_settled:
-                rows.append(Row(page, digest, place, answer.extra, content))
-            if leased:
-                shares.append(Share(leased[number], start, tape.at, len(rows) - 1 if is_settled else -1))
-        for exchange in exchanges if volume.warc else ():
-            tape.add(exchange, self._records.exchange(exchange))
-        lines = self._lines.encode(rows) if volume.pages else b""
-        return _Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates), shares)
+    def _volume_at_hand(self) -> Volume | None:
+        """The volume that the next group goes to, if there is nothing to be done or waited for before."""
+        return None if self._jobs or self._volume is None or self._is_due(self._volume) else self._volume
 
-    def _content(self, page: Page) -> Content:
-        settings = self._settings
-        content = content_of(
-            page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
-        )
-        return self._likeness.judge(page, content) if content.is_judged else content
+    def _is_due(self, volume: Volume) -> bool:
+        return volume.is_due(self._settings.max_bytes, self._wall() - self._settings.max_age_s)
 
     def _current_volume(self) -> Volume:
-        now = self._wall()
-        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s):
+        if self._volume is not None and self._is_due(self._volume):
             self._finish()
         if self._volume is None:
-            self._volume = self._new_volume(now)
+            self._volume = self._new_volume(self._wall())
         return self._volume
 
     def _new_volume(self, now: float) -> Volume:
@@ -304,7 +230,7 @@ class Archive:
         try:
             if self._settings.warc:
                 volume.warc = Segment.create(folder / (name + COMPRESSIONS[self._settings.compression].suffix))
-                volume.warc.begin(self._records.warcinfo(volume.warc.path.name, now))
+                volume.warc.begin(self._groups.warcinfo(volume.warc.path.name, now))
             if self._settings.pages:
                 volume.pages = Segment.create(folder / (name + LINES))
             if self._settings.fsync:

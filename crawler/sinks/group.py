@@ -1,0 +1,150 @@
+"""A group of pages as it will stand in the files of a volume."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from crawler.hooks import KEEP, Answer, PageHooks
+from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.content import NOTHING, Content, content_of
+from crawler.sinks.index import Indexed
+from crawler.sinks.likeness import Likeness
+from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.segment import Segment
+from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.tail import Share, Tail
+from crawler.sinks.volume import Volume
+from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
+from frontier.queue import LeasedUrl
+
+_QUICK_OCTETS = 2 << 20  # of bodies: 8 ms to compress them and take two digests of each
+_QUICK_LINKS = 20_000  # 8 ms to write them down
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a group adds to the files of a volume, and the URLs whose body was there before. `doubt`: what may have to be
+    taken back."""
+
+    octets: bytes
+    index: list[bytes]
+    lines: bytes
+    duplicates: frozenset[str]
+    doubt: Tail | None
+
+
+class _Tape:
+    """The records of a group as they will stand in the file `warc`, and the lines for its index."""
+
+    def __init__(self, warc: Segment | None, with_index: bool) -> None:
+        self.octets: list[bytes] = []
+        self.index: list[bytes] = []
+        self._name = warc.path.name if warc else ""
+        self.at = warc.size if warc else 0
+        self._with_index = with_index
+
+    def append(self, *records: bytes) -> None:
+        self.octets += records
+        self.at += sum(map(len, records))
+
+    def add(self, exchange: Exchange, made: ExchangeRecords) -> Place:
+        """Append the records `made` of `exchange`; returns where the response stands."""
+        self.append(made.request, made.response)
+        place = Place(self._name, self.at - len(made.response), len(made.response))
+        if self._with_index:
+            indexed = Indexed.of_exchange(exchange, made.digest, made.is_revisit)
+            self.index.append(indexed.line(place.file, place.offset, place.length))
+        return place
+
+
+class Groups:
+    """Makes the groups of one replica, and remembers what later ones may refer to: bodies that were archived, and texts."""
+
+    def __init__(self, settings: ArchiveSettings, hooks: PageHooks) -> None:
+        self._settings = settings
+        self._hooks = hooks
+        self._records = WarcRecords(settings)
+        self._lines = PageLines(settings)
+        self._likeness = Likeness(
+            settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
+        )
+
+    def warcinfo(self, file_name: str, now: float) -> bytes:
+        """The first record of the file `file_name`."""
+        return self._records.warcinfo(file_name, now)
+
+    def is_quick(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> bool:
+        """Whether to make a group of `pages` and `exchanges` takes 20 ms at most."""
+        settings = self._settings
+        if self._hooks or settings.text != "off" or settings.structured or settings.judges:
+            return False
+        bodies = [page.exchange for page in pages if page.exchange is not None]
+        octets = sum(len(exchange.body) for exchange in (*bodies, *exchanges))
+        return octets <= _QUICK_OCTETS and sum(len(page.links) for page in pages) <= _QUICK_LINKS
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Within it a group is made and written; if that fails, nothing of the group is remembered."""
+        self._records.settle()  # the group before has been, by now
+        try:
+            yield
+        except BaseException:
+            self._records.undo()
+            self._likeness.undo()
+            raise
+        self._likeness.settle()
+
+    def forget(self, urls: Collection[str]) -> None:
+        """The pages of `urls` in the group made last are taken back."""
+        self._records.forget(urls)
+
+    def make(
+        self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
+    ) -> Group:
+        """The group for the end of `volume`. See `Keeper.write`."""
+        tape = _Tape(volume.warc, with_index=self._settings.index)
+        rows: list[Row] = []
+        duplicates: set[str] = set()
+        shares: list[Share] = []
+        for number, page in enumerate(pages):
+            start = tape.at
+            is_settled = page.outcome is not Outcome.RETRY
+            answer = self._hooks.ask(page) if is_settled else KEEP
+            content = self._content(page) if is_settled else NOTHING
+            digest, place = page.digest, None
+            if volume.warc and page.exchange and self._keeps(page, answer, content):
+                made = self._records.exchange(page.exchange, digest)
+                digest, place = made.digest, tape.add(page.exchange, made)
+                if is_settled and self._settings.metadata:
+                    tape.append(self._records.metadata(page, made))
+                if is_settled and made.is_revisit:
+                    duplicates.add(page.url)
+            elif page.exchange and not digest:
+                digest = sha1(page.exchange.body)
+            if is_settled:
+                rows.append(Row(page, digest, place, answer.extra, content))
+            if leased:
+                shares.append(Share(leased[number], start, tape.at, len(rows) - 1 if is_settled else -1))
+        for exchange in exchanges if volume.warc else ():
+            tape.add(exchange, self._records.exchange(exchange))
+        lines = self._lines.encode(rows) if volume.pages else b""
+        return Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates), self._doubt(volume, shares))
+
+    def _keeps(self, page: Page, answer: Answer, content: Content) -> bool:
+        is_barred = page.noarchive and self._settings.noarchive
+        return answer.keeps_body and not content.is_dropped and not is_barred
+
+    def _doubt(self, volume: Volume, shares: list[Share]) -> Tail | None:
+        if not shares:
+            return None
+        records, lines = volume.warc, volume.pages
+        return Tail(self._settings.crawl, records.size if records else 0, lines.size if lines else 0, shares)
+
+    def _content(self, page: Page) -> Content:
+        settings = self._settings
+        content = content_of(
+            page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
+        )
+        return self._likeness.judge(page, content) if content.is_judged else content
