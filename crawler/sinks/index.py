@@ -23,7 +23,7 @@ from crawler.page import Exchange
 from crawler.sinks.segment import OPEN_SUFFIX
 
 _SIMPLE = re.compile(
-    r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*)((?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?)"
+    r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)((?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?)"
 )
 _SESSION = re.compile(r"sid|sess|cfid|aspx", re.IGNORECASE)
 
@@ -134,9 +134,9 @@ def index_path(warc: Path) -> Path:
 
 def surt_key(url: str) -> str:
     """The key under which replay tools look for `url`: that of the `surt` library, at a tenth of its cost for the URLs,
-    most of them, that have nothing but a plain host and path."""
+    most of them, that have nothing but a plain host, port and path."""
     simple = _SIMPLE.fullmatch(url)
     if simple is None or _SESSION.search(url):
         return str(surt.surt(url))
-    host, path = simple.groups()
-    return f"{','.join(reversed(host.split('.')))}){path.lower().rstrip('/') or '/'}"
+    host, port, path = simple.groups()
+    return f"{','.join(reversed(host.split('.')))}{port}){path.lower().rstrip('/') or '/'}"

@@ -22,13 +22,13 @@ Rules for editors:
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import uuid
-from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 
@@ -89,10 +89,10 @@ class Original:
 class WarcRecords:
     """Makes the records of one replica's files, and remembers the bodies that it has archived."""
 
-    def __init__(self, settings: ArchiveSettings, new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+    def __init__(self, settings: ArchiveSettings, random: Callable[[int], bytes] = os.urandom) -> None:
         self._settings = settings
         self._compress = COMPRESSIONS[settings.compression].compress
-        self._new_uuid = new_uuid
+        self._random = random
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
         self._unsure: dict[str, Original] = {}
@@ -275,7 +275,7 @@ class WarcRecords:
         return self._compress(record, self._settings.compression_level)
 
     def _new_id(self) -> bytes:
-        return b"<%b>" % self._new_uuid().urn.encode()
+        return record_id(self._random(16))
 
 
 def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:
@@ -293,14 +293,29 @@ def stored_head(exchange: Exchange) -> bytes:
     return head
 
 
+def record_id(random: bytes) -> bytes:
+    """The name of a record: the UUID of 16 `random` octets (RFC 9562 5.4). A third of the time of `uuid.uuid4`."""
+    digits = random.hex()
+    variant = "89ab"[random[8] & 3]
+    return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}>".encode()
+
+
+_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"  # RFC 4648 6
+_TWO_DIGITS = [first + second for first in _BASE32 for second in _BASE32]
+_SHIFTS = range(150, -1, -10)
+
+
 def sha1(*parts: bytes) -> str:
     """The labelled digest of the concatenated `parts`: "sha1:" and base32, which WARC readers expect."""
     state = hashlib.sha1(usedforsecurity=False)
     for part in parts:
         state.update(part)
-    return "sha1:" + b32encode(state.digest()).decode()
+    number = int.from_bytes(state.digest())
+    # 160 bits, ten at a time: half the time of `base64.b32encode`, and there are four digests a page.
+    return "sha1:" + "".join([_TWO_DIGITS[number >> shift & 1023] for shift in _SHIFTS])
 
 
+@lru_cache(maxsize=8)  # the records of an exchange have one date
 def warc_date(seconds: float) -> bytes:
     """`seconds` since 1970 with microseconds, which WARC 1.1 section 5.4 allows."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()

@@ -42,7 +42,17 @@ PIECES = [
     "%41",
     "ä",
 ]
-HOSTS = ["a.test", "www.b-c.example.org", "www7.x.de", "www.com", "WWW.Example.com", "192.0.2.7", "[::1]", "a.test:81"]
+HOSTS = [
+    "a.test",
+    "127.0.0.1:8080",
+    "www.b-c.example.org",
+    "www7.x.de",
+    "www.com",
+    "WWW.Example.com",
+    "192.0.2.7",
+    "[::1]",
+    "a.test:81",
+]
 
 
 @given(host=st.sampled_from(HOSTS), pieces=st.lists(st.sampled_from(PIECES), max_size=8))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import os
 import re
+from base64 import b32encode
 from pathlib import Path
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 from fastwarc.warc import ArchiveIterator
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks import Archive
-from crawler.sinks.warc import WarcRecords, sha1, stored_head, warc_date
+from crawler.sinks.warc import WarcRecords, record_id, sha1, stored_head, warc_date
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
 
@@ -242,8 +245,15 @@ def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
 
 
 def test_identity_is_an_argument() -> None:
-    records = WarcRecords(settings(Path()), new_uuid=lambda: UUID(int=7))
-    assert b"<urn:uuid:00000000-0000-0000-0000-000000000007>" in gzip.decompress(records.warcinfo("f", NOON))
+    records = WarcRecords(settings(Path()), random=lambda octets: bytes(range(octets)))
+    assert b"<urn:uuid:00010203-0405-4607-8809-0a0b0c0d0e0f>" in gzip.decompress(records.warcinfo("f", NOON))
+
+
+def test_identities_are_random_uuids_and_digests_are_base32() -> None:
+    name = record_id(os.urandom(16)).decode()
+    identity = UUID(name.strip("<>"))
+    assert (identity.version, identity.variant, name) == (4, RFC_4122, f"<{identity.urn}>")
+    assert sha1(b"a", b"bc") == "sha1:" + b32encode(hashlib.sha1(b"abc").digest()).decode()
 
 
 def test_dates_have_microseconds() -> None:
