@@ -117,10 +117,11 @@ class Archive:
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> frozenset[str]:
         """See `Keeper.write`. A page that will be retried leaves its exchange, but no line."""
-        volume = self._volume_at_hand()
+        now = self._wall()
+        volume = self._volume_at_hand(now)
         try:
             if volume is None or not self._groups.is_quick(pages, exchanges):
-                return await self._in_thread(lambda: self._write(pages, exchanges, leased))
+                return await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
             with self._groups.attempt():
                 group = self._groups.make(volume, pages, exchanges, leased)
                 await self._in_thread(lambda: self._append(volume, group))
@@ -180,10 +181,10 @@ class Archive:
         self._finished.catch_up()
 
     def _write(
-        self, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
+        self, now: float, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
     ) -> frozenset[str]:
         with self._groups.attempt():
-            volume = self._current_volume()
+            volume = self._current_volume(now)
             group = self._groups.make(volume, pages, exchanges, leased)
             self._append(volume, group)
         return group.duplicates
@@ -208,18 +209,18 @@ class Archive:
             if volume.is_broken:
                 self._volume = None
 
-    def _volume_at_hand(self) -> Volume | None:
+    def _volume_at_hand(self, now: float) -> Volume | None:
         """The volume that the next group goes to, if there is nothing to be done or waited for before."""
-        return None if self._jobs or self._volume is None or self._is_due(self._volume) else self._volume
+        return None if self._jobs or self._volume is None or self._is_due(self._volume, now) else self._volume
 
-    def _is_due(self, volume: Volume) -> bool:
-        return volume.is_due(self._settings.max_bytes, self._wall() - self._settings.max_age_s)
+    def _is_due(self, volume: Volume, now: float) -> bool:
+        return volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s)
 
-    def _current_volume(self) -> Volume:
-        if self._volume is not None and self._is_due(self._volume):
+    def _current_volume(self, now: float) -> Volume:
+        if self._volume is not None and self._is_due(self._volume, now):
             self._finish()
         if self._volume is None:
-            self._volume = self._new_volume(self._wall())
+            self._volume = self._new_volume(now)
         return self._volume
 
     def _new_volume(self, now: float) -> Volume:
