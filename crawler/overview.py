@@ -149,7 +149,7 @@ def _replicas_table(found: Overview) -> RenderableType:
         ("pages", "right"),
         ("pages/s", "right"),
         ("MB", "right"),
-        ("status page", "left"),
+        ("live page", "left"),
     ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for record in found.replicas:
@@ -161,6 +161,6 @@ def _replicas_table(found: Overview) -> RenderableType:
             f"{record.pages:,}",
             f"{record.pages_per_s:,.1f}",
             f"{record.rss_mb:.0f}",
-            "Redis away" if record.redis_away else f"http://{record.address}/metrics",
+            "Redis away" if record.redis_away else f"http://{record.address}/",
         )
     return table

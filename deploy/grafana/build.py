@@ -63,7 +63,6 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
                 "name": name,
                 "label": label,
                 "type": "query",
-                "definition": query,
                 "query": {"query": query, "refId": name},
                 "datasource": {"type": "prometheus", "uid": "${datasource}"},
                 "refresh": 2,

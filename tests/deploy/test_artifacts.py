@@ -54,6 +54,19 @@ def compose() -> dict[str, Any]:
     return found
 
 
+def test_compose_keeps_the_official_schema(tmp_path: Path) -> None:
+    """That of github.com/compose-spec, as check-jsonschema brings it along."""
+    checker = Path(sys.executable).parent / "check-jsonschema"
+    if not checker.exists():
+        pytest.skip("needs check-jsonschema")
+    command = [str(checker), "--builtin-schema", "vendor.compose-spec"]
+    lines_of([*command, str(DEPLOY / "compose.yaml")])
+    misspelt = tmp_path / "compose.yaml"
+    misspelt.write_text((DEPLOY / "compose.yaml").read_text().replace("    image:", "    imgae:", 1))
+    done = subprocess.run([*command, str(misspelt)], capture_output=True, text=True, check=False)
+    assert "imgae" in done.stdout
+
+
 def test_compose_names_only_what_it_declares() -> None:
     top = compose()
     for name, service in top["services"].items():

@@ -19,6 +19,7 @@ from tests.metrics_list import families
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+DASHBOARDS = DEPLOY / "grafana" / "dashboards"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Debian's prometheus")
 
 
@@ -65,7 +66,7 @@ def test_every_alert_is_tested() -> None:
 def test_rules_and_dashboards_name_only_metrics_that_exist() -> None:
     exposed = {sample for family in families() for sample in exposed_names(family)}
     text = (DEPLOY / "prometheus" / "rules.yml").read_text()
-    text += "".join(file.read_text() for file in (DEPLOY / "grafana" / "dashboards").glob("*.json"))
+    text += "".join(file.read_text() for file in DASHBOARDS.glob("*.json"))
     named = set(re.findall(r"(?<![:\w])peercrawl_\w+", text))
     assert named <= exposed, named - exposed
 
@@ -90,8 +91,34 @@ def test_the_dashboards_are_those_that_the_code_makes() -> None:
     assert done.stdout.strip() == "[]", "run python deploy/grafana/build.py"
 
 
+@pytest.mark.parametrize("file", sorted(DASHBOARDS.glob("*.json")), ids=lambda file: file.stem)
+def test_grafanas_own_model_knows_every_key_of_a_dashboard(file: Path) -> None:
+    """The SDK's classes are made from Grafana's schemas: what they do not know is lost on the way through them."""
+    sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins")
+    encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder")
+    plugins.register_default_plugins()
+    board = json.loads(file.read_text())
+    through = json.loads(json.dumps(sdk.Dashboard.from_json(board), cls=encoder.JSONEncoder))
+    assert lost(board, through) == []
+    board["panels"][0]["targets"][0]["exprr"] = "up"
+    through = json.loads(json.dumps(sdk.Dashboard.from_json(board), cls=encoder.JSONEncoder))
+    assert lost(board, through) == ["/panels/0/targets/0/exprr"]
+
+
+def lost(before: Any, after: Any, path: str = "") -> list[str]:
+    """Where `after` lacks or changes what is in `before`."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = [(key, after.get(key, ...)) for key in before]
+        return [place for key, value in keys for place in lost(before[key], value, f"{path}/{key}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [place for at, (old, new) in pairs for place in lost(old, new, f"{path}/{at}")]
+    return [] if before == after else [path]
+
+
 def test_dashboards_are_complete_and_their_panels_do_not_overlap() -> None:
-    boards = [json.loads(file.read_text()) for file in (DEPLOY / "grafana" / "dashboards").glob("*.json")]
+    boards = [json.loads(file.read_text()) for file in DASHBOARDS.glob("*.json")]
     assert {board["title"].removeprefix("peercrawl: ") for board in boards} == {
         "Overview", "Frontier", "Politeness", "Cluster", "Redis", "Replica",
     }  # fmt: skip
