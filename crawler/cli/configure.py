@@ -13,8 +13,8 @@ from rich.text import Text
 
 from crawler import reference, screens
 from crawler.assembly import check as check_usable
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.output import Where, emit
+from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
+from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.errors import UserError
 from crawler.following import waits_because
 from crawler.reference import Setting
@@ -72,11 +72,10 @@ def init(
     typer.echo(f"{file} written; use it with --settings {file}")
 
 
+@on_a_crawl
 def show(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """The settings that all replicas of a crawl obey.
@@ -89,7 +88,7 @@ def show(
     async def look(store: RedisStore, opened: Crawl) -> tuple[CrawlSettings, int]:
         return CrawlSettings.from_json(opened.settings), opened.revision
 
-    stored, revision = Where(crawl, redis, data_dir, settings).do(look)
+    stored, revision = where.do(look)
     shown = Group(Text(f"# revision {revision}", style="dim"), _toml(stored.flat()))
     emit(stored.model_dump(mode="json"), json, shown)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from crawler import overview
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.output import Where, emit
+from crawler.cli.options import AsJson
+from crawler.cli.output import Where, emit, on_a_crawl
 
 
 def register(app: typer.Typer) -> None:
@@ -14,11 +14,10 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
+@on_a_crawl
 def status(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """How a crawl stands: its replicas, its books, who owns what.
@@ -27,6 +26,5 @@ def status(
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    where = Where(crawl, redis, data_dir, settings)
     found = where.do(lambda store, opened: overview.read(store, opened.name))
     emit(found, json, overview.render(found))

@@ -1,17 +1,19 @@
-"""How commands print: tables for people, JSON for programs."""
+"""What commands about a crawl share: options that say which, and how they print: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
 
-from crawler.cli.options import flags
+from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.jobs import open_store
 from crawler.settings import load
@@ -40,12 +42,43 @@ class Where:
         return asyncio.run(opened())
 
 
-def emit(value: object, as_json: bool, screen: RenderableType) -> None:
-    """Print `value` as JSON, or `screen`."""
+_WHICH: dict[str, tuple[object, Any]] = {
+    "crawl": ("crawl", CrawlName),
+    "redis": (None, Redis),
+    "data_dir": (None, DataDir),
+    "settings": (None, SettingsFile),
+}
+"""Option -> default and type, as `Where` takes them."""
+
+
+def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options that say which crawl it is about in the place of its parameter `where`."""
+    parameters: list[Parameter] = []
+    for one in signature(command, eval_str=True).parameters.values():
+        if one.name == "where":
+            parameters += [
+                Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+                for name, (default, kind) in _WHICH.items()
+            ]
+        else:
+            parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        which = [given.pop(name) for name in _WHICH]
+        command(where=Where(*which), **given)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = True) -> None:
+    """Print `value` as JSON, or `screen`; if not `wraps`, long lines are left to the terminal, so that URLs stay whole."""
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
     else:
-        Console(highlight=False).print(screen)
+        Console(highlight=False, soft_wrap=not wraps).print(screen)
 
 
 def domain_named(text: str) -> str:

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from crawler import screens
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.output import Where, domain_named, emit
+from crawler.cli.options import AsJson
+from crawler.cli.output import Where, domain_named, emit, on_a_crawl
 from crawler.control import Control
 from crawler.errors import UserError
 from frontier.crawls import Crawl
@@ -74,11 +74,10 @@ def _tell(where: Where, said: Said, as_json: bool, say: Callable[[Control], Awai
     emit(said, as_json, Text(f"crawl {said.crawl}: {said.said} {said.domain}".rstrip() + seconds))
 
 
+@on_a_crawl
 def pause(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Let all replicas give their domains back and wait. Requests in flight end; nothing is lost.
@@ -87,15 +86,13 @@ def pause(
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    where = Where(crawl, redis, data_dir, settings)
-    _tell(where, Said(crawl, "pause"), json, lambda control: control.set("pause"))
+    _tell(where, Said(where.crawl, "pause"), json, lambda control: control.set("pause"))
 
 
+@on_a_crawl
 def resume(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Take `pause` or `stop` back. After `stop`, replicas have to be started again.
@@ -104,15 +101,13 @@ def resume(
 
         crawler resume --crawl news
     """
-    where = Where(crawl, redis, data_dir, settings)
-    _tell(where, Said(crawl, "resume"), json, lambda control: control.set("run"))
+    _tell(where, Said(where.crawl, "resume"), json, lambda control: control.set("run"))
 
 
+@on_a_crawl
 def stop(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Let all replicas, wherever they run, stop in good order. The crawl can go on after `crawler resume`.
@@ -121,16 +116,14 @@ def stop(
 
         crawler stop --crawl news
     """
-    where = Where(crawl, redis, data_dir, settings)
-    _tell(where, Said(crawl, "stop"), json, lambda control: control.set("stop"))
+    _tell(where, Said(where.crawl, "stop"), json, lambda control: control.set("stop"))
 
 
+@on_a_crawl
 def block(
     domain: DomainArgument,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Fetch nothing more from a domain. Its URLs are settled as denied, reason `blocked`, as their turn comes.
@@ -141,16 +134,15 @@ def block(
 
         crawler block example.org
     """
-    where, named = Where(crawl, redis, data_dir, settings), domain_named(domain)
-    _tell(where, Said(crawl, "block", named), json, lambda control: control.block(named))
+    named = domain_named(domain)
+    _tell(where, Said(where.crawl, "block", named), json, lambda control: control.block(named))
 
 
+@on_a_crawl
 def unblock(
     domain: DomainArgument,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Take `block` back. URLs that were settled meanwhile stay settled.
@@ -159,17 +151,16 @@ def unblock(
 
         crawler unblock example.org
     """
-    where, named = Where(crawl, redis, data_dir, settings), domain_named(domain)
-    _tell(where, Said(crawl, "unblock", named), json, lambda control: control.unblock(named))
+    named = domain_named(domain)
+    _tell(where, Said(where.crawl, "unblock", named), json, lambda control: control.unblock(named))
 
 
+@on_a_crawl
 def delay(
     domain: DomainArgument,
     seconds: Annotated[float | None, typer.Argument(min=0, help="Seconds; without, the crawl's own again.")] = None,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Let a domain rest so long between requests, in place of the crawl's `politeness.delay`.
@@ -182,18 +173,17 @@ def delay(
 
         crawler delay example.org
     """
-    where, named = Where(crawl, redis, data_dir, settings), domain_named(domain)
-    _tell(where, Said(crawl, "delay", named, seconds), json, lambda control: control.set_delay(named, seconds))
+    named = domain_named(domain)
+    _tell(where, Said(where.crawl, "delay", named, seconds), json, lambda control: control.set_delay(named, seconds))
 
 
+@on_a_crawl
 def list_dead(
     of_domain: OfDomain = None,
     with_reason: WithReason = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Letters at most.")] = 50,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """List URLs that were given up, with the reason.
@@ -202,7 +192,6 @@ def list_dead(
 
         crawler dead list --domain example.org --limit 20
     """
-    where = Where(crawl, redis, data_dir, settings)
     domain = domain_named(of_domain) if of_domain else None
 
     async def look(store: RedisStore, opened: Crawl) -> list[Letter]:
@@ -227,14 +216,13 @@ async def _find(
     return found
 
 
+@on_a_crawl
 def requeue(
     of_domain: OfDomain = None,
     with_reason: WithReason = None,
     everything: Annotated[bool, typer.Option("--all", help="Whatever the domain and the reason.")] = False,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Queue URLs that were given up again, with their tries counted anew.
@@ -249,7 +237,6 @@ def requeue(
     """
     if not (of_domain or with_reason or everything):
         raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
-    where = Where(crawl, redis, data_dir, settings)
     domain = domain_named(of_domain) if of_domain else None
 
     async def work(store: RedisStore, opened: Crawl) -> int:
@@ -262,4 +249,4 @@ def requeue(
         return number
 
     number = where.do(work)
-    emit(Requeued(crawl, number), json, Text(f"crawl {crawl}: {number:,} URLs queued again"))
+    emit(Requeued(where.crawl, number), json, Text(f"crawl {where.crawl}: {number:,} URLs queued again"))

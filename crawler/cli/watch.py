@@ -13,7 +13,7 @@ from rich.text import Text
 
 from crawler import screens, summary
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.output import Where, emit
+from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.screens import ShardLine
 from crawler.web.live import Snapshot, read
 from frontier.crawls import Crawl
@@ -124,11 +124,10 @@ def domains(
     emit(lists, json, screen)
 
 
+@on_a_crawl
 def shards(
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
+    *,
+    where: Where,
     json: AsJson = False,
 ) -> None:
     """Who leases from which shards and since when, and which shards with work nobody owns.
@@ -137,7 +136,6 @@ def shards(
 
         crawler shards --crawl news --redis redis://queue:6379/0
     """
-    where = Where(crawl, redis, data_dir, settings)
 
     async def look(store: RedisStore, opened: Crawl) -> list[ShardLine]:
         return await owner_lines(store, opened)

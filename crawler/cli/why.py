@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile, flags
-from crawler.jobs import open_store
-from crawler.settings import CrawlSettings, Settings, load
+from crawler.cli.options import AsJson
+from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.settings import CrawlSettings
 from crawler.why import Account, account, gather, render
-from frontier.crawls import open_crawl
+from frontier.crawls import Crawl
+from frontier.store import RedisStore
 
 OutToSearch = Annotated[
     Path | None, typer.Option("--out", help="Folder with the output to search.", show_default=False)
@@ -26,13 +24,12 @@ def register(app: typer.Typer) -> None:
     app.command()(why)
 
 
+@on_a_crawl
 def why(
     url: Annotated[str, typer.Argument(help="The URL, in any spelling.")],
-    crawl: CrawlName = "crawl",
+    *,
+    where: Where,
     out: OutToSearch = None,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
     """Why a URL was fetched, was not, or was not yet: from the books, its robots.txt and the output.
@@ -41,16 +38,10 @@ def why(
 
         crawler why https://example.com/private/ --out pages
     """
-    loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir, "out": out}))
-    found = asyncio.run(_explain(url, crawl, loaded))
-    if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        Console(soft_wrap=True, highlight=False).print(render(found))
 
-
-async def _explain(url: str, crawl: str, settings: Settings) -> Account:
-    async with open_store(settings.replica) as store:
-        opened = await open_crawl(store, crawl)
-        facts = await gather(store, opened, url, settings.replica.out)
+    async def explain(store: RedisStore, opened: Crawl) -> Account:
+        facts = await gather(store, opened, url, out or where.settings.replica.out)
         return account(facts, CrawlSettings.from_json(opened.settings))
+
+    found = where.do(explain)
+    emit(found, json, render(found), wraps=False)
