@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from crawler.commit import Committer, Result
+from crawler.errors import SinkFull
 from crawler.events import Events
-from crawler.page import Outcome
+from crawler.page import Exchange, Outcome, Page
 from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.sinks import Archive
 from crawler.visit import Visit
-from frontier.books import Books
+from frontier.books import Books, Counts
 from frontier.clock import SystemClock
 from frontier.entries import Entry
 from frontier.queue import Settled
@@ -22,6 +24,46 @@ from tests.frontier.helpers import ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
 
 SAME = b"the same everywhere " * 100
+
+
+class WatchingSink:
+    """Has no room at first, and looks into the books at each call."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.seen: list[tuple[str, Counts]] = []
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
+    ) -> frozenset[str]:
+        self.seen.append(("write", await self._books.counts()))
+        if len(self.seen) == 1:
+            raise SinkFull("no room yet")
+        return frozenset()
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        self.seen.append(("settled", await self._books.counts()))
+
+
+async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """A crash between any two steps costs a second fetch, never a page or a link."""
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    await frontier.push([Entry("https://site.test/a", "site.test")])
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    sink, events, clock = WatchingSink(Books(store, frontier.keys)), Events(), ManualTime()
+    patience = Patience(clock, events, random.Random(1))
+    committer = Committer(frontier, sink, RecentUrls(10), patience, events, clock)
+    running = asyncio.create_task(committer.run())
+    (entry,) = visit.lease.entries
+    link = Entry("https://site.test/linked", "site.test")
+    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.flush()
+    running.cancel()
+    seen = [(step, counts.accepted, counts.done) for step, counts in sink.seen]
+    assert seen == [("write", 2, 0), ("write", 2, 0), ("settled", 2, 1)]
 
 
 async def test_the_books_count_bodies_that_were_archived_before(
