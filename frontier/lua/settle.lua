@@ -42,19 +42,22 @@ for i = 10, #ARGV, 4 do
   end
 end
 if next(counts) then
-  redis.call('HSETNX', KEYS[4], 'first_ms', ARGV[3])
-  redis.call('HSET', KEYS[4], 'last_ms', ARGV[3])
   count('octets', tonumber(ARGV[8]))
-  count('duplicates', tonumber(ARGV[9]))
-end
-for name, number in pairs(counts) do
-  if number > 0 then redis.call('HINCRBY', KEYS[4], name, string.format('%.0f', number)) end
+  if ARGV[9] ~= '0' then count('duplicates', tonumber(ARGV[9])) end
+  local names, fields = {}, {}
+  for name in pairs(counts) do names[#names + 1] = name end
+  local before = redis.call('HMGET', KEYS[4], 'first_ms', unpack(names))
+  for i, name in ipairs(names) do
+    fields[2 * i - 1], fields[2 * i] = name, string.format('%.0f', tonumber(before[i + 1] or '0') + counts[name])
+  end
+  redis.call('HSET', KEYS[4], 'first_ms', before[1] or ARGV[3], 'last_ms', ARGV[3], unpack(fields))
 end
 
 local next_ms = math.max(tonumber(ARGV[5]), tonumber(known[2] or '0'))
-redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
-if ARGV[6] ~= '' then redis.call('HSET', domain_key, 'delay', ARGV[6]) end
-if ARGV[7] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[7]) end
+local news = {'next', string.format('%.0f', next_ms)}
+if ARGV[6] ~= '' then news[#news + 1], news[#news + 2] = 'delay', ARGV[6] end
+if ARGV[7] ~= '' then news[#news + 1], news[#news + 2] = 'state', ARGV[7] end
+redis.call('HSET', domain_key, unpack(news))
 
 if redis.call('EXISTS', inflight) == 1 then
   local expiry_ms = now_ms + tonumber(ARGV[4])
