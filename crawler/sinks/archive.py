@@ -1,8 +1,8 @@
 """The archive: a sink that writes groups of pages to volumes.
 
-What waits for the disk does so in one worker thread. A group that is quickly made is made in the event loop all the same:
-what its pages hold is in the cache of that core, and each interpreter lock that a second thread takes is one that the loop
-waits for. In a thread, as the long ones are made, it costs a crawl a seventh more CPU.
+What waits for the disk does so in one worker thread. Groups of ordinary pages are made in the event loop all the same, some
+milliseconds at a time: what the pages hold is in the cache of that core, and the loop waits for each lock that another
+thread takes. In a thread, as groups with pages of megabytes or with hooks are made, it costs a crawl a seventh more CPU.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from crawler.hooks import PageHooks
 from crawler.logs import tell
@@ -80,7 +80,7 @@ class Keeper(Sink, Protocol):
 class Archive:
     """The sink that writes WARC files and JSON lines.
 
-    All work is done in the order of the calls. A cancelled `write` is carried out whole, or not at all.
+    All is done in the order of the calls. A cancelled `write` is carried out whole, or not at all.
     Raises UserError for whatever keeps the folder from being written, except a lack of room.
     """
 
@@ -94,6 +94,7 @@ class Archive:
         self._groups = Groups(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._jobs: set[Future[Any]] = set()  # that the thread has still to do
+        self._order = asyncio.Lock()
         self._volume: Volume | None = None
         self._serial = 0
         self._in_doubt = False  # whether the last group has been settled
@@ -117,17 +118,18 @@ class Archive:
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> frozenset[str]:
         """See `Keeper.write`. A page that will be retried leaves its exchange, but no line."""
-        now = self._wall()
-        volume = self._volume_at_hand(now)
-        try:
-            if volume is None or not self._groups.is_quick(pages, exchanges):
-                return await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
-            with self._groups.attempt():
-                group = self._groups.make(volume, pages, exchanges, leased)
-                await self._in_thread(lambda: self._append(volume, group))
-            return group.duplicates
-        finally:
-            self._hooks.report()
+        async with self._order:
+            now = self._wall()
+            volume = self._volume_at_hand(now)
+            try:
+                if volume is None or not self._groups.is_quick(pages, exchanges):
+                    return await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
+                with self._groups.attempt():
+                    group = await _by_and_by(self._groups.make(volume, pages, exchanges, leased))
+                    await self._in_thread(lambda: self._append(volume, group))
+                return group.duplicates
+            finally:
+                self._hooks.report()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `Keeper.settled`."""
@@ -185,7 +187,7 @@ class Archive:
     ) -> frozenset[str]:
         with self._groups.attempt():
             volume = self._current_volume(now)
-            group = self._groups.make(volume, pages, exchanges, leased)
+            group = _at_once(self._groups.make(volume, pages, exchanges, leased))
             self._append(volume, group)
         return group.duplicates
 
@@ -254,6 +256,23 @@ class Archive:
             if self._settings.fsync:
                 sync_folder(self._settings.folder)
             self._finished.take(files)
+
+
+def _at_once(making: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(making)
+        except StopIteration as made:
+            return cast(T, made.value)
+
+
+async def _by_and_by(making: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(making)
+        except StopIteration as made:
+            return cast(T, made.value)
+        await asyncio.sleep(0)
 
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:

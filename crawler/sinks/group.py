@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from crawler.hooks import KEEP, Answer, PageHooks
@@ -19,8 +19,8 @@ from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl
 
-_QUICK_OCTETS = 2 << 20  # of bodies: 8 ms to compress them and take two digests of each
-_QUICK_LINKS = 20_000  # 8 ms to write them down
+_SLICE = 1 << 20
+"""Work between two moments at which others get their turn, as `_work` counts it: 8 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,12 @@ class Groups:
         """The first record of the file `file_name`."""
         return self._records.warcinfo(file_name, now)
 
-    def is_quick(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> bool:
-        """Whether to make a group of `pages` and `exchanges` takes 20 ms at most."""
+    def is_quick(self, pages: Iterable[Page], exchanges: Iterable[Exchange]) -> bool:
+        """Whether none of `pages` and `exchanges` takes more than 10 ms in `make`."""
         settings = self._settings
         if self._hooks or settings.text != "off" or settings.structured or settings.judges:
             return False
-        bodies = [page.exchange for page in pages if page.exchange is not None]
-        octets = sum(len(exchange.body) for exchange in (*bodies, *exchanges))
-        return octets <= _QUICK_OCTETS and sum(len(page.links) for page in pages) <= _QUICK_LINKS
+        return all(_work(page) <= _SLICE for page in pages) and all(len(one.body) <= _SLICE for one in exchanges)
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -102,13 +100,19 @@ class Groups:
 
     def make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Group:
-        """The group for the end of `volume`. See `Keeper.write`."""
+    ) -> Generator[None, None, Group]:
+        """The group for the end of `volume`, which is what the generator returns; see `Keeper.write`. It yields after some
+        milliseconds of work, so that the event loop need not stand still."""
         tape = _Tape(volume.warc, with_index=self._settings.index)
         rows: list[Row] = []
         duplicates: set[str] = set()
         shares: list[Share] = []
+        work = 0
         for number, page in enumerate(pages):
+            work += _work(page)
+            if work > _SLICE:
+                work = 0
+                yield
             start = tape.at
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
@@ -148,3 +152,8 @@ class Groups:
             page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
         )
         return self._likeness.judge(page, content) if content.is_judged else content
+
+
+def _work(page: Page) -> int:
+    """How much there is to do about `page`, in octets to compress and digest."""
+    return (len(page.exchange.body) if page.exchange else 0) + 100 * len(page.links)
