@@ -4,9 +4,9 @@ Jobs come on standard input, answers go to standard output, each as frames of fo
 content; it ends when its input does. It is nice to the crawler, whose event loop comes first, and lives under the
 kernel's limits on memory and, a document at a time, on CPU time, which also end a loop in C.
 
-A job is a pickle, because it comes from the crawler. What goes back was made from what strangers sent, by parsers in C,
-so it is MessagePack, read into given types. Links follow the rest in parts, so that a sitemap's 50,000 do not hold up the
-event loop that receives them.
+A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. What goes
+back was made from what strangers sent, by parsers in C, so it is MessagePack, read into given types. Links follow the rest
+in parts, so that a sitemap's 50,000 do not hold up the event loop that receives them.
 """
 
 from __future__ import annotations
@@ -81,9 +81,11 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer until the jobs end."""
     while len(size := jobs.read(FRAME)) == FRAME:
         job = jobs.read(int.from_bytes(size))
+        body = jobs.read(int.from_bytes(jobs.read(FRAME)))
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF ends the process
         try:
-            contents = list(answer(read(*pickle.loads(job))))
+            document, limits = pickle.loads(job)
+            contents = list(answer(read(document._replace(body=body), limits)))
         except MemoryError:
             contents = [msgspec.msgpack.encode(Answer(None, 0, 0))]
         signal.setitimer(signal.ITIMER_PROF, 0.0)

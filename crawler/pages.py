@@ -21,8 +21,8 @@ from frontier.urls import Url, canonicalize, canonicalize_links
 MAX_SITEMAPS = 500
 """Sitemaps of one robots.txt at most."""
 
-SLICE = 1_000
-"""Links judged before the event loop gets its turn: 10 ms."""
+SLICE = 500
+"""Links judged before the event loop gets its turn: 4 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,10 @@ from frontier.clock import Clock
 
 Item = TypeVar("Item")
 
+WOKEN = 8
+"""Takers on their way at a time. Each does up to a millisecond of work before it waits again, and a batch of leases would
+wake all workers in one turn of the event loop."""
+
 
 class Schedule(Generic[Item]):
     """Items by the moment when they are due. `take` hands out the one longest due, and waits while none is.
@@ -24,6 +28,7 @@ class Schedule(Generic[Item]):
         self._heap: list[tuple[float, int, Item]] = []
         self._order = count()
         self._takers: deque[asyncio.Future[None]] = deque()
+        self._woken = 0  # takers that have been woken and did not look yet
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -54,10 +59,12 @@ class Schedule(Generic[Item]):
             try:
                 await taker
             except asyncio.CancelledError:
+                self._woken -= taker.done() and not taker.cancelled()
                 if taker in self._takers:
                     self._takers.remove(taker)
                 self._wake()  # it may have been woken for an item that now wants another taker
                 raise
+            self._woken -= 1
         item = heapq.heappop(self._heap)[2]
         if self._takers:
             self._wake()
@@ -75,14 +82,16 @@ class Schedule(Generic[Item]):
         heapq.heapify(self._heap)
 
     def _wake(self) -> None:
-        """Wake as many takers as items are due; if none is, set the timer for the first one."""
+        """Have as many takers awake as items are due, and at most `WOKEN`: each wakes the next one. If none is awake, set
+        the timer for the first item."""
         now = self._clock.monotonic()
-        due = self._count_due(now, len(self._takers))
-        for _ in range(due):
+        due = self._count_due(now, WOKEN)
+        while self._takers and self._woken < due:
             taker = self._takers.popleft()
             if not taker.done():
                 taker.set_result(None)
-        if self._takers and self._heap and not due and self._heap[0][0] < self._timer_at:
+                self._woken += 1
+        if self._takers and self._heap and not self._woken and self._heap[0][0] < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = self._heap[0][0]

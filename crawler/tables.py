@@ -151,8 +151,8 @@ class Limits(Table):
     )
     max_parsed: PositiveInt = Field(
         2_097_152,
-        description="Octets of an HTML document that are parsed; links beyond are not seen. The parser keeps the event "
-        "loop waiting for some 25 ms a megabyte, 60 ms where every few octets are an element.",
+        description="Octets of an HTML document that are parsed; links beyond are not seen. What takes more than some "
+        "milliseconds is parsed in a process of its own, one document at a time: higher costs its time and memory.",
     )
     max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
 

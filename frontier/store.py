@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import redis
 import redis.asyncio as aioredis
 from hiredis import pack_command
 from redis import exceptions as rx
@@ -243,6 +244,7 @@ def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
         "socket_connect_timeout": timeout_s,
         "protocol": 2,  # replies of one form on all servers
         "retry": Retry(NoBackoff(), 0),
+        **_driver(),
     }
     try:
         scheme = url.partition("://")[0]
@@ -251,6 +253,13 @@ def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
         return aioredis.Redis.from_url(url, **options)
     except ValueError as error:
         raise BadInput(f"Redis URL {without_password(url)!r}: {error}") from error
+
+
+def _driver() -> dict[str, Any]:
+    """What connections tell the server about their library. redis-py 7.2 and later reads its package's metadata for each
+    connection that is not told: 0.7 ms, which 64 workers that begin at once all wait for."""
+    driver_info = getattr(redis, "DriverInfo", None)
+    return {"driver_info": driver_info()} if driver_info is not None else {}
 
 
 def _check_version(info: Any, store: RedisStore) -> None:

@@ -6,6 +6,7 @@ hand-overs, and each origin is asked once for the whole cluster. Parsed rules ar
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from frontier.store import Store, command
 from politeness.errors import BadRecord
 from politeness.robots import Rules
 from politeness.robots_fetch import RobotsRecord
+
+PARSED_AT_ONCE = 65_536
+"""Octets of a file that are parsed in the event loop. 500 KiB of short lines take it 17 ms and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class RobotsCache:
         if packed is None:
             return None
         try:
-            return self._keep(origin, RobotsRecord.unpack(packed))
+            return await self._keep(origin, RobotsRecord.unpack(packed))
         except BadRecord:
             return None
 
@@ -59,12 +63,14 @@ class RobotsCache:
         """Make `record` known to all replicas. Raises RedisAway."""
         key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
         await self._store.send([command("HSET", key, origin, record.pack())])
-        return self._keep(origin, record)
+        return await self._keep(origin, record)
 
-    def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
+    async def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
         rules = None
-        if record.access == "rules":
+        if record.access == "rules" and len(record.body) <= PARSED_AT_ONCE:
             rules = Rules.parse(record.body, self._product_token)
+        elif record.access == "rules":
+            rules = await asyncio.to_thread(Rules.parse, record.body, self._product_token)
         known = self._parsed[origin] = KnownRobots(record, rules)
         self._parsed.move_to_end(origin)
         if len(self._parsed) > self._capacity:

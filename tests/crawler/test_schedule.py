@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from crawler.schedule import Schedule
+from crawler.schedule import WOKEN, Schedule
 from frontier.clock import SystemClock
 from tests.frontier.helpers import ManualTime
 
@@ -36,6 +36,31 @@ async def test_every_waiting_taker_gets_one_of_the_items() -> None:
     for number in range(20):
         schedule.put(number, now + (number % 4) * 0.01)
     assert sorted(await asyncio.gather(*takers)) == list(range(20))
+
+
+async def test_a_batch_of_items_wakes_its_takers_a_few_in_each_turn_of_the_loop() -> None:
+    schedule: Schedule[int] = Schedule(SystemClock())
+    takers = [asyncio.create_task(schedule.take()) for _ in range(5 * WOKEN)]
+    await asyncio.sleep(0)
+    for number in range(5 * WOKEN):
+        schedule.put(number, 0.0)
+    served = [0]
+    while served[-1] < len(takers):
+        await asyncio.sleep(0)
+        served.append(sum(taker.done() for taker in takers))
+        assert served[-1] - served[-2] <= WOKEN
+
+
+async def test_a_taker_that_was_woken_and_cancelled_wakes_another() -> None:
+    schedule: Schedule[int] = Schedule(SystemClock())
+    takers = [asyncio.create_task(schedule.take()) for _ in range(2 * WOKEN)]
+    await asyncio.sleep(0)
+    for number in range(WOKEN):
+        schedule.put(number, 0.0)
+    for taker in takers[:WOKEN]:
+        taker.cancel()
+    async with asyncio.timeout(2):
+        assert sorted(await asyncio.gather(*takers[WOKEN:])) == list(range(WOKEN))
 
 
 async def test_an_item_put_before_the_timer_wakes_earlier() -> None:
