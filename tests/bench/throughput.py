@@ -8,19 +8,16 @@ its frontier in a Valkey; the others write JSON lines (wget2: the files). The ba
 fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites, `--slow-runs` times. CPU
 is of the process and its children, without nginx and without Redis, which has a column of its own.
 
-Last results, two cores of a virtual AMD EPYC, nothing else running; `--copies 4 --runs 3 --against wget2 crawlee` and
-`--copies 4 --runs 1 --against scrapy scrapy-redis` (docs/speed.md tells more):
+Last results, two cores of a virtual AMD EPYC, nothing else running, Debian's CPython 3.11.2 for all; `--copies 4 --runs 5
+--against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page
-bare aiohttp           9,544      0        4,121   0.13     2.3       64            0.0
-peercrawl              9,544      0          516   1.00    17.5      137           35.6
-wget2 1.99.1           9,544      0        1,165   0.44     6.8       73            0.0
-crawlee 1.11.0         2,386      0           78   6.65    29.2      346            0.0
-
-bare aiohttp           9,544      0        4,251   0.13     2.3       63            0.0
-peercrawl              9,544      0          551   1.00    15.9      137           31.4
-scrapy 2.19.0          2,386      0           49  11.23    48.8      232            0.0
-scrapy-redis 0.9.1     2,386      0           32  17.04    83.0      250         2644.6
+bare aiohttp           9,544      0        3,919   0.17     2.4       56            0.0
+peercrawl              9,544      0          676   1.00    14.9      140           40.9
+wget2 1.99.1           9,544      0          913   0.74     7.9       75            0.0
+crawlee 1.11.0         2,386      0           75   8.97    29.6      326            0.0
+scrapy 2.19.0          2,386      0           52  13.01    46.0      259            0.0
+scrapy-redis 0.9.1     2,386      0           29  23.12    92.8      247         3214.6
 """
 
 from __future__ import annotations
