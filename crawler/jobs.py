@@ -161,7 +161,7 @@ def calm_collector() -> Iterator[None]:
     """
     usual = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(10_000, 40, 20)  # a collection of the young: 5 to 10 ms
+    gc.set_threshold(10_000, 40, 20)
     try:
         yield
     finally:
