@@ -62,6 +62,7 @@ class Run:
         self._network.observers.append(self.ledger.observe)
         self._sites = Sites(self.universe, world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
+        self._network.observers.append(self._views.observe)
         self._here = Surroundings(
             scenario, world, self._network, self._sites, self.history, keys, recorded, self._views.see
         )

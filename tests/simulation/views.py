@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, deque
 
 from frontier.peers import Member, View
 from frontier.ring import fair_shares, moved
+from frontier.scripts import PLACE
+from frontier.store import Call, Reply
 from tests.simulation.history import Breach
 
 LOAD_LIMIT = 1.1
@@ -23,6 +26,15 @@ class Views:
         self._shards = shards
         self._seen: dict[int, tuple[tuple[Member, ...], tuple[str, ...]]] = {}
         self._tables: deque[tuple[str, ...]] = deque(maxlen=KEPT)
+
+    def observe(self, replica: str, call: Call, reply: Reply) -> None:
+        """Sees each call that was carried out. What Redis keeps is what the next table starts from, though its maker may
+        have died before it had a view."""
+        if call.script is PLACE and reply[0] == b"kept":
+            table = call.arguments[-1]
+            assert isinstance(table, bytes)
+            replicas, places = json.loads(table)
+            self._tables.append(tuple(replicas[place] for place in places))
 
     def see(self, view: View) -> None:
         """Raises Breach if `view` is not that of others, not dense, shares the shards badly, or moves too many."""
@@ -55,7 +67,8 @@ class Views:
         excess = [moved(before, owners) - self._may_move(roster, before) for before in self._tables]
         if excess and min(excess) > 0:
             raise Breach("I5", f"{min(excess)} shards moved without need to {sorted(roster)}")
-        self._tables.append(owners)
+        if owners not in self._tables:
+            self._tables.append(owners)
 
     def _may_move(self, roster: dict[str, float], before: tuple[str, ...]) -> int:
         loads = Counter(before)
