@@ -102,7 +102,9 @@ class RedisStore:
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         # Shielded: a connection whose replies were not read is lost, and a script that was sent has
         # happened whether or not its caller still waits.
-        return await asyncio.shield(self._send(calls))
+        sending = asyncio.ensure_future(self._send(calls))
+        sending.add_done_callback(_heeded)
+        return await asyncio.shield(sending)
 
     async def _send(self, calls: Sequence[Call]) -> list[Reply]:
         replies = await self._round_trip([_words(call) for call in calls])
@@ -184,6 +186,12 @@ class RedisStore:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _heeded(sending: asyncio.Future[list[Reply]]) -> None:
+    """Look at how `sending` ended, or asyncio complains of an error that nobody has seen: its caller may have left."""
+    if not sending.cancelled():
+        sending.exception()
 
 
 def _packed(words: Words) -> bytes:

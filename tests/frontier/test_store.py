@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ async def test_a_silent_server_is_away_after_the_time_limit(tmp_path: Path) -> N
         assert await store.send([command("GET", "x")]) == [None]
         await store.close()
         await helper.close()
+
+
+async def test_a_call_whose_caller_has_left_fails_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as valkey:
+        store = await connect(valkey.url, timeout_s=60)
+        call = asyncio.ensure_future(store.send([command("BLPOP", "nothing", 0)]))
+        await store.time_ms()  # the call is under way meanwhile
+        (sending,) = asyncio.all_tasks() - {asyncio.current_task(), call}
+        call.cancel()
+        valkey.kill()
+        await asyncio.wait([sending, call])
+        del sending
+        gc.collect()
+        await store.close()
+    assert not caplog.records
 
 
 async def test_a_cancelled_call_leaves_no_reply_for_the_next(store: RedisStore, crawl_name: str) -> None:
