@@ -31,7 +31,6 @@ from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, Set
 
 T = TypeVar("T")
 
-
 MANY_LINKS = 1_000
 """Of a page with so many links nothing is looked at without letting the event loop go on in between."""
 

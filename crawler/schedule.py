@@ -59,9 +59,10 @@ class Schedule(Generic[Item]):
             try:
                 await taker
             except asyncio.CancelledError:
-                self._woken -= taker.done() and not taker.cancelled()
                 if taker in self._takers:
                     self._takers.remove(taker)
+                elif not taker.cancelled():
+                    self._woken -= 1
                 self._wake()  # it may have been woken for an item that now wants another taker
                 raise
             self._woken -= 1
@@ -69,12 +70,6 @@ class Schedule(Generic[Item]):
         if self._takers:
             self._wake()
         return item
-
-    def drain(self) -> list[Item]:
-        """Take everything out, due or not."""
-        items = [item for _, _, item in self._heap]
-        self._heap.clear()
-        return items
 
     def remove(self, unwanted: set[Item]) -> None:
         """Take `unwanted` out."""

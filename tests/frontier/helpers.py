@@ -5,7 +5,7 @@ from __future__ import annotations
 from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings
+from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
 from frontier.store import Store
 
 
@@ -35,3 +35,13 @@ async def make_frontier(
 
 def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: object) -> Entry:
     return Entry(url, domain, **more)  # type: ignore[arg-type]
+
+
+async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", shard: int = 0) -> Lease:
+    leased, fenced = await frontier.lease([shard], epoch, replica, 1)
+    assert not fenced
+    return leased[0].leases[0]
+
+
+def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
+    return Settlement(lease, next_ms, urls=[Settled(entry, outcome, "x") for entry in lease.entries])

@@ -8,9 +8,9 @@ import pytest
 
 from frontier.books import Books
 from frontier.entries import Entry, parse_entry
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, Settled, Settlement, retry
-from frontier.store import RedisStore, command
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from frontier.queue import Frontier, FrontierSettings, Settled, Settlement, retry
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
 
 
 @pytest.fixture
@@ -26,16 +26,6 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 @pytest.fixture
 def books(store: RedisStore, frontier: Frontier) -> Books:
     return Books(store, frontier.keys)
-
-
-async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", shard: int = 0) -> Lease:
-    leased, fenced = await frontier.lease([shard], epoch, replica, 1)
-    assert not fenced
-    return leased[0].leases[0]
-
-
-def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
-    return Settlement(lease, next_ms, urls=[Settled(entry, outcome, "x") for entry in lease.entries])
 
 
 class TestPush:
@@ -334,78 +324,3 @@ class TestEntries:
 
     def test_the_head_costs_six_octets_and_the_domain_none(self) -> None:
         assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
-
-
-def leased_urls(lease: Lease) -> list[LeasedUrl]:
-    return [LeasedUrl(lease.shard, lease.domain, lease.token, entry) for entry in lease.entries]
-
-
-def settle_first(lease: Lease) -> Settlement:
-    return Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "x")])
-
-
-class TestDisown:
-    @pytest.fixture
-    async def lease(self, frontier: Frontier) -> Lease:
-        """A lease on three URLs."""
-        await frontier.push([entry(f"https://a.test/{n}", priority=-n) for n in range(3)])
-        return await lease_one(frontier)
-
-    async def test_what_was_settled_is_told_from_what_was_not(self, frontier: Frontier, lease: Lease) -> None:
-        await frontier.settle([settle_first(lease)])
-        for _ in range(2):
-            assert await frontier.disown(leased_urls(lease)) == [False, True, True]
-
-    async def test_also_after_others_have_settled_the_rest(
-        self, frontier: Frontier, lease: Lease, time: ManualTime, books: Books
-    ) -> None:
-        await frontier.settle([settle_first(lease)])
-        time.ms += 100_000
-        again = await lease_one(frontier, replica="r1")
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
-        await frontier.settle([settle_all(again)])
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
-        assert await frontier.disown(leased_urls(again)) == [False, False]
-        assert (await books.counts()).done == 3
-
-    async def test_a_settle_that_comes_after_it_changes_nothing(
-        self, frontier: Frontier, lease: Lease, time: ManualTime, books: Books
-    ) -> None:
-        assert await frontier.disown(leased_urls(lease)[:1]) == [True]
-        (reply,) = await frontier.settle([settle_all(lease)])
-        assert reply.stale
-        # The lease expires as ever, and its URLs are leased again: nothing is lost.
-        assert (await books.counts()).open == 3
-        time.ms += 100_000
-        again = await lease_one(frontier)
-        assert {one.url for one in again.entries} == {one.url for one in lease.entries}
-
-    async def test_a_settle_whose_reply_was_lost_has_settled(self, frontier: Frontier, lease: Lease) -> None:
-        await frontier.settle([settle_all(lease)])
-        (reply,) = await frontier.settle([settle_all(lease)])
-        assert reply.stale
-        assert await frontier.disown(leased_urls(lease)) == [False, False, False]
-
-    async def test_what_will_be_tried_again_was_settled(self, frontier: Frontier, lease: Lease) -> None:
-        one = lease.entries[0]
-        await frontier.settle([Settlement(lease, 0, urls=[retry(one, "http_500", 0, -1.0)])])
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
-
-    async def test_another_crawl_or_an_empty_store_knows_nothing(self, frontier: Frontier, lease: Lease) -> None:
-        assert await frontier.disown(leased_urls(lease), "another") == [False, False, False]
-        assert await frontier.disown([]) == []
-        assert await frontier.disown(leased_urls(lease), frontier.keys.crawl) == [True, True, True]
-
-    async def test_what_is_remembered_of_lost_leases_is_bounded(
-        self, store: RedisStore, crawl_name: str, time: ManualTime
-    ) -> None:
-        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=1_000, delay_ms=1))
-        await frontier.push([entry(f"https://a.test/{n}") for n in range(1_000)])
-        leases = []
-        for _ in range(6):
-            leases.append(await lease_one(frontier))
-            time.ms += 100_000
-        await frontier.lease([0], 1, "r1", 1)
-        assert await store.send([command("ZCARD", frontier.keys.shards[0].lost)]) == [4096]
-        assert not any(await frontier.disown(leased_urls(leases[0])))
-        assert all(await frontier.disown(leased_urls(leases[5])))

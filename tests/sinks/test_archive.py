@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UserError
+from crawler.page import Page
 from crawler.sinks import Archive
 from crawler.sinks.segment import Segment
 from crawler.sinks.tail import Rest, decoded
@@ -86,6 +87,43 @@ async def test_groups_keep_their_order_though_nobody_waits_for_them(tmp_path: Pa
             tasks.create_task(archive.write([page(exchange(f"{number}", b"body"))]))
     await archive.stop()
     assert [line["url"] for line in readers.lines(tmp_path)] == [f"https://site.test/{n}" for n in range(20)]
+
+
+def many(first: int) -> list[Page]:
+    """Pages whose group is made in the event loop, and takes several of its turns."""
+    return [page(exchange(f"{number}", noise(number, 40_000))) for number in range(first, first + 80)]
+
+
+async def test_groups_that_are_written_at_once_do_not_mix(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    await asyncio.gather(*(archive.write(many(first)) for first in (0, 100, 200)))
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    readers.check(file)
+    stored = {record.url: record.offset for record in readers.by_fastwarc(file) if record.type == "response"}
+    placed = {line["url"]: line["warc"]["offset"] for line in readers.lines(tmp_path)}  # type: ignore[index]
+    assert len(placed) == 241
+    assert placed == stored
+
+
+async def test_a_group_that_is_cancelled_while_it_is_made_leaves_nothing(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    writing = asyncio.ensure_future(archive.write(many(0)))
+    await asyncio.sleep(0)
+    assert not writing.done()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await archive.write(many(0)[:2])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    kinds = [record.type for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")]
+    assert kinds == ["response"] * 3
+    assert len(readers.lines(tmp_path)) == 3
 
 
 async def test_a_cancelled_write_is_carried_out_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -43,6 +43,16 @@ async def write_group(archive: Archive, names: Sequence[str] = NAMES) -> None:
     await archive.write(pages, [ROBOTS], [leased(name) for name in names])
 
 
+async def begun(folder: Path, compression: CompressionName) -> Archive:
+    """An archive whose first group, of one page, was settled, and whose second is in doubt."""
+    archive = Archive(settings(folder, compression=compression))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))], (), [leased("first")])
+    await archive.settled()
+    await write_group(archive)
+    return archive
+
+
 async def die(archive: Archive, folder: Path) -> None:
     """Leave the files as a writer leaves them that dies before it knows whether its last group was settled."""
     await archive.stop()
@@ -79,11 +89,7 @@ def check(folder: Path, gone: str) -> None:
 async def test_what_a_dead_writer_had_not_settled_is_taken_back(
     tmp_path: Path, compression: CompressionName, gone: str
 ) -> None:
-    archive = Archive(settings(tmp_path, compression=compression))
-    await archive.start()
-    await archive.write([page(exchange("first", b"first"))], (), [leased("first")])
-    await archive.settled()
-    await write_group(archive)
+    archive = await begun(tmp_path, compression)
     await die(archive, tmp_path)
     asked: list[tuple[Sequence[LeasedUrl], str]] = []
 
@@ -103,11 +109,7 @@ async def test_what_a_dead_writer_had_not_settled_is_taken_back(
 async def test_a_writer_takes_back_what_it_could_not_settle(
     tmp_path: Path, compression: CompressionName, gone: str
 ) -> None:
-    archive = Archive(settings(tmp_path, compression=compression))
-    await archive.start()
-    await archive.write([page(exchange("first", b"first"))], (), [leased("first")])
-    await archive.settled()
-    await write_group(archive)
+    archive = await begun(tmp_path, compression)
     await archive.settled([number for number, name in enumerate(NAMES) if name in gone])
     await archive.stop()
     check(tmp_path, gone)
