@@ -19,6 +19,9 @@ EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec")
 DELAY_S = 0.3
 PACE: Tables = {"politeness": {"delay": DELAY_S}}
 """With the twelve pages of a domain it takes four seconds at least: the server dies in mid-crawl on any machine."""
+LEASE_S = 20.0
+"""Longer than the absence, so that nobody fetches again what is in flight; and short enough to wait for the end of a lease
+whose answer was lost with the server."""
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: 
     options = () if setting == "always" else EVERYSEC
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=setting == "always", options=options) as valkey,
-        bench(tmp_path, web, valkey.url, {**PACE, "frontier": {"lease": 60.0}}) as crawler,  # longer than the absence
+        bench(tmp_path, web, valkey.url, {**PACE, "frontier": {"lease": LEASE_S}}) as crawler,
     ):
         running = start(crawler, web)
         restart(valkey, running)
