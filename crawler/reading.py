@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from crawler import sitemaps
-from crawler.charset import MediaType, is_html
 from crawler.decode import INLINE_INPUT, INLINE_OUTPUT, decode_body
-from crawler.extract import Extracted, ExtractPolicy, extract, is_quick
+from crawler.extract import Extracted, ExtractPolicy, extract, extract_quickly
 from crawler.links import NO_HINTS
 
 
@@ -52,7 +51,10 @@ class Reading(NamedTuple):
 def read(document: Document, limits: Limits) -> Reading:
     """What `document` says. Never raises for what a site sent."""
     body = decode_body(document.body, document.coding, limits.max_decoded).data if document.coding else document.body
-    return _sitemap(document, body, limits) if _is_sitemap(document, body) else _page(document, body, limits)
+    if _is_sitemap(document, body):
+        return _sitemap(document, body, limits)
+    found = extract(body, document.url, document.content_type, limits.extract, document.robots_tags)
+    return Reading(found, NO_HINTS, len(body))
 
 
 def read_quickly(document: Document, limits: Limits) -> Reading | None:
@@ -67,9 +69,8 @@ def read_quickly(document: Document, limits: Limits) -> Reading | None:
         body = decoded.data
     if _is_sitemap(document, body):
         return _sitemap(document, body, limits) if sitemaps.is_quick(body) else None
-    if is_quick(body) or not is_html(MediaType.parse(document.content_type).essence, body):
-        return _page(document, body, limits)
-    return None
+    found = extract_quickly(body, document.url, document.content_type, limits.extract, document.robots_tags)
+    return None if found is None else Reading(found, NO_HINTS, len(body))
 
 
 def _is_sitemap(document: Document, body: bytes) -> bool:
@@ -79,8 +80,3 @@ def _is_sitemap(document: Document, body: bytes) -> bool:
 def _sitemap(document: Document, body: bytes, limits: Limits) -> Reading:
     listed = sitemaps.sitemap_links(body, document.url, document.seen_at, limits.extract.rules)
     return Reading(listed.found, listed.hints, len(body))
-
-
-def _page(document: Document, body: bytes, limits: Limits) -> Reading:
-    found = extract(body, document.url, document.content_type, limits.extract, document.robots_tags)
-    return Reading(found, NO_HINTS, len(body))

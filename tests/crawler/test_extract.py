@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler import extract as extract_module
-from crawler.extract import Extracted, ExtractPolicy, extract
+from crawler.extract import Extracted, ExtractPolicy, extract, extract_quickly
 from crawler.page import LinkKind
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
@@ -64,6 +64,10 @@ def test_links_come_once_in_the_order_of_their_worth() -> None:
         "<xmp><a href=no></xmp><a title=\"a > b\" href='yes'/><plaintext><a href=no>",
         "a < b <a href=yes> c <d",
         "<img alt='<a href=no title=\"'><a href=yes>",
+        "<b <a href=no><a href=yes>",
+        "<b x='<<a href=no>'><a href=yes>",
+        "x<y <meta charset=utf-16><a href=yes>",
+        "<a href=yes>--<a <a href=no",
         "<a href=yes data-href=no><a data-href=no><a x href=yes>",
         '<a/href=yes /><a href="yes"class=x>',
     ],
@@ -275,6 +279,20 @@ def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None
     assert "/dir/x" in links(HOSTILE[name])
 
 
+SLOW = {
+    "links": b"".join(b"<a href=%d>" % n for n in range(2_000)),
+    "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
+    "descriptions": b"".join(b"<meta %d>" % n for n in range(2_000)),
+    "attributes": b"<a " + b"".join(b"x%d " % n for n in range(30_000)) + b"href=x>",
+    "megabytes": b" " * 2_000_000,
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_may_take_long_is_not_read_quickly(name: str) -> None:
+    assert extract_quickly(SLOW[name], URL, "text/html", ExtractPolicy()) is None
+
+
 def test_renamed_formatting_tags_leave_links_as_they_are() -> None:
     page = "<p><b>x<a href=a><i>y</a></b><font\nsize=1><a href=b></font></i><body><code><a href='c'>"
     assert links(page * 500) == links(page) == ["/dir/a", "/dir/b", "/dir/c"]
@@ -307,6 +325,7 @@ MARKUP = st.lists(st.sampled_from(TAGS + TEXT_MODES + SCRAPS), max_size=25).map(
 @given(st.one_of(st.binary(max_size=80), MARKUP.map(lambda text: text.encode("utf-8", "replace"))))
 def test_no_page_raises_and_every_link_is_canonical(body: bytes) -> None:
     found = extract(body, URL, "text/html", ExtractPolicy())
+    assert extract_quickly(body, URL, "text/html", ExtractPolicy()) == found
     for link in found.links:
         assert canonicalize(link.url).href == link.url
     assert len({link.url for link in found.links}) == len(found.links)
