@@ -33,7 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 import ada_url
 import can_ada
@@ -149,8 +149,8 @@ def canonicalize_links(
     """The distinct canonical URLs of a page's links in order of appearance; how many were rejected, by
     reason.
 
-    References to the page itself (empty, or a fragment alone) are passed over. At most `limit` different
-    texts are looked at; those beyond count as `excess`. Raises BadUrl if `base` is not an absolute http(s)
+    References to the page itself (empty, or a fragment alone) are passed over. At most `limit` different others are
+    looked at; those beyond count as `excess`. Raises BadUrl if `base` is not an absolute http(s)
     URL.
     """
     parsed = _parse_base(base)
@@ -160,31 +160,34 @@ def canonicalize_links(
     longest = _REMEMBERED_LENGTH - len(directory)
     found: dict[str, Url] = {}
     rejected: Counter[str] = Counter()
-    seen: set[str] = set()
-    for href in hrefs:
-        if "#" in href:
-            whole, _, _ = href.partition("#")
-            if whole[-1:] > " ":  # a space before `#` belongs to the URL, one at the end does not
-                href = whole
-        if href[:1] <= " ":
-            href = href.strip(_C0_AND_SPACE)
-        if not href or href[0] == "#" or href in seen:
+    seen = 0
+    for href in dict.fromkeys(hrefs):
+        if seen == limit:
+            rejected["excess"] += bool(_without_fragment(href))
             continue
-        if len(seen) == limit:
-            rejected["excess"] += 1
+        result = join(directory, href) if len(href) <= longest else _TO_PAGE
+        if result is _TO_PAGE:
+            text = _without_fragment(href)
+            result = _join(text, parsed, rules) if text else None
+        if result is None:
             continue
-        seen.add(href)
-        if len(href) > longest or (href[0] in "?hH" and not href.startswith(_HTTP)):
-            # Joined to the page, not to its directory: `?page=2` and `http:?page=2` keep the last segment of
-            # the base.
-            result = _join(href, parsed, rules)
-        else:
-            result = join(directory, href)
+        seen += 1
         if isinstance(result, Url):
             found.setdefault(result.href, result)
         else:
             rejected[result] += 1
     return list(found.values()), rejected
+
+
+def _without_fragment(href: str) -> str:
+    """The reference `href` without its fragment and the space around; empty if it leads to the page itself."""
+    if "#" in href:
+        whole, _, _ = href.partition("#")
+        if whole[-1:] > " ":  # a space before `#` belongs to the URL, one at the end does not
+            href = whole
+    if href[:1] <= " ":
+        href = href.strip(_C0_AND_SPACE)
+    return "" if href[:1] == "#" else href
 
 
 def origin_of(href: str) -> str:
@@ -215,15 +218,23 @@ def _directory(href: str) -> str:
     return path[: path.rfind("/") + 1]
 
 
+_TO_PAGE: Final = "to page"
+
+
 @lru_cache(maxsize=8)
-def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason]:
+def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to page"] | None]:
     """A join that remembers its results: pages of a site repeat the links of their menus, relative to one
-    directory."""
+    directory. None for references to the page itself; `_TO_PAGE` for those that depend on more than its directory."""
     parse = lru_cache(maxsize=64)(_parse_base)
 
     @lru_cache(maxsize=_REMEMBERED_LINKS)
-    def join(directory: str, href: str) -> Url | Reason:
-        return _join(href, parse(directory), rules)
+    def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
+        text = _without_fragment(href)
+        if not text:
+            return None
+        if text[0] in "?hH" and not text.startswith(_HTTP):
+            return _TO_PAGE  # `?page=2` and `http:?page=2` keep the last segment of the base
+        return join(directory, text) if text != href else _join(text, parse(directory), rules)
 
     return join
 
