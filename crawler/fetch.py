@@ -17,16 +17,16 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import aiohttp
-from aiohttp.client_middlewares import ClientHandlerType
-from aiohttp.http_exceptions import LineTooLong
-from yarl import URL
+from aiohttp.http_exceptions import HttpProcessingError
 
 from crawler.addresses import AddressPolicy, HostMap
-from crawler.connection import Flight, GuardedConnector, GuardedRequest, HeadTooLarge
+from crawler.connection import Flight, GuardedConnector, GuardedProtocol, HeadTooLarge
 from crawler.errors import FailureKind, FetchFailed
 from crawler.page import Exchange
+from crawler.request import Origin, header_lines
 from crawler.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
 from frontier.clock import Clock
 
@@ -83,16 +83,21 @@ class Fetcher:
         self._lookup = lookup
         self._tls = tls
         self._wall = wall
-        self._session: aiohttp.ClientSession | None = None
+        self._connector: GuardedConnector | None = None
         self._resolver: Resolver | None = None
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
+        self._fields = _common_fields(settings)
+        self._origin = lru_cache(_KNOWN_ORIGINS)(self._parse_origin)
+        self._connect_timeout = aiohttp.ClientTimeout(
+            total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
+        )
 
     def keep_idle(self, parallel: int) -> None:
         """So many idle connections an origin are kept from now on."""
-        if self._session is not None and isinstance(self._session.connector, GuardedConnector):
-            self._session.connector.parallel = parallel
+        if self._connector is not None:
+            self._connector.parallel = parallel
 
     def cut_off_at(self, max_body_bytes: int) -> None:
         """Bodies end there from now on."""
@@ -103,33 +108,20 @@ class Fetcher:
         return f"<Fetcher {state} under_way={self._under_way}>"
 
     async def start(self) -> None:
-        """Open the session. No connection is made yet."""
+        """No connection is made yet."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
         self._resolver = Resolver(lookup, settings.addresses, settings.host_map, self._clock, settings.resolver)
-        self._session = aiohttp.ClientSession(
-            connector=GuardedConnector(
-                settings.addresses,
-                max_idle=settings.max_idle,
-                parallel=settings.parallel,
-                max_head_bytes=settings.max_header_bytes,
-                resolver=self._resolver,
-                keepalive_timeout=settings.keepalive_s,
-                ssl=self._tls or _tls_context(settings.verify_tls),
-            ),
-            headers=_session_headers(settings),
-            timeout=aiohttp.ClientTimeout(
-                total=settings.total_timeout_s,
-                connect=settings.connect_timeout_s,
-                sock_read=settings.read_timeout_s,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=GuardedRequest,
-            auto_decompress=False,
-            # One line may fill the whole head: the limit that counts is HeadKeeper's.
-            max_line_size=settings.max_header_bytes,
-            max_field_size=settings.max_header_bytes,
-            max_headers=settings.max_header_bytes // len(b"a:\r\n"),
+        self._loop = asyncio.get_running_loop()
+        self._connector = GuardedConnector(
+            settings.addresses,
+            max_idle=settings.max_idle,
+            parallel=settings.parallel,
+            max_head_bytes=settings.max_header_bytes,
+            read_timeout_s=settings.read_timeout_s,
+            resolver=self._resolver,
+            keepalive_timeout=settings.keepalive_s,
+            ssl=self._tls or _tls_context(settings.verify_tls),
         )
         self._taking = True
 
@@ -149,9 +141,9 @@ class Fetcher:
                     await self._idle.wait()
             except TimeoutError:
                 pass  # what is cut off raises FetchFailed(STOPPED) in its caller
-        if self._session is not None and self._resolver is not None:
-            session, self._session = self._session, None
-            await session.close()
+        if self._connector is not None and self._resolver is not None:
+            connector, self._connector = self._connector, None
+            await connector.close()
             await self._resolver.close()
 
     async def fetch(
@@ -167,14 +159,22 @@ class Fetcher:
         written; when it returns True the time is over and nothing is sent. Raises FetchFailed when there is
         no response head.
         """
-        session = self._session
-        if session is None or not self._taking:
+        connector = self._connector
+        if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
-        target = self._target(url)
-        flight = Flight(deadline, self._clock.monotonic, self._wall)
+        settings = self._settings
+        slash = url.find("/", url.find("://") + 3)
+        if slash < 0:
+            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
+        origin = self._origin(url[:slash])
+        request_head = origin.request_head(url[slash:], extra_headers)
+        until = self._loop.time() + settings.total_timeout_s
+        flight = Flight(origin, request_head, deadline, until, settings.max_body_bytes)
         self._under_way += 1
         try:
-            return await self._exchange(session, flight, url, target, tuple(extra_headers))
+            return await self._exchange(connector, flight, url)
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, ValueError) as error:
+            raise self._failure(error, flight) from error
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -186,76 +186,50 @@ class Fetcher:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         return await self._resolver.first(host_of(url))
 
-    def _target(self, url: str) -> URL:
-        """`url` as aiohttp wants it. Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
-        scheme, _, rest = url.partition("://")
-        authority, slash, path = rest.partition("/")
-        authority = authority.rpartition("@")[2]  # userinfo never leaves this machine
-        try:
-            # The query stays in the path here: split off, an empty one would lose its question mark.
-            target = URL.build(scheme=scheme, authority=authority, path=slash + path, encoded=True)
-            host, port = target.raw_host, target.port
-        except ValueError as error:
-            raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
-        if not host or not slash or scheme not in ("http", "https"):
-            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
-        if port not in self._settings.addresses.ports and self._settings.host_map.find(host.rstrip(".")) is None:
+    def _parse_origin(self, text: str) -> Origin:
+        """Of a URL up to its path. Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
+        origin = Origin.parse(text, self._fields)
+        settings, host, port = self._settings, origin.key.host, origin.key.port
+        if port not in settings.addresses.ports and settings.host_map.find(host.rstrip(".")) is None:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
-        return target
+        return origin
 
-    async def _exchange(
-        self,
-        session: aiohttp.ClientSession,
-        flight: Flight,
-        url: str,
-        target: URL,
-        extra_headers: tuple[tuple[str, str], ...],
-    ) -> Exchange:
-        async def fly(request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
-            # aiohttp repeats a GET whose connection broke. Here it must not: a second request so soon would
-            # break the domain's delay. A foreign exception is therefore translated before aiohttp sees it.
-            assert isinstance(request, GuardedRequest)
-            request.flight = flight
-            try:
-                return await handler(request)
-            except aiohttp.ClientError as error:
-                raise self._failure(error, flight) from error
-
+    async def _exchange(self, connector: GuardedConnector, flight: Flight, url: str) -> Exchange:
+        connection = await connector.obtain(flight, self._connect_timeout)
         try:
-            response = await session.get(
-                target, headers=extra_headers or None, allow_redirects=False, middlewares=(fly,)
-            )
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise self._failure(error, flight) from error
-        first_byte = flight.elapsed()
-        try:
-            body, truncated = await _read_body(response.content, self._settings.max_body_bytes)
+            protocol = connection.protocol
+            assert isinstance(protocol, GuardedProtocol)
+            started_at = self._wall()
+            protocol.send(flight)
+            message, pieces, truncated = await protocol.receive()
+            if truncated is None:
+                connection.release()
         finally:
-            # After a whole body the connection is back in the pool already and this does nothing.
-            response.close()
-        if self._session is None:
+            connection.close()  # unless it has been released
+        body = await _joined(pieces) if len(pieces) > 1 else pieces[0]
+        if self._connector is None:
             raise FetchFailed(FailureKind.STOPPED, "cut off by the shutdown", request_sent=True)
-        version = response.version
+        assert flight.sent_at is not None
         return Exchange(
             url=url,
-            status=response.status,
-            reason=response.reason or "",
-            headers=response.raw_headers,
+            status=message.code,
+            reason=message.reason or "",
+            headers=message.raw_headers,
             request_head=flight.request_head,
             response_head=flight.response_head,
             body=body,
-            address=flight.address,
-            started_at=flight.started_at,
-            elapsed=flight.elapsed(),
-            first_byte=first_byte,
+            address=protocol.address,
+            started_at=started_at,
+            elapsed=self._loop.time() - flight.sent_at,
+            first_byte=flight.first_byte_at - flight.sent_at,
             truncated=truncated,
-            protocol=f"http/{version.major}.{version.minor}" if version else "",
-            tls=flight.tls,
+            protocol=f"http/{message.version.major}.{message.version.minor}",
+            tls=protocol.tls,
             phases=flight.phases,
         )
 
     def _failure(self, error: Exception, flight: Flight) -> FetchFailed:
-        kind = FailureKind.STOPPED if self._session is None else _failure_kind(error, flight)
+        kind = FailureKind.STOPPED if self._connector is None else _failure_kind(error, flight)
         # Some messages quote what the server sent: one line, and no more of it than helps.
         detail = " ".join(str(error).split())[:200] or type(error).__name__
         return FetchFailed(kind, detail, request_sent=flight.sent_at is not None)
@@ -268,33 +242,18 @@ def host_of(url: str) -> str:
     return name if colon and port.isdigit() else authority
 
 
+_KNOWN_ORIGINS = 1024
+"""About 1 KB each. More than there are idle connections, as a rule."""
+
 _JOINED_AT_ONCE = 1 << 20
 """Octets of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,
 which must find the memory; in a thread that holds up nobody, as the interpreter's lock is not held."""
 
 
-async def _read_body(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, str | None]:
-    """The body up to `limit` octets, and what cut it off, as one of the words of WARC 1.1 section 5.13."""
-    chunks: list[bytes] = []
-    room = limit
-    truncated: str | None = None
-    try:
-        while room >= 0 and (chunk := await content.readany()):
-            chunks.append(chunk)
-            room -= len(chunk)
-    except TimeoutError:
-        truncated = "time"
-    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError):
-        truncated = "disconnect"
-        # What had come before the error, and was not yet read, aiohttp holds back behind it.
-        chunks.append(content._read_nowait(-1))
-        room -= len(chunks[-1])
-    if room < 0:
-        chunks[-1] = chunks[-1][:room]
-        truncated = "length"
-    if limit - room > _JOINED_AT_ONCE:
-        return await asyncio.to_thread(b"".join, chunks), truncated
-    return b"".join(chunks), truncated
+async def _joined(pieces: list[bytes]) -> bytes:
+    if sum(map(len, pieces)) > _JOINED_AT_ONCE:
+        return await asyncio.to_thread(b"".join, pieces)
+    return b"".join(pieces)
 
 
 _ERRNO_KINDS = {
@@ -323,21 +282,23 @@ def _failure_kind(error: Exception, flight: Flight) -> FailureKind:
             return _ERRNO_KINDS.get(error.os_error.errno or 0, FailureKind.UNREACHABLE)
         case aiohttp.InvalidURL() | ValueError():
             return FailureKind.BAD_URL
-        case aiohttp.ClientResponseError():
-            cause = error.__cause__.__cause__ if error.__cause__ else None
-            return FailureKind.HEADER_TOO_LARGE if isinstance(cause, LineTooLong) else FailureKind.PROTOCOL
+        case HttpProcessingError():
+            return FailureKind.PROTOCOL
         case _:
             fault_free = flight.reused and not flight.response_head
             return FailureKind.STALE_CONNECTION if fault_free else FailureKind.DISCONNECTED
 
 
-def _session_headers(settings: FetchSettings) -> dict[str, str]:
-    return {
-        "User-Agent": settings.user_agent,
-        "Accept": settings.accept,
-        "Accept-Language": settings.accept_language,
-        "Accept-Encoding": settings.accept_encoding,
-    }
+def _common_fields(settings: FetchSettings) -> bytes:
+    """The header lines that all requests have in common."""
+    return header_lines(
+        [
+            ("User-Agent", settings.user_agent),
+            ("Accept", settings.accept),
+            ("Accept-Language", settings.accept_language),
+            ("Accept-Encoding", settings.accept_encoding),
+        ]
+    )
 
 
 def _tls_context(verify: bool) -> ssl.SSLContext:

@@ -1,0 +1,73 @@
+"""The head of a request as it goes on the wire, and the origin that it goes to.
+
+A crawler's requests to an origin differ in their target and in little else: everything else is made once, and a request
+is then a few octets put together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aiohttp.client_reqrep import ConnectionKey
+from yarl import URL
+
+from crawler.errors import FailureKind, FetchFailed
+
+_BREAKS_TARGET = re.compile(r"[\x00-\x20\x7f]")
+_BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""RFC 9110 5.5: with these in it, a value that a server chose could end its line and begin another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port. `tail` is what follows the target in the head of every request, without the empty line that
+    closes it."""
+
+    url: URL
+    key: ConnectionKey  # what aiohttp keeps idle connections under
+    tail: bytes
+
+    @classmethod
+    def parse(cls, text: str, fields: bytes) -> Origin:
+        """From the part of a canonical URL before its path. Raises FetchFailed: BAD_URL."""
+        scheme, _, authority = text.partition("://")
+        authority = authority.rpartition("@")[2]  # userinfo never leaves this machine
+        try:
+            url = URL.build(scheme=scheme, authority=authority, encoded=True)
+            host, port = url.raw_host, url.port
+            head = header_lines([("Host", url.host_port_subcomponent or "")])
+        except ValueError as error:
+            raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
+        if not host or scheme not in ("http", "https"):
+            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
+        key = ConnectionKey(
+            host=host,
+            port=port,
+            is_ssl=scheme == "https",
+            ssl=True,  # the connector's own context
+            proxy=None,
+            proxy_auth=None,
+            proxy_headers_hash=None,
+        )
+        return cls(url, key, b" HTTP/1.1\r\n" + head + fields)
+
+    def request_head(self, target: str, extra: Iterable[tuple[str, str]] = ()) -> bytes:
+        """A GET of `target`, octet for octet. Raises FetchFailed: BAD_URL."""
+        if _BREAKS_TARGET.search(target):
+            raise FetchFailed(FailureKind.BAD_URL, "a space or a control character in the path")
+        try:
+            return b"GET %b%b%b\r\n" % (target.encode(), self.tail, header_lines(extra))
+        except ValueError as error:
+            raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
+
+
+def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
+    """`fields` as lines of a head. Raises ValueError for a field that would not stay in its line."""
+    lines = []
+    for name, value in fields:
+        if _BREAKS_FIELD.search(name) or _BREAKS_FIELD.search(value):
+            raise ValueError(f"a control character in the header field {name!r}")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode()

@@ -1,0 +1,145 @@
+"""When a connection is used again, and when it must not be; bodies of many pieces on one."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamWriter
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from tests.crawler.fetching import fetcher
+from tests.crawler.servers import FallsSilent, FaultServer, NeverAnswers, OneByteASecond
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SIZE = 2_400_000
+
+
+class Says(FaultServer):
+    """Answers each request with the given octets in one piece, and keeps the connection open."""
+
+    def __init__(self, response: bytes) -> None:
+        super().__init__()
+        self._response = response
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(self._response)
+        return True
+
+
+class AnswersOnce(FaultServer):
+    """Answers the first request on a connection, and is silent after the second."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        if len(self.requests) > 1:
+            await asyncio.Event().wait()
+        return await super().answer(writer)
+
+
+def _chunked(*chunks: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+
+
+@pytest.mark.parametrize(
+    ("response", "body", "connections"),
+    [
+        (OK + b"Content-Length: 2\r\n\r\nab", b"ab", 1),
+        (OK + b"Content-Length: 0\r\n\r\n", b"", 1),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(b"a", b"b"), b"ab", 1),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", 1),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", b"", 1),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nab", b"ab", 1),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab", b"ab", 1),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab", b"ab", 2),
+        (OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nab", b"ab", 2),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"", 2),
+        (OK + b"Content-Length: 2\r\n\r\nab" + OK + b"Content-Length: 6\r\n\r\nforged", b"ab", 2),
+        (OK + b"Content-Length: 2\r\n\r\nabcd", b"ab", 2),
+    ],
+    ids=[
+        "length", "empty", "chunked", "204", "304", "interim", "1.0-kept",
+        "1.0", "close", "upgrade", "second-response", "octets-behind",
+    ],
+)  # fmt: skip
+async def test_a_clean_connection_is_used_again_and_another_is_not(
+    response: bytes, body: bytes, connections: int
+) -> None:
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        for number in range(2):
+            exchange = await under_test.fetch(f"http://www.test/{number}")
+            assert (exchange.body, exchange.truncated) == (body, None)
+        assert (server.connections, len(server.requests)) == (connections, 2)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        OK + b"Content-Length: %d\r\n\r\n" % SIZE + b"x" * SIZE,
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 100_000] * (SIZE // 100_000)),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 8] * (SIZE // 8)),
+    ],
+    ids=["length", "chunks", "small-chunks"],
+)
+async def test_a_large_body_is_taken_piece_by_piece_and_whole(response: bytes) -> None:
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        for number in range(2):
+            exchange = await under_test.fetch(f"http://www.test/{number}")
+            assert (len(exchange.body), exchange.truncated) == (SIZE, None)
+        assert server.connections == 1
+
+
+async def test_a_large_body_is_cut_at_the_limit() -> None:
+    response = OK + b"Content-Length: %d\r\n\r\n" % SIZE + b"x" * SIZE
+    async with Says(response) as server, fetcher(server.port, max_body_bytes=2_000_001) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+        await server.hung_up.wait()
+    assert (len(exchange.body), exchange.truncated) == (2_000_001, "length")
+
+
+async def test_a_trickle_is_cut_at_the_limit_and_not_at_the_end_of_the_time() -> None:
+    async with OneByteASecond() as server, fetcher(server.port, max_body_bytes=3) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert (exchange.body, exchange.truncated) == (b"xxx", "length")
+    assert exchange.elapsed < 20
+
+
+async def test_silence_is_counted_from_the_last_octet() -> None:
+    """An octet every 0.05 s is no silence of 0.3 s, however many of them pass."""
+    bounds = {"read_timeout_s": 0.3, "total_timeout_s": 0.9}
+    async with OneByteASecond() as server, fetcher(server.port, **bounds) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert exchange.truncated == "time"
+    assert exchange.elapsed > 0.85
+
+
+async def test_a_kept_connection_is_not_waited_for_longer_than_a_new_one() -> None:
+    async with AnswersOnce() as server, fetcher(server.port, read_timeout_s=0.3, total_timeout_s=60) as under_test:
+        await under_test.fetch("http://www.test/1")
+        async with asyncio.timeout(10):
+            with pytest.raises(FetchFailed) as caught:
+                await under_test.fetch("http://www.test/2")
+        assert (caught.value.kind, server.connections) == (FailureKind.TIMEOUT, 1)
+
+
+async def test_stop_cuts_off_a_body_of_known_length() -> None:
+    async with FallsSilent() as server, fetcher(server.port) as under_test:
+        under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
+        await server.asked.wait()
+        async with asyncio.timeout(5):
+            await under_test.stop(0.05)
+            with pytest.raises(FetchFailed) as caught:
+                await under_way
+        assert caught.value.kind is FailureKind.STOPPED
+
+
+async def test_a_cancelled_fetch_hangs_up() -> None:
+    async with NeverAnswers() as server, fetcher(server.port) as under_test:
+        for number in range(3):
+            server.asked.clear()
+            under_way = asyncio.create_task(under_test.fetch(f"http://www.test/{number}"))
+            await server.asked.wait()
+            under_way.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await under_way
+        # What does not answer cannot notice that it was hung up on: the next request needs another connection.
+        assert server.connections == 3
