@@ -315,8 +315,8 @@ def _canonical(page: _Markup, base: str, rules: UrlRules) -> str:
 def _join(
     written: Mapping[LinkKind, list[str]], base: str, encoding: str, policy: ExtractPolicy
 ) -> tuple[tuple[Link, ...], tuple[Url, ...], dict[str, int]]:
-    found: dict[str, LinkKind] = {}
-    by_href: dict[str, Url] = {}
+    found: dict[str, Url] = {}
+    links: list[Link] = []
     dropped: Counter[str] = Counter()
     for kind, hrefs in written.items():
         if not hrefs:
@@ -325,10 +325,9 @@ def _join(
             hrefs = [href if href.isascii() else _with_encoded_query(href, encoding) for href in hrefs]
         urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found))
         dropped.update(rejected)
-        for url in urls:
-            found.setdefault(url.href, kind)
-            by_href.setdefault(url.href, url)
-    return tuple(map(Link._make, found.items())), tuple(by_href.values()), dict(dropped)
+        links += [Link(href, kind) for href in urls if href not in found]
+        found |= urls
+    return tuple(links), tuple(found.values()), dict(dropped)
 
 
 _UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-defined"})

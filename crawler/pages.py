@@ -58,7 +58,7 @@ class PageBuilder:
             return []
         base = f"{origin}/robots.txt"
         urls, _ = canonicalize_links(named, base, self._settings.extract.rules, MAX_SITEMAPS)
-        entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls), Entry(base, domain))
+        entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls.values()), Entry(base, domain))
         for reason, count in dropped.items():
             self.on_drop(reason, count)
         return self._found_on(base, entries)

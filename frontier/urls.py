@@ -145,9 +145,9 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
 
 def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
-) -> tuple[list[Url], Counter[str]]:
-    """The distinct canonical URLs of a page's links in order of appearance; how many were rejected, by
-    reason.
+) -> tuple[dict[str, Url], Counter[str]]:
+    """The distinct canonical URLs of a page's links, by their text and in order of appearance; how many were rejected,
+    by reason.
 
     References to the page itself (empty, or a fragment alone) are passed over. At most `limit` different others are
     looked at; those beyond count as `excess`. Raises BadUrl if `base` is not an absolute http(s)
@@ -176,7 +176,7 @@ def canonicalize_links(
             found.setdefault(result.href, result)
         else:
             rejected[result] += 1
-    return list(found.values()), rejected
+    return found, rejected
 
 
 def _without_fragment(href: str) -> str:
