@@ -2,7 +2,7 @@
 
 It asks a shard for domains only when workers could use them and when something may be due there: a lease call tells
 when the shard is next due, a settle call when the domain that it gave back is, and a push tells which shards it filled.
-What others push into an idle shard is found by asking it every `poll_s`.
+What others push into an idle shard is found by looking there every `poll_s`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CALLS_A_ROUND = 64
 @dataclass(frozen=True, slots=True)
 class FeedSettings:
     """`ahead`: due domains kept ready for the workers. `visits`: leases held at most, those that wait included: each
-    costs about 4 KB. `poll_s`: how often an idle shard is asked, at least."""
+    costs about 4 KB. `poll_s`: how often an idle shard is looked at, at least."""
 
     ahead: int = 128
     visits: int = 20_000
@@ -64,6 +64,7 @@ class Feeder:
         self.visits: dict[Visit, None] = {}  # a set that keeps its order, so that a run can be repeated exactly
         self._visits_of_shard: Counter[int] = Counter()
         self._ask_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
+        self._empty: set[int] = set()  # owned shards where nothing was queued or leased when they were asked
         self._parting: set[Visit] = set()  # of shards that a view took away
         self._parting_since = 0.0
         self._wake = asyncio.Event()
@@ -97,6 +98,7 @@ class Feeder:
         now = self._clock.monotonic()
         for shard in handoff.drop:
             del self._ask_at[shard]
+            self._empty.discard(shard)
         for shard in handoff.take:
             self._ask_at[shard] = now
         if handoff.drop:
@@ -161,9 +163,10 @@ class Feeder:
             if not self._parting:
                 self._events.emit(HandedOver(self._clock.monotonic() - self._parting_since))
 
-    def pushed(self, shards: Iterable[int]) -> None:
+    def pushed(self, shards: Collection[int]) -> None:
         """URLs were queued in `shards`: look there soon, unless a lease there will tell us anyway."""
         now = self._clock.monotonic()
+        self._empty.difference_update(shards)
         for shard in shards:
             if not self._visits_of_shard[shard]:
                 self._ask(shard, now)
@@ -204,7 +207,9 @@ class Feeder:
 
     async def _lease_round(self) -> None:
         now = self._clock.monotonic()
-        shards = [shard for shard, at in self._ask_at.items() if at <= now][:CALLS_A_ROUND]
+        shards = await self._without_empty(
+            [shard for shard, at in self._ask_at.items() if at <= now][:CALLS_A_ROUND], now
+        )
         if not shards or self.view is None:
             return
         epoch = self.view.epoch
@@ -219,12 +224,29 @@ class Feeder:
             self._take_up(answer, asked_at)
         for refusal in fenced:
             self._events.emit(ShardFenced(str(refusal)))
-        for shard in shards:
-            if shard in self._ask_at and self._ask_at[shard] <= now:  # fenced: the next view will tell
-                self._ask_at[shard] = now + self._settings.poll_s
+        self._put_off(shards, now)  # fenced: the next view will tell
         count = sum(len(answer.leases) for answer in leased)
         urls = sum(len(lease.entries) for answer in leased for lease in answer.leases)
         self._events.emit(DomainsLeased(count, urls, self._clock.monotonic() - now))
+
+    async def _without_empty(self, shards: list[int], now: float) -> list[int]:
+        """`shards` but for those that were empty when they were asked, and still are.
+
+        A shard that is new here is asked in any case: that, even if in vain, makes us its owner in the eyes of others.
+        """
+        empty = self._empty.intersection(shards)
+        if not empty:
+            return shards
+        filled = await self._patience.insist(lambda: self._frontier.filled(empty))
+        self._empty -= filled
+        self._put_off(self._empty & empty, now)
+        return [shard for shard in shards if shard in self._ask_at and shard not in self._empty]
+
+    def _put_off(self, shards: Collection[int], now: float) -> None:
+        """Leave those of `shards` that are still to be asked alone until the next poll."""
+        for shard in shards:
+            if self._ask_at.get(shard, float("inf")) <= now:
+                self._ask_at[shard] = now + self._settings.poll_s
 
     def _take_up(self, answer: Leased, asked_at: float) -> None:
         deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
@@ -241,6 +263,8 @@ class Feeder:
         if still_ours:
             poll = asked_at + self._settings.poll_s
             due = poll if answer.next_ms is None else self._monotonic(answer.next_ms)
+            if answer.next_ms is None:
+                self._empty.add(answer.shard)
             # Never in the past: a shard that is due now is asked again next round, not at once.
             self._ask_at[answer.shard] = max(min(poll, due), math.nextafter(asked_at, math.inf))
 

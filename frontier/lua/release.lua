@@ -17,14 +17,13 @@ if known[1] ~= ARGV[2] then
 end
 -- A rest that an earlier settle asked for is never shortened.
 local next_ms = math.max(tonumber(ARGV[3]), tonumber(known[2] or '0'))
-local entries = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES')
-for i = 1, #entries, 2 do
-  redis.call('ZADD', queue, entries[i + 1], entries[i])
-end
+local entries, back = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
+for i = 1, #entries, 2 do back[i], back[i + 1] = entries[i + 1], entries[i] end
+if #back > 0 then redis.call('ZADD', queue, unpack(back)) end
 redis.call('DEL', inflight)
 redis.call('ZREM', KEYS[2], domain)
 redis.call('HDEL', domain_key, 'token')
-redis.call('HSET', domain_key, 'next', string.format('%.0f', next_ms))
+redis.call('HSET', domain_key, 'next', next_ms)
 if ARGV[4] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[4]) end
 if redis.call('EXISTS', queue) == 1 then
   redis.call('ZADD', KEYS[1], next_ms, domain)

@@ -1,7 +1,7 @@
--- settle: tell how leased URLs ended, keep the domain's politeness state, and renew the lease. The last settled
--- URL of a lease ends it. A stale token changes nothing; an entry that is no longer in flight is passed over, so a
+-- settle: tell how leased URLs ended, keep their domains' politeness state, and renew the leases. The last settled URL
+-- of a lease ends it. A stale token changes nothing; an entry that is no longer in flight is passed over, so a
 -- doubled call counts once. A call that arrives after one that was made later (its sender gave up on it and tried
--- again) never shortens the lease or the rest: their holder counts on what it was told last.
+-- again) never shortens a lease or a rest: their holder counts on what it was told last.
 --
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
@@ -10,64 +10,92 @@
 --                         first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
--- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms   ARGV[4] lease_ms
--- ARGV[5] next_ms (when the domain may next be fetched from)   ARGV[6] delay_ms ("": as it was)
--- ARGV[7] state ("": as it was)   ARGV[8] octets received   ARGV[9] how many of the URLs were duplicates
--- ARGV[10...] for each URL: outcome, entry, reason, and for retry "ready_ms LF priority LF new entry", else ""
+-- ARGV[1] now_ms   ARGV[2] lease_ms
+-- ARGV[3...] for each lease: domain, token, next_ms (when the domain may next be fetched from), delay_ms ("": as it
+--   was), state ("": as it was), octets received, how many of the URLs were duplicates, number of words that follow:
+--   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry" else "", number of entries
+--   (1 for dead and retry), the entries
 --
--- Returns {"held", expiry_ms} | {"ended", due_ms or -1} | {"stale"}
+-- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1}
 
 local base = string.sub(KEYS[1], 1, -4)
-local domain, token, now_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
+local expiry_ms = ARGV[1] + ARGV[2]
 
-local known = redis.call('HMGET', domain_key, 'token', 'next')
-if known[1] ~= token then
-  return {'stale'}
+local names, counts = {}, {}
+local function count(name, number)
+  if not counts[name] then names[#names + 1] = name end
+  counts[name] = (counts[name] or 0) + number
 end
 
-local counts = {}
-local function count(name, number) counts[name] = (counts[name] or 0) + number end
-for i = 10, #ARGV, 4 do
-  local outcome, entry, reason, again = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  if redis.call('ZREM', inflight, entry) == 1 then
-    count(outcome, 1)
-    count(outcome .. ':' .. reason, 1)
-    if outcome == 'dead' then
-      redis.call('HSET', KEYS[5], domain .. '\n' .. entry, reason)
-    elseif outcome == 'retry' then
-      local ready_ms, priority, new_entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
-      redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. new_entry)
+-- Settle the URLs told in ARGV[at] to ARGV[last]. Returns how many were in flight.
+local function settle_urls(domain, inflight, at, last)
+  local settled = 0
+  while at <= last do
+    local outcome, reason, again, entries = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+    local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))
+    if gone > 0 then
+      settled = settled + gone
+      count(outcome, gone)
+      count(outcome .. ':' .. reason, gone)
+      if outcome == 'dead' then
+        redis.call('HSET', KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
+      elseif outcome == 'retry' then
+        local ready_ms, priority, entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
+        redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry)
+      end
     end
+    at = at + 4 + entries
   end
+  return settled
 end
-if next(counts) then
-  count('octets', tonumber(ARGV[8]))
-  if ARGV[9] ~= '0' then count('duplicates', tonumber(ARGV[9])) end
-  local names, fields = {}, {}
-  for name in pairs(counts) do names[#names + 1] = name end
+
+-- Returns what is to be said of the lease that ARGV[at] begins with.
+local function settle(at, last)
+  local domain, token, wanted_ms, delay_ms, state, octets, duplicates = unpack(ARGV, at, at + 6)
+  local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
+  local known = redis.call('HMGET', domain_key, 'token', 'next')
+  if known[1] ~= token then
+    return 'stale', -1
+  end
+  if settle_urls(domain, inflight, at + 8, last) > 0 then
+    count('octets', octets)
+    if duplicates ~= '0' then count('duplicates', duplicates) end
+  end
+
+  local next_ms = math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))
+  local news = {'next', next_ms}
+  if delay_ms ~= '' then news[#news + 1], news[#news + 2] = 'delay', delay_ms end
+  if state ~= '' then news[#news + 1], news[#news + 2] = 'state', state end
+  redis.call('HSET', domain_key, unpack(news))
+
+  if redis.call('EXISTS', inflight) == 1 then
+    redis.call('ZADD', KEYS[2], 'GT', expiry_ms, domain)
+    return 'held', expiry_ms
+  end
+  redis.call('ZREM', KEYS[2], domain)
+  redis.call('HDEL', domain_key, 'token')
+  if redis.call('EXISTS', base .. 'q:' .. domain) == 1 then
+    redis.call('ZADD', KEYS[1], next_ms, domain)
+    return 'ended', next_ms
+  end
+  return 'ended', -1
+end
+
+local reply, at = {'settled'}, 3
+while at <= #ARGV do
+  local last = at + 7 + ARGV[at + 7]
+  local said = #reply
+  reply[said + 1], reply[said + 2] = settle(at, last)
+  at = last + 1
+end
+
+if #names > 0 then
   local before = redis.call('HMGET', KEYS[4], 'first_ms', unpack(names))
+  local fields = {'last_ms', ARGV[1]}
+  if not before[1] then fields = {'last_ms', ARGV[1], 'first_ms', ARGV[1]} end
   for i, name in ipairs(names) do
-    fields[2 * i - 1], fields[2 * i] = name, string.format('%.0f', tonumber(before[i + 1] or '0') + counts[name])
+    fields[#fields + 1], fields[#fields + 2] = name, (before[i + 1] or 0) + counts[name]
   end
-  redis.call('HSET', KEYS[4], 'first_ms', before[1] or ARGV[3], 'last_ms', ARGV[3], unpack(fields))
+  redis.call('HSET', KEYS[4], unpack(fields))
 end
-
-local next_ms = math.max(tonumber(ARGV[5]), tonumber(known[2] or '0'))
-local news = {'next', string.format('%.0f', next_ms)}
-if ARGV[6] ~= '' then news[#news + 1], news[#news + 2] = 'delay', ARGV[6] end
-if ARGV[7] ~= '' then news[#news + 1], news[#news + 2] = 'state', ARGV[7] end
-redis.call('HSET', domain_key, unpack(news))
-
-if redis.call('EXISTS', inflight) == 1 then
-  local expiry_ms = now_ms + tonumber(ARGV[4])
-  redis.call('ZADD', KEYS[2], 'GT', expiry_ms, domain)
-  return {'held', expiry_ms}
-end
-redis.call('ZREM', KEYS[2], domain)
-redis.call('HDEL', domain_key, 'token')
-if redis.call('EXISTS', queue) == 1 then
-  redis.call('ZADD', KEYS[1], next_ms, domain)
-  return {'ended', next_ms}
-end
-return {'ended', -1}
+return reply

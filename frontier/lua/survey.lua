@@ -15,15 +15,15 @@
 --          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased", domain, ms, queued, delay, state}, ...}
 
 local base = string.sub(KEYS[1], 1, -6)
-local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+local due, leased = redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3])
 local reply = {
   'surveyed',
   redis.call('HGETALL', KEYS[5]),
   redis.call('ZCARD', KEYS[4]),
-  redis.call('ZCARD', KEYS[2]),
-  redis.call('ZCARD', KEYS[3]),
-  redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]),
-  first[2] or '-1',
+  due,
+  leased,
+  due > 0 and redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]) or 0,
+  due > 0 and redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '-1',
   redis.call('HMGET', KEYS[1], 'epoch', 'replica', 'since'),
 }
 
@@ -41,9 +41,9 @@ local function name(kind, found)
 end
 
 local last = tonumber(ARGV[2]) - 1
-if last >= 0 then
+if last >= 0 and due > 0 then
   name('due', redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES'))
   name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES'))
-  name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES'))
 end
+if last >= 0 and leased > 0 then name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES')) end
 return reply

@@ -8,7 +8,7 @@ import pytest
 
 from frontier.books import Books
 from frontier.entries import Entry, parse_entry
-from frontier.queue import Frontier, FrontierSettings, Settled, Settlement, retry
+from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
 
@@ -95,6 +95,34 @@ class TestLease:
         leased, _ = await frontier.lease([0], 1, "r1", 10)
         assert [lease.domain for lease in leased[0].leases] == ["a.test", "b.test"]
         assert [e.url for e in leased[0].leases[0].entries] == ["https://a.test/high", "https://a.test/low"]
+
+    async def test_takes_no_more_than_a_batch_and_leaves_the_others(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=3))
+        await frontier.push([entry(f"https://a.test/{n}", priority=n % 4) for n in range(8)])
+        first = await lease_one(frontier)
+        assert [e.priority for e in first.entries] == [3, 3, 2]
+        await frontier.settle([settle_all(first)])
+        assert [e.priority for e in (await lease_one(frontier)).entries] == [2, 1, 1]
+
+    async def test_tells_in_which_shards_there_is_something(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        """A domain that is due or leased, or a URL that waits."""
+        frontier = await make_frontier(store, crawl_name, time, shards=9)
+        shard = frontier.shard_of("a.test")
+        assert await frontier.filled(range(9)) == set()
+        await frontier.push([entry()])
+        assert await frontier.filled(range(9)) == {shard}
+        lease = await lease_one(frontier, shard=shard)
+        assert await frontier.filled(range(9)) == {shard}
+        later = retry(lease.entries[0], "timeout", time.ms + 1, 0.0)
+        await frontier.settle([Settlement(lease, time.ms, urls=[later])])
+        assert await frontier.filled(range(9)) == {shard}
+        time.ms += 1
+        await frontier.settle([settle_all(await lease_one(frontier, shard=shard))])
+        assert await frontier.filled(range(9)) == set()
 
     async def test_a_leased_domain_is_not_leased_again(self, frontier: Frontier) -> None:
         await frontier.push([entry()])
@@ -197,6 +225,49 @@ class TestSettle:
         await frontier.settle([settlement])
         await frontier.settle([settlement])
         assert (await books.counts()).done == 1
+
+    async def test_of_many_urls_only_those_in_flight_count(self, frontier: Frontier, books: Books) -> None:
+        await frontier.push([entry(f"https://a.test/{n}") for n in range(4)])
+        lease = await lease_one(frontier)
+        one, two, three, _ = lease.entries
+        await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
+        again = [Settled(one, "done", "200"), Settled(two, "done", "200"), Settled(three, "dead", "x")]
+        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], octets=5)])
+        counts = await books.counts()
+        assert (counts.done, counts.dead, counts.open, counts.octets) == (2, 1, 1, 5)
+        assert counts.reasons == {"done:200": 2, "dead:x": 1}
+        assert await books.dead_letters(9) == [("a.test", three.raw, "x")]
+
+    async def test_leases_of_one_shard_are_settled_each_by_itself(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        """Given leases of one shard, one of which was lost, when they are settled together, then each is told how it
+        stands, and the lost one changes nothing."""
+        names = ["a.test", "b.test", "c.test"]
+        await frontier.push([entry(f"https://{name}/{n}", name) for name in names for n in range(2)])
+        leased, _ = await frontier.lease([0], 1, "r1", 3)
+        ended, lost, held = leased[0].leases
+        await frontier.release([Settlement(lost, time.ms)])
+        replies = await frontier.settle(
+            [
+                settle_all(ended, time.ms),
+                settle_all(lost, time.ms),
+                Settlement(held, time.ms, 500, urls=[Settled(held.entries[0], "denied", "robots")]),
+                Settlement(held, time.ms, 700, urls=[Settled(held.entries[1], "done", "200")]),
+            ]
+        )
+        assert [reply.stale for reply in replies] == [False, True, False, False]
+        assert [reply.expires_ms for reply in replies] == [None, None, time.ms + 30_000, None]
+        counts = await books.counts()
+        assert (counts.done, counts.denied, counts.open, counts.domains_due) == (3, 1, 2, 1)
+
+    async def test_more_leases_than_one_call_takes(self, frontier: Frontier, books: Books) -> None:
+        count = 2 * SETTLE_CHUNK + 1
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(count)])
+        leased, _ = await frontier.lease([0], 1, "r1", count)
+        await frontier.settle([settle_all(lease) for lease in leased[0].leases])
+        assert (await books.counts()).done == count
+        assert await books.has_ended()
 
     async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
         self, store: RedisStore, frontier: Frontier, time: ManualTime

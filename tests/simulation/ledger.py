@@ -7,7 +7,7 @@ serves the newest view it has seen, and in it one replica. Everything is checked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from frontier.entries import Entry, parse_entry
@@ -175,14 +175,14 @@ class Ledger:
         now_ms, lease_ms = int(call.arguments[2]), int(call.arguments[3])
         name, token = lease[0].decode(), int(lease[1])
         domain = self.domains[name]
-        self._history.note(replica, "lease", (name, token, now_ms, [item.decode() for item in lease[4::2]]))
+        self._history.note(replica, "lease", (name, token, now_ms, [item.decode() for item in lease[4][::2]]))
         held = domain.holding
         self._check(held is None, "I2", f"{name} is leased to {replica} while {held} holds", name)
         early_ms = domain.rests_until_ms - now_ms
         self._check(early_ms <= 0, "I2", f"{name} is leased to {replica} {early_ms} ms before its rest is over", name)
         self._check(token > self._tokens.get(shard, 0), "I2", f"token {token} of {name} is not new", name)
         self._tokens[shard] = token
-        urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4::2]}
+        urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4][::2]}
         strange = urls - domain.queued.keys()
         self._check(not strange, "I1", f"leased what was not queued: {strange}", name)
         self._check(bool(urls), "I1", f"{name} leased without a URL", name)
@@ -193,13 +193,22 @@ class Ledger:
     # settle and release
 
     def _settle(self, replica: str, call: Call, reply: Reply) -> None:
-        name, token, now_ms, lease_ms, next_ms = (call.arguments[0], *map(int, call.arguments[1:5]))
-        domain, words = self.domains[str(name)], [str(word) for word in call.arguments[9:]]
-        self._history.note(replica, "settle", (name, token, now_ms, next_ms, words, reply))
-        held = self._held(domain, token, reply)
+        words = [str(word) for word in call.arguments]
+        now_ms, lease_ms, at = int(words[0]), int(words[1]), 2
+        for said in zip(reply[1::2], reply[2::2], strict=True):
+            end = at + 8 + int(words[at + 7])
+            self._settle_lease(replica, words[at : at + 4], words[at + 8 : end], now_ms + lease_ms, said)
+            at = end
+        self._check(at == len(words), "I1", f"settle answers {reply!r} to {words}", "")
+
+    def _settle_lease(self, replica: str, about: list[str], ends: list[str], until_ms: int, said: Reply) -> None:
+        """`about`: domain, token, next ms, delay ms; `ends`: how its URLs ended; `said`: what the script says of it."""
+        domain, token, next_ms = self.domains[about[0]], int(about[1]), int(about[2])
+        self._history.note(replica, "settle", (*about, until_ms, ends, said))
+        held = self._held(domain, token, said)
         if held is None:
             return
-        for outcome, raw, _, again in zip(*(iter(words),) * 4, strict=True):
+        for outcome, again, raw in _each(ends):
             url = parse_entry(raw, domain.name, 0.0).url
             if url in held.urls:
                 held.urls.remove(url)
@@ -208,18 +217,14 @@ class Ledger:
                 else:
                     self._check_order(url, outcome)
                     self._close(url, outcome)
-        domain.delay_ms = int(call.arguments[5]) if call.arguments[5] != "" else domain.delay_ms
+        domain.delay_ms = int(about[3]) if about[3] else domain.delay_ms
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
         if held.urls:
-            held.until_ms = max(held.until_ms, now_ms + lease_ms)
+            held.until_ms = max(held.until_ms, until_ms)
         else:
             domain.holding = None
-        self._check(
-            (reply[0] == b"held") == bool(held.urls),
-            "I1",
-            f"{domain.name}: {reply!r} with {held.urls} left",
-            domain.name,
-        )
+        is_right = (said[0] == b"held") == bool(held.urls)
+        self._check(is_right, "I1", f"{domain.name}: {said!r} with {held.urls} left", domain.name)
 
     def _held(self, domain: Domain, token: int, reply: Reply) -> Holding | None:
         held = domain.holding if domain.holding and domain.holding.token == token else None
@@ -261,3 +266,12 @@ class Ledger:
         domain.queued.update(dict.fromkeys(held.urls, 0.0))
         domain.holding = None
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
+
+
+def _each(ends: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Outcome, what shall come again, and entry of each URL whose end `settle` is told."""
+    at = 0
+    while at < len(ends):
+        last = at + 4 + int(ends[at + 3])
+        yield from ((ends[at], ends[at + 2], raw) for raw in ends[at + 4 : last])
+        at = last

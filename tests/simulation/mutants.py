@@ -45,9 +45,9 @@ def _without(name: str, path: str, old: str, new: str) -> Mutant:
 
 LEASED_DUE = "if not redis.call('ZSCORE', KEYS[{}], domain) then"
 KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
-REST = "math.max(tonumber(ARGV[5]), tonumber(known[2] or '0'))"
+REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "return asked_at + lease_s - min(1.0, lease_s / 20)"
-GONE = "if redis.call('ZREM', inflight, entry) == 1 then"
+GONE = "local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))"
 
 MUTANTS = (
     _without("no-fence", LUA + "lease.lua", "if fence_epoch > epoch or (", "if false and ("),
@@ -64,9 +64,9 @@ MUTANTS = (
     _without("push-makes-leased-due", LUA + "push.lua", LEASED_DUE.format(2), "if true then"),
     _without("wake-makes-leased-due", LUA + "lease.lua", LEASED_DUE.format(3), "if true then"),
     _without("lost-holder-keeps-token", LUA + "lease.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
-    _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace(" == 1", "")),
+    _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
-    _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(ARGV[5])"),
+    _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(wanted_ms)"),
     _without("lost-urls-forgotten", LUA + "lease.lua", "if state[3] then", "if false then"),
     _without("disowned-lease-keeps-token", LUA + "disown.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
