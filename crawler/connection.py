@@ -2,7 +2,8 @@
 
 aiohttp's connector (pool, addresses, TLS), its protocol of one connection and its parser in C do the work. Its session,
 request and response objects are left out: redirects, cookies, proxies, bodies and middlewares are nothing that this
-crawler wants, and a fetch takes 0.10 ms of CPU without them, 0.24 with them (40 KB over loopback).
+crawler wants. A fetch of a page of 40 KB over loopback takes 0.55 of the CPU of a bare `ClientSession.get` without them,
+1.3 of it with them and the guards below.
 
 - `GuardedConnector` makes a socket only for an address that the policy allows, at the last moment before it
   is connected, and bounds the idle connections (aiohttp bounds only those in use).
