@@ -1,7 +1,4 @@
 """The crawler: seeds in, a polite crawl by any number of replicas, pages out."""
 
-from __future__ import annotations
-
-from importlib.metadata import version
-
-__version__ = version("peercrawl")
+__version__ = "0.1.0"
+"""The package takes its version from here: to read a package's metadata takes 40 ms, which no command needs."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+TRY_LATER = 75
+"""Exit code of a command that found no Redis (EX_TEMPFAIL of sysexits.h): it may be restarting."""
+
 
 class CrawlerError(Exception):
     """Raised when the crawler cannot go on as it was told; the base of all its errors."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from crawler.errors import TRY_LATER
 from frontier.clock import Clock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -20,9 +21,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
 """A replica that lived this many seconds was healthy; so many that did not, one after the other, are a broken setup."""
-
-TRY_LATER = 75
-"""Exit code of a command that found no Redis (EX_TEMPFAIL of sysexits.h): it may be restarting."""
 
 
 class Supervisor:

@@ -1,4 +1,8 @@
-"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line."""
+"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line.
+
+A module is imported, and the parameters of a command are built, when that command is asked for: what all of them together
+import takes a second.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from crawler import __version__
-from crawler.cli import audit, configure, crawl, doctor, export, inspect, steer, watch, why
-from crawler.errors import UserError
-from crawler.supervisor import TRY_LATER
+from crawler.cli.commands import Commands
+from crawler.errors import TRY_LATER, UserError
 from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
@@ -23,6 +26,7 @@ EXIT_CODES = {
 }
 
 app = typer.Typer(
+    cls=Commands,
     name="crawler",
     help="peercrawl: a polite, distributed web crawler. Start with [bold]crawler crawl https://example.com[/bold].",
     no_args_is_help=True,
@@ -30,15 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-crawl.register(app)
-inspect.register(app)
-watch.register(app)
-steer.register(app)
-configure.register(app)
-doctor.register(app)
-why.register(app)
-audit.register(app)
-export.register(app)
 
 
 def _version(wanted: bool) -> None:

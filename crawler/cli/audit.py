@@ -21,11 +21,6 @@ from crawler.settings import load
 _CLOSEST = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(audit)
-
-
 def audit(
     folder: Annotated[Path, typer.Argument(help="Folder with WARC files and JSON lines.")],
     delay: Annotated[

@@ -41,14 +41,6 @@ class Change(msgspec.Struct, frozen=True):
     because: str
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    for one in (show, check, explain, apply):
-        config.command()(one)
-    app.command()(init)
-    app.add_typer(config, name="config")
-
-
 def init(
     file: Annotated[Path, typer.Argument(help="Where to write.")] = Path("crawler.toml"),
     preset: Preset = "polite",
@@ -72,6 +64,7 @@ def init(
     typer.echo(f"{file} written; use it with --settings {file}")
 
 
+@config.command()
 @on_a_crawl
 def show(
     *,
@@ -93,6 +86,7 @@ def show(
     emit(stored.model_dump(mode="json"), json, shown)
 
 
+@config.command()
 def check(
     file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
     json: AsJson = False,
@@ -114,6 +108,7 @@ def check(
     emit(values, json, Group(Text(f"{file} is good; what differs from the defaults:"), shown, *doubts))
 
 
+@config.command()
 def explain(
     setting: Annotated[str | None, typer.Argument(help="A setting, its key, or a table.", show_default=False)] = None,
     json: AsJson = False,
@@ -130,6 +125,7 @@ def explain(
     emit(found, json, Group(*(_explained(one) for one in found)))
 
 
+@config.command()
 def apply(
     file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
     crawl: CrawlName = "crawl",

@@ -55,14 +55,6 @@ UntilEmpty = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(crawl)
-    app.command()(seed)
-    app.command()(run)
-    app.command()(demo)
-
-
 def crawl(
     urls: Urls = None,
     file: SeedFile = None,

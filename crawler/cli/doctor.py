@@ -20,11 +20,6 @@ _MARKS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command to `app`."""
-    app.command()(doctor)
-
-
 def doctor(
     redis: Redis = None,
     data_dir: DataDir = None,

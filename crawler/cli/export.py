@@ -22,12 +22,6 @@ Simhash = Annotated[bool, typer.Option("--simhash", help="A fingerprint of each 
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(export)
-    app.command()(extract)
-
-
 def export(
     archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with some.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("export"),

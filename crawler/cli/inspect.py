@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from crawler import overview
 from crawler.cli.options import AsJson
 from crawler.cli.output import Where, emit, on_a_crawl
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(status)
 
 
 @on_a_crawl

@@ -56,15 +56,6 @@ dead = typer.Typer(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    for one in (pause, resume, stop, block, unblock, delay):
-        app.command()(one)
-    dead.command("list")(list_dead)
-    dead.command("requeue")(requeue)
-    app.add_typer(dead, name="dead")
-
-
 def _tell(where: Where, said: Said, as_json: bool, say: Callable[[Control], Awaitable[None]]) -> None:
     async def work(store: RedisStore, opened: Crawl) -> None:
         await say(Control(store, opened.keys))
@@ -177,6 +168,7 @@ def delay(
     _tell(where, Said(where.crawl, "delay", named, seconds), json, lambda control: control.set_delay(named, seconds))
 
 
+@dead.command("list")
 @on_a_crawl
 def list_dead(
     of_domain: OfDomain = None,
@@ -216,6 +208,7 @@ async def _find(
     return found
 
 
+@dead.command()
 @on_a_crawl
 def requeue(
     of_domain: OfDomain = None,

@@ -25,13 +25,6 @@ Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between 
 Once = Annotated[bool, typer.Option("--once", help="Look once and end.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(top)
-    app.command()(domains)
-    app.command()(shards)
-
-
 def top(
     crawl: CrawlName = "crawl",
     every: Every = 1.0,

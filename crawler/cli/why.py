@@ -19,11 +19,6 @@ OutToSearch = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to `app`."""
-    app.command()(why)
-
-
 @on_a_crawl
 def why(
     url: Annotated[str, typer.Argument(help="The URL, in any spelling.")],

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crawler.supervisor import TRY_LATER
+from crawler.errors import TRY_LATER
 from tests.chaos.diary import Diary, Kind
 from tests.chaos.proxy import Link
 from tests.valkey import ValkeyProcess

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from crawler import jobs, logs
 from crawler.assembly import assemble
+from crawler.errors import TRY_LATER
 from crawler.replica import Replica
 from crawler.settings import CrawlSettings, load
-from crawler.supervisor import TRY_LATER
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway
 

@@ -1,0 +1,69 @@
+"""Which command is in which module, and the group that imports a module only when one of its commands is asked for."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+MODULES = {
+    "crawl": "crawl",
+    "seed": "crawl",
+    "run": "crawl",
+    "demo": "crawl",
+    "status": "inspect",
+    "top": "watch",
+    "domains": "watch",
+    "shards": "watch",
+    "pause": "steer",
+    "resume": "steer",
+    "stop": "steer",
+    "block": "steer",
+    "unblock": "steer",
+    "delay": "steer",
+    "init": "configure",
+    "doctor": "doctor",
+    "why": "why",
+    "audit": "audit",
+    "export": "export",
+    "extract": "export",
+    "dead": "steer",
+    "config": "configure",
+}
+"""Command -> the module of this package that has it, as a function or as a group of that name; in the order of the help."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands: their names come from the table, and what they are from their modules."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Loaded(dict.fromkeys(MODULES))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, without loading what they name."""
+        return list(MODULES)
+
+
+class _Loaded(UserDict[str, Any]):
+    """The commands by name, each imported and built when it is first looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__getitem__(name) is None:
+            self[name] = _load(name)
+        return super().__getitem__(name)
+
+
+def _load(name: str) -> Any:
+    """The command `name` with its parameters, as Click takes it."""
+    found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), name)
+    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+        group: Any = typer.main.get_command(app)
+        return group.commands[name]
+    app.command(name)(found)
+    return typer.main.get_command(app)
