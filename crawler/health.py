@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from crawler.mishaps import Mishap
+from frontier.health import Health
 from frontier.keys import CrawlKeys
-from frontier.peers import Health
 from frontier.store import Store
 
 HEALTH_INTERVALS = 3
 """A health record outlives this many intervals of silence."""
+
+
+class Mishap(msgspec.Struct, frozen=True):
+    """A URL that was put off or given up. `at_ms`: server time in milliseconds since 1970."""
+
+    at_ms: int
+    url: str
+    outcome: str
+    reason: str
 
 
 class HealthRecord(msgspec.Struct, frozen=True):

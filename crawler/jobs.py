@@ -3,72 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import signal
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from crawler import logs
-from crawler.assembly import assemble, check, scorer, url_rules
 from crawler.control import Control
 from crawler.display import follow, summarize
-from crawler.embedded import EmbeddedValkey
+from crawler.embedded import open_store
 from crawler.errors import UserError
 from crawler.page import LinkKind
-from crawler.replica import Replica
+from crawler.policies import check, scorer, url_rules
 from crawler.seeds import Seed, read_seeds
-from crawler.settings import CrawlSettings, ReplicaSettings, Settings
+from crawler.settings import CrawlSettings, Settings
 from crawler.supervisor import Supervisor, replica_command
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, save_settings
 from frontier.entries import Entry
-from frontier.errors import BadInput, FrontierError
+from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Pushed
-from frontier.store import RedisStore, connect
+from frontier.store import RedisStore
 
 EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: up to a handful of replicas, and few calls to poll them."""
-
-EMBEDDED_INTERVAL_S = 1.0
-"""On one machine a claim costs nothing, and a user waits for the first view."""
 
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
 
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
-INTERRUPTED = 130
-"""Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
-
-
-@contextlib.asynccontextmanager
-async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
-    """The store that the settings name, or the embedded one. Raises FrontierError or UserError if it is not to be had."""
-    async with contextlib.AsyncExitStack() as stack:
-        url = local.redis
-        if not url:
-            server = await stack.enter_async_context(EmbeddedValkey(local.data_dir))
-            url = server.url
-        store = await connect(url)
-        stack.push_async_callback(store.close)
-        yield store
-
 
 def _shards(settings: Settings) -> int:
     named = "shards" in settings.frontier.model_fields_set
     return settings.frontier.shards if named or settings.replica.redis else EMBEDDED_SHARDS
-
-
-def embedded_defaults(settings: Settings) -> Settings:
-    """`settings` with what is different where all replicas are on one machine, unless the user has set it."""
-    local = settings.replica
-    if local.redis or "interval" in local.model_fields_set:
-        return settings
-    return settings.model_copy(update={"replica": local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})})
 
 
 # seeds
@@ -138,78 +108,7 @@ async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed]) -> Push
 # replicas
 
 
-async def run_replica(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:
-    """Run `replicas` replicas of an existing crawl, one in this process or several in their own."""
-    if replicas > 1:
-        return await _run_several(crawl, settings, replicas, until_empty)
-    settings = embedded_defaults(settings)
-    async with open_store(settings.replica) as store:
-        opened = await open_crawl(store, crawl)
-        stored = CrawlSettings.from_json(opened.settings)
-        replica = Replica(store, opened, stored, settings.replica, assemble(crawl, stored, settings.replica))
-        with calm_collector():
-            return await run_until_told(replica, settings.replica.grace, until_empty)
-
-
-@contextlib.contextmanager
-def calm_collector() -> Iterator[None]:
-    """Make the cycle collector look less often, and never at what is there by now and stays: to walk over that takes 40 ms
-    of the event loop.
-
-    Little of a crawl's garbage is in cycles (exceptions with their tracebacks): with the collector off, memory was the
-    same after 5,000 pages and the CPU a page 7 % less. Most of that is to be had by these thresholds.
-    """
-    usual = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(10_000, 40, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
-        gc.unfreeze()  # or the interpreter's end leaves it, and libraries in C complain of leaks
-
-
-async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
-    """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
-    signals = 0
-    stopping: asyncio.Task[None] | None = None
-
-    def on_signal() -> None:
-        nonlocal signals
-        signals += 1
-        replica.ended.set()
-        if signals > 1:
-            replica.hurry()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    await replica.start(until_empty)
-    await replica.ended.wait()
-    stopping = asyncio.create_task(replica.stop(grace_s))
-    await stopping
-    if isinstance(replica.failure, (UserError, FrontierError)):
-        raise replica.failure
-    if replica.failure is not None:
-        logs.log.error("replica_failed", exc_info=replica.failure, extra={"fields": {"replica": replica.id}})
-        return 1
-    return INTERRUPTED if signals > 1 else 0
-
-
-async def _run_several(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:
-    async with open_store(settings.replica) as store:
-        await open_crawl(store, crawl)  # what is wrong from the start is told once, and not by each replica again
-    supervisor = _supervisor(crawl, settings, replicas, until_empty)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stop)
-    async with contextlib.AsyncExitStack() as stack:
-        if not settings.replica.redis:  # keep the server for replacements of a crashed only replica
-            await stack.enter_async_context(EmbeddedValkey(settings.replica.data_dir))
-        return await supervisor.run()
-
-
-def _supervisor(
+def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
 ) -> Supervisor:
     """A supervisor of replicas of `crawl`. The Redis URL, which may hold a password, travels by the environment, where
@@ -258,7 +157,7 @@ class CrawlJob:
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
             await Control(store, stored.keys).set("run")
-            supervisor = _supervisor(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
+            supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)

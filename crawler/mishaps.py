@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
-
 from crawler.events import Event, PageSettled
+from crawler.health import Mishap
 from crawler.page import Outcome
 
 KEPT = 10
 LONGEST_URL = 200
-
-
-class Mishap(msgspec.Struct, frozen=True):
-    """A URL that was put off or given up. `at_ms`: server time in milliseconds since 1970."""
-
-    at_ms: int
-    url: str
-    outcome: str
-    reason: str
 
 
 class Mishaps:

@@ -9,10 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawler.health import HEALTH_INTERVALS, HealthRecord
+from crawler.health import HealthRecord, health_records
 from frontier.books import Books, Counts
 from frontier.crawls import open_crawl
-from frontier.peers import Health
 from frontier.store import RedisStore
 
 
@@ -62,13 +61,11 @@ async def read(store: RedisStore, crawl: str) -> Overview:
     books = Books(store, keys)
     counts: Counts = await books.counts()
     owners = Counter(owner.replica for owner in await books.owners())
-    records = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).records()
-    replicas = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
     return Overview(
         crawl=crawl,
         at_ms=await store.time_ms(),
         shards=len(keys.shards),
-        replicas=sorted(replicas, key=lambda record: record.index),
+        replicas=await health_records(store, keys),
         owned=dict(owners),
         accepted=counts.accepted,
         done=counts.done,

@@ -34,7 +34,7 @@ from crawler.web import Answers, Live, StatusServer
 from frontier.clock import Clock, SystemClock
 from frontier.crawls import Crawl, verify_crawl
 from frontier.errors import RedisAway, RedisMisused
-from frontier.peers import Health
+from frontier.health import Health
 from frontier.store import RedisStore
 
 RATE_LOOKS = 10

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.health import HealthRecord
+from crawler.snapshot import Snapshot
 from crawler.summary import DomainLine, Summary
-from crawler.web.live import Snapshot
 
 _BARS = "▁▂▃▄▅▆▇█"
 

@@ -15,9 +15,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawler.assembly import manners, scope, url_rules
+from crawler.line_files import newest_line
+from crawler.policies import manners, scope, url_rules
 from crawler.settings import CrawlSettings
-from crawler.sinks.search import newest_line
 from crawler.traps import TrapPolicy, judge_trap
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl

@@ -30,7 +30,7 @@ from frontier.clock import Clock, ServerClock
 from frontier.errors import RedisAway, RedisMisused
 from frontier.owners import OwnerTable
 from frontier.scripts import CLAIM, LEAVE, PLACE
-from frontier.store import Store, command, run
+from frontier.store import Store, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
 """For how many intervals a roster is kept: the open one, the one in effect, and one for a late reader; and for how many
@@ -170,35 +170,6 @@ class PeerLoop:
         """Take this replica out of the epoch still open: the next view is without it. Raises RedisAway."""
         self._leaving = True
         await self._store.send([run(LEAVE, [self._key], self.replica)])
-
-
-class Health:
-    """The health records of a loop's replicas: one expiring key each, and a set to find them by."""
-
-    def __init__(self, store: Store, key: str, ttl_s: float) -> None:
-        self._store = store
-        self._key = f"{key}:health"
-        self._ttl_ms = int(ttl_s * 1000)
-
-    async def report(self, replica: str, record: bytes) -> None:
-        """Keep `record` (the caller's own format) for `ttl_s`."""
-        key = f"{self._key}:{replica}"
-        await self._store.send([command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)])
-
-    async def withdraw(self, replica: str) -> None:
-        await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])
-
-    async def records(self) -> dict[str, bytes]:
-        """The record of each replica that reported within `ttl_s`. Forgets the others."""
-        (members,) = await self._store.send([command("SMEMBERS", self._key)])
-        replicas = sorted(member.decode() for member in members)
-        if not replicas:
-            return {}
-        found = await self._store.send([command("GET", f"{self._key}:{replica}") for replica in replicas])
-        gone = [replica for replica, record in zip(replicas, found, strict=True) if record is None]
-        if gone:
-            await self._store.send([command("SREM", self._key, *gone)])
-        return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}
 
 
 def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:

@@ -27,9 +27,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from crawler.assembly import assemble
+from crawler.embedded import open_store
 from crawler.events import Event, PageSettled
-from crawler.jobs import calm_collector, gather_seeds, open_store, push_seeds
+from crawler.jobs import gather_seeds, push_seeds
 from crawler.replica import Replica
+from crawler.running import calm_collector
 from crawler.settings import Settings, load
 from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
 from crawler.simweb.log import read_log

@@ -11,11 +11,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawler.assembly import gate_policy, manners
 from crawler.audit import SHOWN, Report, Rules
 from crawler.audit import audit as judge
 from crawler.audit_records import read_archive
 from crawler.cli.options import AsJson, SettingsFile, flags
+from crawler.policies import gate_policy, manners
 from crawler.settings import load
 
 _CLOSEST = 10

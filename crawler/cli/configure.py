@@ -12,11 +12,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from crawler import reference, screens
-from crawler.assembly import check as check_usable
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.errors import UserError
 from crawler.following import waits_because
+from crawler.policies import check as check_usable
 from crawler.reference import Setting
 from crawler.settings import CrawlSettings, load
 from frontier.crawls import Crawl, save_settings

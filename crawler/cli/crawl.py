@@ -18,7 +18,7 @@ from crawler.cli.options import (
     flags,
 )
 from crawler.errors import UserError
-from crawler.jobs import CrawlJob, run_replica, seed_crawl
+from crawler.jobs import CrawlJob, seed_crawl
 from crawler.settings import Settings, load
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
@@ -145,6 +145,8 @@ def run(
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
+    from crawler.running import run_replica  # noqa: PLC0415 - the engine, 0.4 s of imports, is of no use to the others
+
     loaded = load(
         settings,
         flags(

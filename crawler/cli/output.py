@@ -14,13 +14,10 @@ import typer
 from rich.console import Console, RenderableType
 
 from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
-from crawler.errors import UserError
-from crawler.jobs import open_store
+from crawler.embedded import open_store
 from crawler.settings import load
 from frontier.crawls import Crawl, open_crawl
-from frontier.errors import BadUrl
 from frontier.store import RedisStore
-from frontier.urls import canonicalize
 
 T = TypeVar("T")
 
@@ -79,11 +76,3 @@ def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = Tru
         typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
     else:
         Console(highlight=False, soft_wrap=not wraps).print(screen)
-
-
-def domain_named(text: str) -> str:
-    """The domain that an operator means by a domain, a host or a URL. Raises UserError."""
-    try:
-        return canonicalize(text if "://" in text else f"https://{text}/").domain
-    except BadUrl as error:
-        raise UserError(f"{text!r} is no domain; write it as example.org") from error

@@ -11,12 +11,14 @@ from rich.text import Text
 
 from crawler import screens
 from crawler.cli.options import AsJson
-from crawler.cli.output import Where, domain_named, emit, on_a_crawl
+from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.control import Control
 from crawler.errors import UserError
 from frontier.crawls import Crawl
+from frontier.errors import BadUrl
 from frontier.letters import DeadLetter, DeadLetters
 from frontier.store import RedisStore
+from frontier.urls import canonicalize
 
 DomainArgument = Annotated[str, typer.Argument(help="Domain; a host or URL of it will do.", metavar="DOMAIN")]
 OfDomain = Annotated[str | None, typer.Option("--domain", help="Only those of this domain.", show_default=False)]
@@ -125,7 +127,7 @@ def block(
 
         crawler block example.org
     """
-    named = domain_named(domain)
+    named = _domain_named(domain)
     _tell(where, Said(where.crawl, "block", named), json, lambda control: control.block(named))
 
 
@@ -142,7 +144,7 @@ def unblock(
 
         crawler unblock example.org
     """
-    named = domain_named(domain)
+    named = _domain_named(domain)
     _tell(where, Said(where.crawl, "unblock", named), json, lambda control: control.unblock(named))
 
 
@@ -164,7 +166,7 @@ def delay(
 
         crawler delay example.org
     """
-    named = domain_named(domain)
+    named = _domain_named(domain)
     _tell(where, Said(where.crawl, "delay", named, seconds), json, lambda control: control.set_delay(named, seconds))
 
 
@@ -184,7 +186,7 @@ def list_dead(
 
         crawler dead list --domain example.org --limit 20
     """
-    domain = domain_named(of_domain) if of_domain else None
+    domain = _domain_named(of_domain) if of_domain else None
 
     async def look(store: RedisStore, opened: Crawl) -> list[Letter]:
         letters = await _find(store, opened, domain, with_reason, limit)
@@ -230,7 +232,7 @@ def requeue(
     """
     if not (of_domain or with_reason or everything):
         raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
-    domain = domain_named(of_domain) if of_domain else None
+    domain = _domain_named(of_domain) if of_domain else None
 
     async def work(store: RedisStore, opened: Crawl) -> int:
         number, letters = 0, DeadLetters(store, opened.keys)
@@ -243,3 +245,11 @@ def requeue(
 
     number = where.do(work)
     emit(Requeued(where.crawl, number), json, Text(f"crawl {where.crawl}: {number:,} URLs queued again"))
+
+
+def _domain_named(text: str) -> str:
+    """The domain that an operator means by a domain, a host or a URL. Raises UserError."""
+    try:
+        return canonicalize(text if "://" in text else f"https://{text}/").domain
+    except BadUrl as error:
+        raise UserError(f"{text!r} is no domain; write it as example.org") from error

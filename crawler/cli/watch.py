@@ -15,7 +15,7 @@ from crawler import screens, summary
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.screens import ShardLine
-from crawler.web.live import Snapshot, read
+from crawler.snapshot import Snapshot, read
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.store import RedisStore

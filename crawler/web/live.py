@@ -7,39 +7,13 @@ from typing import Any
 
 import msgspec
 
-from crawler import summary
-from crawler.health import HealthRecord, health_records
-from crawler.summary import Summary
+from crawler.snapshot import Snapshot, read
 from frontier.clock import Clock
 from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys
-from frontier.store import RedisStore, command
+from frontier.store import RedisStore
 
 REFRESH_S = 1.0
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A crawl at one moment. `summary` is None while no replica writes one; `error` says why nothing could be read."""
-
-    crawl: str
-    served_by: str
-    state: str = "run"
-    replicas: list[HealthRecord] = []
-    summary: Summary | None = None
-    error: str = ""
-
-
-async def read(store: RedisStore, keys: CrawlKeys, served_by: str) -> Snapshot:
-    """Look once. The cost grows with the number of replicas only. Raises RedisAway."""
-    records = await health_records(store, keys)
-    (state,) = await store.send([command("HGET", keys.control, "state")])
-    return Snapshot(
-        crawl=keys.crawl,
-        served_by=served_by,
-        state=state.decode() if state else "run",
-        replicas=records,
-        summary=await summary.load(store, keys),
-    )
 
 
 class Live:

@@ -6,8 +6,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from crawler import jobs, logs
+from crawler import logs, running
 from crawler.assembly import assemble
+from crawler.embedded import open_store
 from crawler.errors import TRY_LATER
 from crawler.replica import Replica
 from crawler.settings import CrawlSettings, load
@@ -19,12 +20,12 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
     """One replica called `name` until the crawl is empty or a signal comes."""
     local = load(settings_file, {"replica": {"redis": redis}}).replica
     logs.configure("console", "info")
-    async with jobs.open_store(local) as store:
+    async with open_store(local) as store:
         opened = await open_crawl(store, "crawl")
         stored = CrawlSettings.from_json(opened.settings)
         named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
         replica = Replica(store, opened, named, local, assemble("crawl", named, local))
-        return await jobs.run_until_told(replica, local.grace, until_empty=True)
+        return await running.run_until_told(replica, local.grace, until_empty=True)
 
 
 def main() -> int:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from crawler.addresses import WEB_PORTS, judge_address
-from crawler.assembly import fetch_settings, gate_policy, manners, url_rules
+from crawler.assembly import fetch_settings
 from crawler.errors import UserError
+from crawler.policies import gate_policy, manners, url_rules
 from crawler.settings import CrawlSettings, load
 from frontier.urls import canonicalize
 from politeness.delay import is_above_cap

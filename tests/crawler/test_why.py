@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crawler.line_files import newest_line
 from crawler.settings import CrawlSettings
-from crawler.sinks.search import newest_line
 from crawler.tables import Politeness, Scope
 from crawler.why import Account, Facts, account, render
 from frontier.entries import Entry

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from frontier.peers import Health, PeerLoop, PeerSettings, View, epoch_of, parse_roster
+from frontier.health import Health
+from frontier.peers import PeerLoop, PeerSettings, View, epoch_of, parse_roster
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 

@@ -16,16 +16,15 @@ import pytest
 from crawler import summary
 from crawler.control import Control
 from crawler.errors import UserError
-from crawler.health import HealthRecord
-from crawler.mishaps import Mishap
+from crawler.health import HealthRecord, Mishap
 from crawler.settings import CrawlSettings
+from crawler.snapshot import Snapshot
 from crawler.web import Answers, Live, StatusServer
-from crawler.web.live import Snapshot
 from crawler.web.server import advertised
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
+from frontier.health import Health
 from frontier.keys import CrawlKeys
-from frontier.peers import Health
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime, entry, make_frontier

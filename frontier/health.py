@@ -1,0 +1,34 @@
+"""Who of a peer loop's replicas reports, and what: records that expire with their replica's silence."""
+
+from __future__ import annotations
+
+from frontier.store import Store, command
+
+
+class Health:
+    """The health records of a loop's replicas: one expiring key each, and a set to find them by."""
+
+    def __init__(self, store: Store, key: str, ttl_s: float) -> None:
+        self._store = store
+        self._key = f"{key}:health"
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def report(self, replica: str, record: bytes) -> None:
+        """Keep `record` (the caller's own format) for `ttl_s`."""
+        key = f"{self._key}:{replica}"
+        await self._store.send([command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)])
+
+    async def withdraw(self, replica: str) -> None:
+        await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])
+
+    async def records(self) -> dict[str, bytes]:
+        """The record of each replica that reported within `ttl_s`. Forgets the others."""
+        (members,) = await self._store.send([command("SMEMBERS", self._key)])
+        replicas = sorted(member.decode() for member in members)
+        if not replicas:
+            return {}
+        found = await self._store.send([command("GET", f"{self._key}:{replica}") for replica in replicas])
+        gone = [replica for replica, record in zip(replicas, found, strict=True) if record is None]
+        if gone:
+            await self._store.send([command("SREM", self._key, *gone)])
+        return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}

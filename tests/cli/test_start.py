@@ -1,0 +1,72 @@
+"""A command starts quickly: it imports what it needs, and the table of commands knows where that is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+from crawler.cli.commands import MODULES
+
+NOBODY = "redis://127.0.0.1:1/0"
+"""No server listens there, so a command ends when it has loaded what it needs."""
+
+ENGINE = {"crawler.engine", "crawler.sinks", "crawler.fetch", "aiohttp", "turbohtml", "prometheus_client"}
+URLS = {"tldextract", "requests"}
+
+
+def commands_of(module: ModuleType) -> set[str]:
+    """The commands that `module` has: whatever shows an example of itself, and the groups. What is in a group goes by
+    the group's name."""
+    groups = {name: one for name, one in vars(module).items() if isinstance(one, typer.Typer)}
+    grouped = {info.callback for group in groups.values() for info in group.registered_commands}
+    own = {name for name, one in vars(module).items() if getattr(one, "__module__", "") == module.__name__}
+    alone = {name for name in own if "[bold]Example" in (vars(module)[name].__doc__ or "")}
+    return groups.keys() | {name for name in alone if vars(module)[name] not in grouped}
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES.values())))
+def test_the_table_names_all_commands_of_a_module(name: str) -> None:
+    named = {command for command, module in MODULES.items() if module == name}
+    assert commands_of(import_module(f"crawler.cli.{name}")) == named
+
+
+@pytest.mark.parametrize(
+    ("words", "spared"),
+    [
+        (["--version"], ENGINE | URLS | {"redis", "pydantic", "asyncio", "crawler.settings"}),
+        (["status", "--redis", NOBODY], ENGINE | URLS),
+        (["domains", "--redis", NOBODY], ENGINE | URLS),
+        (["shards", "--redis", NOBODY], ENGINE | URLS),
+        (["top", "--once", "--redis", NOBODY], ENGINE | URLS),
+        (["pause", "--redis", NOBODY], ENGINE | URLS),
+        (["dead", "list", "--redis", NOBODY], ENGINE | URLS),
+        (["why", "https://a.test/", "--redis", NOBODY], ENGINE),
+        (["seed", "https://a.test/", "--redis", NOBODY], ENGINE),
+        (["crawl", "https://a.test/", "--redis", NOBODY], ENGINE),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_does_not_import_what_it_has_no_use_for(words: list[str], spared: set[str], tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from crawler.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    print(end.code or 0, *sys.modules)"
+    )
+    typed = [sys.executable, "-c", program, *words]
+    ended = subprocess.run(typed, capture_output=True, text=True, check=True, cwd=tmp_path)
+    code, *loaded = ended.stdout.splitlines()[-1].split()
+    assert code == ("0" if words == ["--version"] else "75"), ended.stderr
+    assert spared & set(loaded) == set()
+
+
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
+    ended = subprocess.run([sys.executable, "-m", "crawler", "statsu"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "status" in ended.stderr
