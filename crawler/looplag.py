@@ -1,7 +1,7 @@
 """How late the event loop is: the one thing that every request of a replica feels at once.
 
-Nothing may hold the loop: whatever a site sends, its parsing is bounded or done in a thread. A timer that rings 50 times a
-second tells whether that is true.
+Nothing may hold the loop: whatever a site sends, its parsing is bounded or done in a process of its own. A timer that rings
+50 times a second tells whether that is true.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ PERIOD_S = 0.02
 class LoopLag:
     """Measures until cancelled. `observe` is told each lag in seconds.
 
-    `longest_s`: the longest so far. `longest_own_s`: the same, counting no more of a lag than the CPU time that the loop's
-    own thread used meanwhile; the rest is other threads' and other processes' doing.
+    `longest_s`: the longest so far. `longest_own_s`: the same, counting no more of a lag than the CPU time that this
+    process used meanwhile; the rest is other processes' doing. All threads count: each of them may hold the interpreter's
+    lock, or the core. So it is too long rather than too short where a thread ran beside the loop, or the loop before its
+    lag began.
     """
 
     def __init__(
-        self, clock: Clock, observe: Callable[[float], None], cpu: Callable[[], float] = time.thread_time
+        self, clock: Clock, observe: Callable[[float], None], cpu: Callable[[], float] = time.process_time
     ) -> None:
         self._clock = clock
         self._observe = observe

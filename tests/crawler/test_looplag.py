@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from crawler.looplag import PERIOD_S, LoopLag
+from frontier.clock import SystemClock
 
 
 class Rounds:
@@ -43,3 +46,32 @@ def test_what_others_took_is_told_apart_from_what_we_took() -> None:
     assert seen == pytest.approx([0, 0.5, 0.08])
     assert lag.longest_s == pytest.approx(0.5)
     assert lag.longest_own_s == pytest.approx(0.08)
+
+
+def hold_the_lock(seconds: float) -> None:
+    """Hold the interpreter's lock for so many seconds of CPU, in one call of C."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(100_000))
+
+
+def wait_for(thread: threading.Thread) -> None:
+    """Let the lock go again and again until `thread` has ended, as one system call after another does."""
+    while thread.is_alive():
+        time.sleep(0)
+
+
+async def test_a_thread_that_holds_the_interpreters_lock_is_our_own_doing() -> None:
+    """Given a thread that computes while the loop makes one system call after another, each of which gives the lock away,
+    then the lag is our own, though the loop itself has hardly run."""
+    lag = LoopLag(SystemClock(), lambda lag_s: None)
+    measuring = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)
+    thread = threading.Thread(target=hold_the_lock, args=(0.3,))
+    thread.start()
+    wait_for(thread)
+    measured = asyncio.Event()
+    asyncio.get_running_loop().call_later(2 * PERIOD_S, measured.set)
+    await measured.wait()
+    measuring.cancel()
+    assert lag.longest_own_s > 0.2
