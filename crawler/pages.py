@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
+
+import msgspec
 
 from crawler.charset import MediaType
 from crawler.extract import Extracted, ExtractPolicy
@@ -145,7 +147,7 @@ class PageBuilder:
 
     def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
         """`entries` with the page where they were found, if the settings ask for it."""
-        return [replace(entry, via=via) for entry in entries] if self._settings.via else entries
+        return [msgspec.structs.replace(entry, via=via) for entry in entries] if self._settings.via else entries
 
     def _redirect(self, exchange: Exchange) -> Url | None:
         """The target of a redirect (RFC 9110 10.2.2)."""

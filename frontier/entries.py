@@ -16,8 +16,9 @@ its holder. `lua/lease.lua` counts that last one up, so its place is part of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
 
 MAX_DEPTH = 255
 MAX_TRIES = 15
@@ -30,8 +31,7 @@ _PREFIXES = {"s": "https://{}", "w": "https://www.{}", "h": "http://{}", "i": "h
 _WHOLE = "u"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher is fetched earlier. Depth, tries and hops saturate at their maximum. `via`:
     the page where it was found, or empty."""
 
@@ -60,7 +60,7 @@ class Entry:
 
     def again(self, priority: float) -> Entry:
         """The entry for one more try."""
-        return replace(self, tries=self.tries + 1, priority=priority)
+        return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
 
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:

@@ -37,6 +37,7 @@ from typing import Final, Literal
 
 import ada_url
 import can_ada
+import msgspec
 
 from frontier.domains import domain_of, shard_of, site_of
 from frontier.errors import BadUrl
@@ -120,8 +121,7 @@ def _any_of(names: tuple[str, ...]) -> str:
 DEFAULT_RULES = UrlRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True, gc=False):
     """A URL that can be crawled, in canonical form."""
 
     href: str

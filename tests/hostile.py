@@ -27,11 +27,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from crawler.assembly import assemble
+from crawler.collector import calm_collector
 from crawler.embedded import open_store
 from crawler.events import Event, PageSettled
 from crawler.jobs import gather_seeds, push_seeds
 from crawler.replica import Replica
-from crawler.running import calm_collector
 from crawler.settings import Settings, load
 from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
 from crawler.simweb.log import read_log
@@ -194,7 +194,7 @@ async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
         parts = assemble("hostile", chosen.crawl, chosen.replica)
         replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
         replica.events.subscribe(reasons.observe)
-        with calm_collector():
+        async with calm_collector():
             await replica.start(until_empty=True)
             await replica.ended.wait()
             await replica.stop(10.0)
