@@ -10,6 +10,7 @@ import asyncio
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import Fetcher
+from crawler.pace import Pace
 from crawler.page import Exchange
 from crawler.validators import Validators
 from crawler.visit import Visit
@@ -17,16 +18,19 @@ from frontier.clock import Clock
 
 
 class LeasedFetch:
-    """Fetches for visits. `validators`: of pages that are asked for only if they have changed."""
+    """Fetches for visits. `validators`: of pages that are asked for only if they have changed. Requests leave at the
+    `pace`, which those who asked for them keep as well when they see to the answers."""
 
     def __init__(self, fetcher: Fetcher, clock: Clock, validators: Validators | None = None) -> None:
         self._fetcher = fetcher
         self._clock = clock
         self._validators = validators or Validators()
+        self.pace = Pace(clock)
 
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
         way."""
+        await self.pace.step()
         limit = asyncio.timeout(visit.deadline - self._clock.monotonic())
         visit.limits.append(limit)
         try:

@@ -97,6 +97,7 @@ class RobotsDesk:
         else:
             verdict = fetch.received(exchange, self._server_clock.now_ms(), _decoded(exchange))
         self._rests.begin(visit, self._clock.monotonic() - started, known)
+        await self._fetch.pace.step()
         was_abroad = await self._passage.ended(visit, exchange, visit.delay_ms)
         if exchange is not None:
             if not was_abroad:

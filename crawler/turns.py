@@ -213,6 +213,7 @@ class Turns:
             raise
         else:
             self._rests.begin(visit, exchange.elapsed, known)
+            await self._fetch.pace.step()
             await self._answered(visit, entry, exchange)
 
     async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:

@@ -1,0 +1,64 @@
+"""The workers' pace: how much of their work is done in one turn of the event loop.
+
+Fifty responses may come to an end in one moment, and each of them is a millisecond or two of work: a page to read, a
+request to send. Done in one turn of the loop that is a tenth of a second, in which nothing else happens. So a worker asks
+before each such step, and when the turn has lasted long enough it waits for the next one, behind those who asked before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from frontier.clock import Clock
+
+SPAN_S = 0.008
+"""From a first step to the last that may begin before the loop has had its turn."""
+
+WOKEN = 8
+"""How many of those who wait go on in a turn."""
+
+
+class Pace:
+    """Lets steps begin for `SPAN_S`, and then not before the next turn of the event loop. Who made the last step may make
+    another: it asks for the next page when it has seen to one.
+
+    It learns of a new turn only when somebody waits for one: to be told of each would cost as many more turns, and 20 us
+    for each step. So a step may wait though its turn has just begun.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: float | None = None  # when the first step did
+        self._last: asyncio.Task[object] | None = None  # whose step was the last
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Pace waiting={len(self._waiting)}>"
+
+    async def step(self) -> None:
+        """Return when a step may begin: at once, or in a later turn of the loop."""
+        me = asyncio.current_task()
+        if me is not self._last and (self._waiting or not self._has_time()):
+            loop = asyncio.get_running_loop()
+            if not self._waiting:
+                loop.call_soon(self._on_next_turn)
+            waiter = loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+        self._last = me
+
+    def _has_time(self) -> bool:
+        now = self._clock.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began < SPAN_S
+
+    def _on_next_turn(self) -> None:
+        self._began = None
+        for _ in range(min(WOKEN, len(self._waiting))):
+            waiter = self._waiting.popleft()
+            if not waiter.done():  # its worker was cancelled
+                waiter.set_result(None)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._on_next_turn)
