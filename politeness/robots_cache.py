@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import cast
 
 from frontier.queue import Frontier
 from frontier.store import Store, command
 from politeness.errors import BadRecord
 from politeness.robots import Rules
 from politeness.robots_fetch import RobotsRecord
-
-PARSED_AT_ONCE = 65_536
-"""Octets of a file that are parsed in the event loop. 500 KiB of short lines take it 17 ms and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +64,20 @@ class RobotsCache:
         return await self._keep(origin, record)
 
     async def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
-        rules = None
-        if record.access == "rules" and len(record.body) <= PARSED_AT_ONCE:
-            rules = Rules.parse(record.body, self._product_token)
-        elif record.access == "rules":
-            rules = await asyncio.to_thread(Rules.parse, record.body, self._product_token)
+        rules = await self._parse(record.body) if record.access == "rules" else None
         known = self._parsed[origin] = KnownRobots(record, rules)
         self._parsed.move_to_end(origin)
         if len(self._parsed) > self._capacity:
             self._parsed.popitem(last=False)
         return known
+
+    async def _parse(self, body: bytes) -> Rules:
+        """The rules in `body`. The event loop goes on meanwhile; a thread would hold the interpreter's lock for 5 ms each
+        time that the loop has to do with a socket."""
+        parsing = Rules.parse_by_and_by(body, self._product_token)
+        while True:
+            try:
+                next(parsing)
+            except StopIteration as parsed:
+                return cast(Rules, parsed.value)
+            await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 MAX_BODY: Final = 512 * 1024
@@ -141,10 +141,14 @@ def _agent_name(value: bytes) -> str:
     return name[0].decode("ascii").lower() if name else ""
 
 
-def records(body: bytes) -> Iterator[tuple[int, Field, bytes]]:
-    """The known records of a file with their line numbers. Lines end with CR, LF or CRLF (RFC 9309 2.2)."""
-    lines = _utf8(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    for number, line in enumerate(lines, 1):
+def lines_of(body: bytes) -> list[bytes]:
+    """The lines of a file, which end with CR, LF or CRLF (RFC 9309 2.2)."""
+    return _utf8(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+
+
+def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field, bytes]]:
+    """The known records among `lines` with their line numbers, which begin with `first`."""
+    for number, line in enumerate(lines, first):
         if not line:
             continue
         record = line[:MAX_LINE].partition(b"#")[0].strip()

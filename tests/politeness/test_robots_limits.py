@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from politeness.robots import Rules
+from politeness.robots import SLICE, Rules
 from politeness.robots_text import MAX_BODY, MAX_LINE, cut_body
 from tests.politeness.rules import allowed, group
 
@@ -39,6 +39,25 @@ def test_what_lies_beyond_the_limit_is_counted_and_ignored() -> None:
     assert rules.decide("/last").allowed
     assert rules.dropped_octets == len("Disallow: /last\n")
     assert Rules.parse(filled(MAX_BODY), "ourbot").dropped_octets == 0
+
+
+def test_a_long_file_is_parsed_in_parts() -> None:
+    """Given 10,000 rules, twice over, then each part reads, or takes up, some of them, and nothing is lost in between."""
+    paths = [f"/{number}" for number in range(10_000)] * 2
+    body = group(*(f"Disallow: {path}x" for path in paths)).encode()
+    parsing = Rules.parse_by_and_by(body, "ourbot")
+    parts = 0
+    try:
+        while True:
+            next(parsing)
+            parts += 1
+    except StopIteration as parsed:
+        rules = parsed.value
+    assert parts >= 2 * (len(paths) // SLICE - 1)
+    assert len(rules) == 10_000
+    assert not any(rules.decide(f"{path}x").allowed for path in paths[:: SLICE - 1])
+    assert rules.decide("/9999x").line == 1 + 10_000
+    assert rules.decide("/9999").allowed
 
 
 @pytest.mark.parametrize(
