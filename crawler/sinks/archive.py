@@ -1,8 +1,8 @@
 """The archive: a sink that writes groups of pages to volumes.
 
-What waits for the disk does so in one worker thread. Groups of ordinary pages are made in the event loop all the same, some
-milliseconds at a time: what the pages hold is in the cache of that core, and the loop waits for each lock that another
-thread takes. In a thread, as groups with pages of megabytes or with hooks are made, it costs a crawl a seventh more CPU.
+What waits for the disk does so in one worker thread. The records of ordinary pages are made in the event loop all the same,
+some milliseconds at a time: what the pages hold is in the cache of that core, and the loop waits for each lock that another
+thread takes. In a thread, as for pages of megabytes and groups with hooks, it costs a crawl a seventh more CPU.
 """
 
 from __future__ import annotations
@@ -120,12 +120,14 @@ class Archive:
         """See `Keeper.write`. A page that will be retried leaves its exchange, but no line."""
         async with self._order:
             now = self._wall()
-            volume = self._volume_at_hand(now)
             try:
-                if volume is None or not self._groups.is_quick(pages, exchanges):
+                if not self._groups.are_quick:
                     return await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
+                volume = self._volume_at_hand(now)
+                if volume is None:
+                    volume = await self._in_thread(lambda: self._current_volume(now))
                 with self._groups.attempt():
-                    group = await _by_and_by(self._groups.make(volume, pages, exchanges, leased))
+                    group = await self._by_and_by(self._groups.make(volume, pages, exchanges, leased))
                     await self._in_thread(lambda: self._append(volume, group))
                 return group.duplicates
             finally:
@@ -154,6 +156,23 @@ class Archive:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
         return await asyncio.wrap_future(job)
+
+    async def _by_and_by(self, making: Generator[bool, None, Group]) -> Group:
+        """What `making` returns. Its short steps are done here, its long ones in the thread."""
+        step = _step(making)
+        while not isinstance(step, Group):
+            await asyncio.sleep(0)
+            step = await self._to_the_end(lambda: _step(making)) if step else _step(making)
+        return step
+
+    async def _to_the_end(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done in the thread. Who is cancelled waits for it all the same, and undoes it then."""
+        job = asyncio.ensure_future(self._in_thread(work))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await asyncio.wait([job])
+            raise
 
     def _begin(self) -> list[Wreck]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
@@ -258,21 +277,18 @@ class Archive:
             self._finished.take(files)
 
 
-def _at_once(making: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(making)
-        except StopIteration as made:
-            return cast(T, made.value)
+def _at_once(making: Generator[bool, None, Group]) -> Group:
+    while not isinstance(step := _step(making), Group):
+        pass
+    return step
 
 
-async def _by_and_by(making: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(making)
-        except StopIteration as made:
-            return cast(T, made.value)
-        await asyncio.sleep(0)
+def _step(making: Generator[bool, None, Group]) -> bool | Group:
+    """What `making` yields next, or in the end returns."""
+    try:
+        return next(making)
+    except StopIteration as made:
+        return cast(Group, made.value)
 
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:

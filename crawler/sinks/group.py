@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from crawler.hooks import KEEP, Answer, PageHooks
@@ -19,8 +19,11 @@ from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl
 
-_SLICE = 1 << 20
-"""Work between two moments at which others get their turn, as `_work` counts it: 8 ms."""
+_SLICE = 1 << 19
+"""Work between two moments at which others get their turn, as `_work` counts it: 4 ms."""
+
+_LONG = 1 << 20
+"""Work that is not done in the event loop, if it is one page: 8 ms."""
 
 _EACH = 32_768
 """What the records of a page or a robots.txt take besides, however small, as so many octets: a quarter of a millisecond."""
@@ -78,12 +81,11 @@ class Groups:
         """The first record of the file `file_name`."""
         return self._records.warcinfo(file_name, now)
 
-    def is_quick(self, pages: Iterable[Page], exchanges: Iterable[Exchange]) -> bool:
-        """Whether none of `pages` and `exchanges` takes more than 10 ms in `make`."""
+    @property
+    def are_quick(self) -> bool:
+        """Whether `make` takes as long as the octets take to compress and digest, and runs nothing of the user's."""
         settings = self._settings
-        if self._hooks or settings.text != "off" or settings.structured or settings.judges:
-            return False
-        return all(_work(page) <= _SLICE for page in pages) and all(len(one.body) <= _SLICE for one in exchanges)
+        return not (self._hooks or settings.text != "off" or settings.structured or settings.judges)
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -103,19 +105,20 @@ class Groups:
 
     def make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Generator[None, None, Group]:
+    ) -> Generator[bool, None, Group]:
         """The group for the end of `volume`, which is what the generator returns; see `Keeper.write`. It yields after some
-        milliseconds of work, so that the event loop need not stand still."""
+        milliseconds of work, so that the event loop need not stand still: whether what comes next takes longer."""
         tape = _Tape(volume.warc, with_index=self._settings.index)
         rows: list[Row] = []
         duplicates: set[str] = set()
         shares: list[Share] = []
         work = 0
         for number, page in enumerate(pages):
-            work += _work(page)
+            alone = _work(page)
+            work += alone
             if work > _SLICE:
-                work = 0
-                yield
+                work = alone
+                yield alone > _LONG
             start = tape.at
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
@@ -135,10 +138,11 @@ class Groups:
             if leased:
                 shares.append(Share(leased[number], start, tape.at, len(rows) - 1 if is_settled else -1))
         for exchange in exchanges if volume.warc else ():
-            work += _EACH + len(exchange.body)
+            alone = _EACH + len(exchange.body)
+            work += alone
             if work > _SLICE:
-                work = 0
-                yield
+                work = alone
+                yield alone > _LONG
             tape.add(exchange, self._records.exchange(exchange))
         lines = self._lines.encode(rows) if volume.pages else b""
         return Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates), self._doubt(volume, shares))

@@ -126,6 +126,37 @@ async def test_a_group_that_is_cancelled_while_it_is_made_leaves_nothing(tmp_pat
     assert len(readers.lines(tmp_path)) == 3
 
 
+async def test_pages_of_megabytes_stand_between_the_others_in_their_order(tmp_path: Path) -> None:
+    sizes = [1, 2_000_000, 40_000, 1, 2_000_000, 2_000_000, 1]
+    pages = [page(exchange(f"{number}", noise(number, size))) for number, size in enumerate(sizes)]
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write(pages)
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    readers.check(file)
+    stored = [record.url for record in readers.by_fastwarc(file) if record.type == "response"]
+    assert stored == [one.url for one in pages]
+
+
+async def test_a_page_of_megabytes_that_is_cancelled_while_its_record_is_made_is_not_remembered(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    large = [page(exchange("large", noise(1, 4_000_000)))]
+    writing = asyncio.ensure_future(archive.write(large))
+    for _ in range(4):  # into the thread
+        await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await archive.write(large)
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    kinds = [record.type for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")]
+    assert kinds == ["response"] * 2
+
+
 async def test_a_cancelled_write_is_carried_out_whole_or_not_at_all(tmp_path: Path) -> None:
     archive = Archive(settings(tmp_path))
     await archive.start()
