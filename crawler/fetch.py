@@ -111,6 +111,8 @@ class Fetcher:
         """No connection is made yet."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
+        # To read the system's certificates takes 40 ms, without the interpreter's lock.
+        tls = self._tls or await asyncio.to_thread(_tls_context, settings.verify_tls)
         self._resolver = Resolver(lookup, settings.addresses, settings.host_map, self._clock, settings.resolver)
         self._loop = asyncio.get_running_loop()
         self._connector = GuardedConnector(
@@ -121,7 +123,7 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            ssl=self._tls or _tls_context(settings.verify_tls),
+            ssl=tls,
         )
         self._taking = True
 
