@@ -16,22 +16,20 @@ from typing import NamedTuple
 
 import msgspec
 
+from frontier.chunks import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.clock import ServerClock
-from frontier.entries import Entry, PushMode, parse_entry
+from frontier.entries import Entry, parse_entry
 from frontier.errors import Fenced
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.scripts import DISOWN, LEASE, PUSH, RELEASE, SETTLE
 from frontier.store import Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
-PUSH_CHUNK = 500
-"""URLs a push call: Lua's unpack() takes up to about 8,000 values, and a call of this size runs for about 1 ms."""
-
 SETTLE_CHUNK = 64
 """Leases a settle call: it runs for about 0.5 ms."""
 
-PUSH_BATCH = 500
-"""URLs a round trip, or a little more: to pack so many takes 3 ms, during which nothing else happens here."""
+KNOWN_DOMAINS = 10_000
+"""Domains of which it is remembered that the crawl knows them: some 100 octets each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +148,7 @@ class Frontier:
         self._clock = clock
         self.settings = settings
         self._fingerprint_key = fingerprint_key
+        self._known: set[str] = set()  # domains of which the crawl has accepted a URL
 
     def __repr__(self) -> str:
         return f"<Frontier crawl={self.keys.crawl} shards={len(self.keys.shards)}>"
@@ -167,27 +166,53 @@ class Frontier:
 
     async def push(self, entries: Iterable[Entry]) -> Pushed:
         """Queue the entries whose URL is new. Idempotent. Raises RedisAway."""
-        by_shard: dict[int, dict[_Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
-        chunks = [(shard, chunk) for shard, groups in by_shard.items() for chunk in _chunks(groups, PUSH_CHUNK)]
-        if not chunks:
-            return Pushed()
+        outside = await self._drop_outside(by_shard)
+        parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
-        for batch in _batches(chunks):
-            replies += await self._store.send([self._push_call(shard, chunk) for shard, chunk in batch])
-        counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(chunks, replies, strict=True)]
+        for batch in batches(parts):
+            replies += await self._store.send([self._push_call(shard, part) for shard, part in batch])
+        counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(parts, replies, strict=True)]
         return Pushed(
             accepted=sum(count[1] for count in counts),
             known=sum(count[2] for count in counts),
             capped=sum(count[3] for count in counts),
-            outside=sum(count[4] for count in counts),
+            outside=outside + sum(count[4] for count in counts),
             shards=frozenset(count[0] for count in counts if count[1]),
         )
 
-    def _push_call(self, shard: int, groups: dict[_Group, list[Entry]]) -> Call:
+    async def _drop_outside(self, by_shard: dict[int, dict[Group, list[Entry]]]) -> int:
+        """Take URLs out of `by_shard` that are for a known domain only, if theirs is not; returns how many.
+
+        The script would do the same, but most links that leave a site lead out of the crawl, each to a shard of its
+        own, and a script call for each costs ten times as much.
+        """
+        doubtful = [
+            (shard, domain)
+            for shard, groups in by_shard.items()
+            for domain, mode in groups
+            if mode == "known"
+            and domain not in self._known
+            and not groups.keys() & {(domain, "new"), (domain, "again")}
+        ]
+        outside = 0
+        for at in range(0, len(doubtful), PUSH_BATCH):
+            part = doubtful[at : at + PUSH_BATCH]
+            calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
+            for (shard, domain), is_known in zip(part, await self._store.send(calls), strict=True):
+                if is_known:
+                    self._known.add(domain)
+                else:
+                    outside += len(by_shard[shard].pop((domain, "known")))
+        if len(self._known) > KNOWN_DOMAINS:
+            self._known.clear()
+        return outside
+
+    def _push_call(self, shard: int, groups: dict[Group, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
         arguments: list[str | int | float] = [self._clock.now_ms(), self.settings.domain_cap]
         for (domain, mode), entries in groups.items():
@@ -310,44 +335,6 @@ class Frontier:
             for place, answer in zip(of_lease, reply[1:], strict=True):
                 unsettled[place] = bool(answer)
         return unsettled
-
-
-_Group = tuple[str, PushMode]
-"""A domain, and how its URLs are pushed."""
-
-_Chunk = tuple[int, dict[_Group, list[Entry]]]
-"""What one call pushes: a shard, and the entries by group."""
-
-
-def _batches(chunks: Sequence[_Chunk]) -> Iterable[list[_Chunk]]:
-    """`chunks` in parts of about `PUSH_BATCH` entries."""
-    batch: list[_Chunk] = []
-    size = 0
-    for shard, groups in chunks:
-        batch.append((shard, groups))
-        size += sum(map(len, groups.values()))
-        if size >= PUSH_BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _chunks(groups: dict[_Group, list[Entry]], size: int) -> Iterable[dict[_Group, list[Entry]]]:
-    """`groups` cut into parts of at most `size` entries."""
-    chunk: dict[_Group, list[Entry]] = {}
-    room = size
-    for group, entries in groups.items():
-        at = 0
-        while at < len(entries):
-            chunk[group] = entries[at : at + room]
-            at += len(chunk[group])
-            room -= len(chunk[group])
-            if room == 0:
-                yield chunk
-                chunk, room = {}, size
-    if chunk:
-        yield chunk
 
 
 def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:

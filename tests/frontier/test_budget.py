@@ -72,7 +72,7 @@ async def test_without_a_limit_redis_is_hardly_asked(store: RedisStore, crawl_na
     assert not budget.is_spent
     assert store.round_trips == before
     await budget.refresh(5)
-    assert store.round_trips == before + 1
+    assert store.round_trips - before in (1, 2)  # one more where the server has to be told the script
 
 
 async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(

@@ -56,6 +56,8 @@ class TestPush:
         assert (await frontier.push([entry(), stranger])).outside == 1
         await frontier.push([entry("https://b.test/seed", "b.test")])
         assert (await frontier.push([stranger])).accepted == 1
+        together = [entry("https://c.test/1", "c.test", mode="known"), entry("https://c.test/", "c.test", mode="again")]
+        assert (await frontier.push(together[::-1])).accepted == 2
 
     async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, books: Books) -> None:
         """What a scheduled sitemap needs. While it is still queued, once is enough."""
