@@ -50,12 +50,12 @@ def audit(
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        Console(highlight=False).print(_render(found))
+        Console(highlight=False).print(_render(found, rests.delay.min_delay_s))
     if not found.ok:
         raise typer.Exit(1)
 
 
-def _render(found: Report) -> RenderableType:
+def _render(found: Report, delay_s: float) -> RenderableType:
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
@@ -69,6 +69,7 @@ def _render(found: Report) -> RenderableType:
     )
     if found.unasked:
         seen += f"; of {found.unasked:,} origins no robots.txt is archived"
+    seen += f". Judged by a delay of {delay_s:g} s: --delay or --settings for another."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     told = Text("closest: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
     return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, told)
