@@ -25,6 +25,9 @@ IDLE_CONNECTIONS, SPARE_FILES = 512, 100
 """What a replica keeps open besides its requests in flight: see `FetchSettings.max_idle`."""
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
+QUEUED_COMPACTLY = 512
+"""Octets: longer URLs are rare. One that is longer than the server's limit makes its domain's queue a skip list."""
+
 CLOCK_OFF_S = 2.0
 DNS_S = 5.0
 
@@ -53,6 +56,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             findings.append(version(server))
             findings.append(memory(await store.info("memory")))
             findings.append(persistence(await store.info("persistence"), embedded=not local.redis))
+            findings.append(queues(await store.setting("zset-max-listpack-value")))
             findings.append(await clock(store.time_ms, wall))
             findings.append(await round_trip(store))
     except (FrontierError, CrawlerError) as error:
@@ -142,6 +146,16 @@ def persistence(facts: dict[str, str], embedded: bool) -> Finding:
         "doubtful",
         "no append-only file",
         "CONFIG SET appendonly yes: else a crash of Redis loses what happened since its last snapshot",
+    )
+
+
+def queues(longest: str | None) -> Finding:
+    """How compactly the queues are kept: `longest` is the server's zset-max-listpack-value, None if it does not tell."""
+    return _judge(
+        "Redis queues",
+        "good" if longest is not None and int(longest) >= QUEUED_COMPACTLY else "doubtful",
+        f"compact up to {longest} octets a URL" if longest is not None else "the server does not tell its settings",
+        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: queues of up to 128 URLs then take two thirds the memory",
     )
 
 

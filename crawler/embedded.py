@@ -183,7 +183,7 @@ def server_options(data_dir: Path, socket: Path) -> list[str]:
     """Command line of an embedded server. `appendfsync everysec`: a crash of the machine costs up to a second of
     books (pages of that second are fetched again); a crash of the crawler costs nothing. By default one member of more
     than 64 octets makes a whole queue a skip list: 132 octets a queued URL of 76 instead of 88, at equal CPU, measured by
-    `tests.bench.frontier --set zset-max-listpack-value 512`."""
+    `tests.bench.frontier`."""
     options = {
         "port": "0",
         "unixsocket": str(socket),

@@ -164,7 +164,7 @@ class RedisStore:
 
     async def _through_cluster(self, commands: Sequence[Words]) -> list[Reply]:
         assert isinstance(self._client, RedisCluster)
-        if (len(commands) == 1 and len(commands[0]) < 2) or commands[0][0] == "INFO":
+        if (len(commands) == 1 and len(commands[0]) < 2) or commands[0][0] in ("INFO", "CONFIG"):
             return [await self._client.execute_command(*words, target_nodes="random") for words in commands]
         pipeline = self._client.pipeline()
         for words in commands:
@@ -183,6 +183,16 @@ class RedisStore:
             return {str(name): str(value) for name, value in reply.items()}
         lines = reply.decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+    async def setting(self, name: str) -> str | None:
+        """The server's setting `name`, on a cluster that of one of its nodes; None if it has none, or does not tell this
+        user. Raises RedisAway."""
+        try:
+            (reply,) = await self.send([Call(("CONFIG", "GET", name))])
+        except RedisMisused:
+            return None
+        words = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
+        return pairs(words).get(name)
 
     async def close(self) -> None:
         await self._client.aclose()

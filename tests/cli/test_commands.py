@@ -201,6 +201,8 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
     assert findings["Redis version"]["result"] == "good"
     assert findings["Redis persistence"]["result"] == "doubtful"
     assert "appendonly" in findings["Redis persistence"]["remedy"]
+    assert "64 octets" in findings["Redis queues"]["found"]
+    assert "zset-max-listpack-value 512" in findings["Redis queues"]["remedy"]
     assert {"open files", "clock", "DNS", "disk for output", "Redis memory", "contact"} <= set(findings)
 
 

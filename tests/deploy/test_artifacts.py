@@ -90,6 +90,7 @@ def test_compose_stops_replicas_slowly_enough_and_keeps_the_queue() -> None:
     words = services["valkey"]["command"]
     assert words[words.index("--appendonly") + 1] == "yes"
     assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
+    assert words[words.index("--zset-max-listpack-value") + 1] == "512"
     assert services["crawler"]["deploy"]["replicas"] == 3
 
 

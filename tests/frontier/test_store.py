@@ -57,6 +57,19 @@ async def test_a_read_only_replica_is_away(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_a_servers_setting_is_told(store: RedisStore) -> None:
+    assert await store.setting("maxmemory-policy") == "noeviction"
+    assert await store.setting("no-such-setting") is None
+
+
+async def test_a_setting_that_this_user_may_not_see_is_none(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        await store.send([command("ACL", "SETUSER", "default", "-config")])
+        assert await store.setting("maxmemory-policy") is None
+        await store.close()
+
+
 async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
     with ValkeyProcess(tmp_path, persistent=True) as server:
         store = await connect(server.url)
