@@ -12,10 +12,10 @@ from collections import deque
 
 from frontier.clock import Clock
 
-SPAN_S = 0.008
+SPAN_S = 0.006
 """From a first step to the last that may begin before the loop has had its turn."""
 
-WOKEN = 8
+WOKEN = 4
 """How many of those who wait go on in a turn."""
 
 
@@ -32,6 +32,7 @@ class Pace:
         self._began: float | None = None  # when the first step did
         self._last: asyncio.Task[object] | None = None  # whose step was the last
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_told = False  # whether it will be told of the next turn
 
     def __repr__(self) -> str:
         return f"<Pace waiting={len(self._waiting)}>"
@@ -40,12 +41,12 @@ class Pace:
         """Return when a step may begin: at once, or in a later turn of the loop."""
         me = asyncio.current_task()
         if me is not self._last and (self._waiting or not self._has_time()):
-            loop = asyncio.get_running_loop()
-            if not self._waiting:
-                loop.call_soon(self._on_next_turn)
-            waiter = loop.create_future()
+            waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
+            if not self._is_told:
+                self._ask_for_turn()
             await waiter
+            self._has_time()  # may be the first step of its turn
         self._last = me
 
     def _has_time(self) -> bool:
@@ -54,11 +55,15 @@ class Pace:
             self._began = now
         return now - self._began < SPAN_S
 
+    def _ask_for_turn(self) -> None:
+        self._is_told = True
+        asyncio.get_running_loop().call_soon(self._on_next_turn)
+
     def _on_next_turn(self) -> None:
-        self._began = None
+        self._began, self._is_told = None, False
+        if self._waiting:
+            self._ask_for_turn()  # before those who go on now, so that their time counts in the turn in which they do
         for _ in range(min(WOKEN, len(self._waiting))):
             waiter = self._waiting.popleft()
             if not waiter.done():  # its worker was cancelled
                 waiter.set_result(None)
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._on_next_turn)
