@@ -15,6 +15,7 @@ from rich.text import Text
 from crawler import overview
 from crawler.overview import Overview
 from crawler.supervisor import Supervisor
+from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
@@ -30,7 +31,8 @@ async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not running.done():
             try:
-                live.update(live_view(await overview.read(store, crawl), time.monotonic() - started), refresh=True)
+                found = await overview.read(store, await open_crawl(store, crawl))
+                live.update(live_view(found, time.monotonic() - started), refresh=True)
             except FrontierError as error:
                 live.update(Text(f"waiting for Redis: {error}", style="yellow"), refresh=True)
             await asyncio.wait([running], timeout=REFRESH_S)
@@ -53,7 +55,7 @@ def live_view(found: Overview, elapsed_s: float) -> RenderableType:
 async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> None:
     """Print the closing summary of a crawl."""
     try:
-        found = await overview.read(store, crawl)
+        found = await overview.read(store, await open_crawl(store, crawl))
     except FrontierError as error:
         console.print(f"no summary: {error}", style="yellow")
         return

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crawler.health import HealthRecord, health_records
 from frontier.books import Books, Counts
-from frontier.crawls import open_crawl
+from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
 
@@ -54,15 +54,14 @@ class Overview(msgspec.Struct, frozen=True):
         return self.done / self.crawled_s
 
 
-async def read(store: RedisStore, crawl: str) -> Overview:
-    """Look at the crawl named `crawl`. Raises BadInput if there is none, RedisAway."""
-    opened = await open_crawl(store, crawl)
-    keys = opened.keys
+async def read(store: RedisStore, crawl: Crawl) -> Overview:
+    """Look at `crawl`. Raises RedisAway."""
+    keys = crawl.keys
     books = Books(store, keys)
     counts: Counts = await books.counts()
     owners = Counter(owner.replica for owner in await books.owners())
     return Overview(
-        crawl=crawl,
+        crawl=crawl.name,
         at_ms=await store.time_ms(),
         shards=len(keys.shards),
         replicas=await health_records(store, keys),
@@ -85,7 +84,7 @@ async def read(store: RedisStore, crawl: str) -> Overview:
         last_ms=counts.last_ms,
         reasons=dict(counts.reasons),
         dropped=dict(counts.dropped),
-        settings_revision=opened.revision,
+        settings_revision=crawl.revision,
     )
 
 

@@ -7,15 +7,18 @@ shards are asked once in a while however many look, and all of them see the same
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from heapq import nlargest, nsmallest
+from itertools import chain
+from operator import attrgetter
 
 import msgspec
 
 from crawler.health import health_records
-from frontier.books import Counts
+from frontier.books import counts_of
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, command
-from frontier.survey import DomainSample, survey
+from frontier.survey import DomainRest, DomainSample, rests, survey
 from politeness.backoff import BackoffState
 
 LISTED = 20
@@ -97,10 +100,12 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
     leased = sum(record.urls for record in await health_records(store, keys))
-    counts = sum((one.counts for one in surveys), Counts())
+    counts = counts_of(one.books for one in surveys)
     owned = Counter(one.owner.replica for one in surveys if one.owner is not None)
-    orphans = [one for one in surveys if one.counts.open and (one.owner is None or one.owner.replica not in live)]
-    samples = [sample for one in surveys for sample in one.domains]
+    orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.books.open]
+    listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
+    rest = await rests(store, keys, chain.from_iterable(listed))
+    busiest, overdue, resting = ([_line(sample, rest[sample.domain]) for sample in samples] for samples in listed)
     oldest = min((one.oldest_due_ms for one in surveys if one.oldest_due_ms is not None), default=0)
     return Summary(
         crawl=keys.crawl,
@@ -131,30 +136,34 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         last_ms=counts.last_ms,
         reasons=dict(counts.reasons),
         dropped=dict(counts.dropped),
-        busiest=_lines(sorted(samples, key=lambda one: -one.queued)),
-        overdue=_lines(sorted((one for one in _due(samples) if one.at_ms <= now_ms), key=lambda one: one.at_ms)),
-        resting=_lines(sorted((one for one in _due(samples) if one.at_ms > now_ms), key=lambda one: -one.at_ms)),
+        busiest=busiest,
+        overdue=overdue,
+        resting=resting,
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_max_bytes=int(memory.get("maxmemory", 0)),
     )
 
 
-def _due(samples: Iterable[DomainSample]) -> Iterable[DomainSample]:
-    return (sample for sample in samples if sample.held == "due")
+def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample], ...]:
+    """The busiest, the longest overdue, and those that rest longest."""
+    overdue = [sample for sample in samples if sample.held == "due" and sample.at_ms <= now_ms]
+    resting = [sample for sample in samples if sample.held == "due" and sample.at_ms > now_ms]
+    return (
+        nlargest(LISTED, samples, key=attrgetter("queued")),
+        nsmallest(LISTED, overdue, key=attrgetter("at_ms")),
+        nlargest(LISTED, resting, key=attrgetter("at_ms")),
+    )
 
 
-def _lines(samples: list[DomainSample]) -> list[DomainLine]:
-    return [_line(sample, BackoffState.parse(sample.state)) for sample in samples[:LISTED]]
-
-
-def _line(sample: DomainSample, backoff: BackoffState) -> DomainLine:
+def _line(sample: DomainSample, rest: DomainRest) -> DomainLine:
+    backoff = BackoffState.parse(rest.state)
     return DomainLine(
         sample.domain,
         sample.shard,
         sample.held,
         sample.at_ms,
         sample.queued,
-        sample.delay_ms,
+        rest.delay_ms,
         backoff.failures,
         backoff.reason,
     )

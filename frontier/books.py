@@ -12,12 +12,17 @@ the same total accepted as the first and all of it settled by the first, then no
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from frontier.keys import CrawlKeys, ShardKeys
-from frontier.store import Reply, Store, command, pairs
+from frontier.parts import in_parts
+from frontier.store import Call, Reply, Store, command, pairs
+
+SHARDS_A_PART = 128
+"""Shards asked in one round trip: some milliseconds of the server's time, so nobody else waits long."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
@@ -54,11 +59,21 @@ class Counts:
         """Queued, leased or waiting."""
         return self.accepted - self.settled
 
-    def __add__(self, other: Counts) -> Counts:
-        summed = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        summed["first_ms"] = min(filter(None, (self.first_ms, other.first_ms)), default=0)
-        summed["last_ms"] = max(self.last_ms, other.last_ms)
-        return Counts(**summed)
+
+class ShardBooks(NamedTuple):
+    """The books of one shard as they are read: its `stats`, and the sizes of its sets. `counts_of` makes sense of them."""
+
+    stats: Mapping[bytes, bytes]
+    waiting: int
+    domains_due: int
+    domains_leased: int
+
+    @property
+    def open(self) -> int:
+        """URLs queued, leased or waiting."""
+        number = self.stats.get
+        settled = int(number(b"done", 0)) + int(number(b"denied", 0)) + int(number(b"dead", 0))
+        return int(number(b"accepted", 0)) - settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +94,19 @@ class Books:
         self._keys = keys
 
     async def counts(self) -> Counts:
-        """The books of all shards together: one round trip, four small calls a shard."""
-        calls = [
-            call
-            for shard in self._keys.shards
-            for call in (
-                command("HGETALL", shard.stats),
-                command("ZCARD", shard.waiting),
-                command("ZCARD", shard.due),
-                command("ZCARD", shard.leases),
-            )
+        """The books of all shards together: four small calls a shard."""
+        return counts_of([shard_books(*replies) for replies in await self._of_each(_counting)])
+
+    async def open(self) -> list[int]:
+        """Of each shard, how many URLs are queued, leased or waiting there."""
+        return [
+            int(accepted or 0) - sum(int(number or 0) for number in settled)
+            for ((accepted, *settled),) in await self._of_each(_totalling)
         ]
-        replies = await self._store.send(calls)
-        return sum((counts_of(*replies[at : at + 4]) for at in range(0, len(replies), 4)), Counts())
 
     async def totals(self) -> tuple[int, int]:
         """(accepted, settled) over all shards: one call a shard, what the end of a crawl is found from."""
-        calls = [command("HMGET", shard.stats, "accepted", "done", "denied", "dead") for shard in self._keys.shards]
-        replies = await self._store.send(calls)
+        replies = await self._store.send([call for shard in self._keys.shards for call in _totalling(shard)])
         numbers = [[int(number or 0) for number in reply] for reply in replies]
         return sum(row[0] for row in numbers), sum(sum(row[1:]) for row in numbers)
 
@@ -107,13 +117,18 @@ class Books:
 
     async def owners(self) -> list[ShardOwner]:
         """The owner table: for each shard that was ever leased from, who did so last."""
-        calls = [command("HMGET", shard.owner, "replica", "epoch", "since") for shard in self._keys.shards]
-        replies = await self._store.send(calls)
-        return [
-            ShardOwner(number, replica.decode(), int(epoch), int(since or 0))
-            for number, (replica, epoch, since) in enumerate(replies)
-            if replica is not None
-        ]
+        found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(await self._of_each(_owning)))
+        return [owner for owner in found if owner is not None]
+
+    async def _of_each(self, calls_of: Callable[[ShardKeys], Sequence[Call]]) -> list[list[Reply]]:
+        """Of each shard, the replies to the calls that `calls_of` makes: as many for all."""
+        shards = self._keys.shards
+        parts = [shards[at : at + SHARDS_A_PART] for at in range(0, len(shards), SHARDS_A_PART)]
+        calls = ([call for shard in part for call in calls_of(shard)] for part in parts)
+        width, rows = len(calls_of(shards[0])), []
+        async for replies in in_parts(self._store, calls):
+            rows += [replies[at : at + width] for at in range(0, len(replies), width)]
+        return rows
 
     async def dead_letters(self, limit: int) -> list[tuple[str, str, str]]:
         """Up to `limit` dead letters: (domain, entry, reason)."""
@@ -139,31 +154,69 @@ class Books:
         return letters[:limit]
 
 
-def counts_of(stats: Reply, waiting: int, due: int, leased: int) -> Counts:
-    """The books of one shard, from its `stats` and the sizes of its sets."""
-    flat: Sequence[bytes] = [item for pair in stats.items() for item in pair] if isinstance(stats, dict) else stats
-    numbers = {name: int(value) for name, value in pairs(flat).items()}
-    dropped = Counter({name[5:]: value for name, value in numbers.items() if name.startswith("drop:")})
-    reasons = Counter(
-        {name: value for name, value in numbers.items() if ":" in name and name.partition(":")[0] in _OUTCOMES}
+def _counting(shard: ShardKeys) -> Sequence[Call]:
+    return (
+        command("HGETALL", shard.stats),
+        command("ZCARD", shard.waiting),
+        command("ZCARD", shard.due),
+        command("ZCARD", shard.leases),
     )
+
+
+def _totalling(shard: ShardKeys) -> Sequence[Call]:
+    return (command("HMGET", shard.stats, "accepted", "done", "denied", "dead"),)
+
+
+def _owning(shard: ShardKeys) -> Sequence[Call]:
+    return (command("HMGET", shard.owner, "epoch", "replica", "since"),)
+
+
+def shard_books(stats: Reply, waiting: int, due: int, leased: int) -> ShardBooks:
+    """The books of one shard, from the replies to what reads them."""
+    fields = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
+    return ShardBooks(fields, waiting, due, leased)
+
+
+def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> ShardOwner | None:
+    """Who leased from `shard` last, from the fields of its fence; None if nobody did yet."""
+    return None if replica is None else ShardOwner(shard, replica.decode(), int(epoch), int(since or 0))
+
+
+def counts_of(shards: Iterable[ShardBooks]) -> Counts:
+    """The books of `shards` together."""
+    numbers: defaultdict[bytes, int] = defaultdict(int)
+    first_ms: list[int] = []
+    last_ms = waiting = due = leased = 0
+    for one in shards:
+        waiting += one.waiting
+        due += one.domains_due
+        leased += one.domains_leased
+        for name, value in one.stats.items():
+            if name == b"first_ms":
+                first_ms.append(int(value))
+            elif name == b"last_ms":
+                last_ms = max(last_ms, int(value))
+            else:
+                numbers[name] += int(value)
+    named = {name.decode(): number for name, number in numbers.items()}
+    outcomes = (name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES)
     return Counts(
-        accepted=numbers.get("accepted", 0),
-        done=numbers.get("done", 0),
-        denied=numbers.get("denied", 0),
-        dead=numbers.get("dead", 0),
-        retried=numbers.get("retry", 0),
+        accepted=numbers[b"accepted"],
+        done=numbers[b"done"],
+        denied=numbers[b"denied"],
+        dead=numbers[b"dead"],
+        retried=numbers[b"retry"],
         waiting=waiting,
         domains_due=due,
         domains_leased=leased,
-        leases_expired=numbers.get("expired", 0),
-        seen=numbers.get("seen", 0),
-        domains=numbers.get("domains", 0),
-        octets=numbers.get("octets", 0),
-        duplicates=numbers.get("duplicates", 0),
-        requeued=numbers.get("requeued", 0),
-        first_ms=numbers.get("first_ms", 0),
-        last_ms=numbers.get("last_ms", 0),
-        reasons=reasons,
-        dropped=dropped,
+        leases_expired=numbers[b"expired"],
+        seen=numbers[b"seen"],
+        domains=numbers[b"domains"],
+        octets=numbers[b"octets"],
+        duplicates=numbers[b"duplicates"],
+        requeued=numbers[b"requeued"],
+        first_ms=min(first_ms, default=0),
+        last_ms=last_ms,
+        reasons=Counter({name: named[name] for name in outcomes}),
+        dropped=Counter({name[5:]: number for name, number in named.items() if name.startswith("drop:")}),
     )

@@ -6,31 +6,35 @@ the server's time a shard. It is therefore fit to be taken every few seconds by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from frontier.books import Counts, ShardOwner, counts_of
+from frontier.books import SHARDS_A_PART, ShardBooks, ShardOwner, shard_books, shard_owner
 from frontier.keys import CrawlKeys
+from frontier.parts import in_parts
 from frontier.scripts import SURVEY
-from frontier.store import Call, Reply, Store, run
-
-SHARDS_A_CALL = 128
-"""Shards in one round trip: about 3 ms of the server's time, so nobody else waits long."""
+from frontier.store import Call, Reply, Store, command, run
 
 
 @dataclass(frozen=True, slots=True)
 class DomainSample:
     """A domain found at an end of its shard's sets. `at_ms`: when it is due, or when its lease ends, in server time.
-    `queued`: URLs in its queue, those under lease not counted. `delay_ms`: None before the first fetch."""
+    `queued`: URLs in its queue, those under lease not counted."""
 
     domain: str
     shard: int
     held: Literal["due", "leased"]
     at_ms: int
     queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRest:
+    """How long a domain rests between requests, None before the first fetch; `state`: the politeness layer's own text."""
+
     delay_ms: int | None
-    state: str  # the politeness layer's own text
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class ShardSurvey:
     None if no domain is due at all; `owner`: who leased there last, None if nobody did yet."""
 
     shard: int
-    counts: Counts
+    books: ShardBooks
     ready: int
     oldest_due_ms: int | None
     owner: ShardOwner | None
@@ -47,16 +51,30 @@ class ShardSurvey:
 
 
 async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: int, names: int) -> list[ShardSurvey]:
-    """Survey `shards`, naming up to `names` domains at each end of their sets. Raises RedisAway.
+    """Survey `shards`, naming up to `names` domains, at least 1, at each end of their sets. Raises RedisAway.
 
-    Sent in parts of `SHARDS_A_CALL`, so the whole is no single moment; each shard is.
+    Sent in parts of `SHARDS_A_PART`, so the whole is no single moment; each shard is.
     """
-    surveys = []
-    for at in range(0, len(shards), SHARDS_A_CALL):
-        part = shards[at : at + SHARDS_A_CALL]
-        replies = await store.send([_call(keys, shard, now_ms, names) for shard in part])
-        surveys += [_parsed(shard, reply) for shard, reply in zip(part, replies, strict=True)]
+    calls = (
+        [_call(keys, shard, now_ms, names) for shard in shards[at : at + SHARDS_A_PART]]
+        for at in range(0, len(shards), SHARDS_A_PART)
+    )
+    surveys: list[ShardSurvey] = []
+    async for replies in in_parts(store, calls):
+        # Read while the server is busy with the next part.
+        surveys += map(_parsed, shards[len(surveys) : len(surveys) + len(replies)], replies)
     return surveys
+
+
+async def rests(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainRest]:
+    """How the domains of `samples` rest, by domain. Raises RedisAway."""
+    shards = {sample.domain: sample.shard for sample in samples}
+    calls = [command("HMGET", keys.shards[shard].domain(name), "delay", "state") for name, shard in shards.items()]
+    replies = await store.send(calls) if calls else []
+    return {
+        name: DomainRest(int(delay) if delay else None, state.decode() if state else "")
+        for name, (delay, state) in zip(shards, replies, strict=True)
+    }
 
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
@@ -65,26 +83,17 @@ def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
 
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:
-    _, stats, waiting, due, leased, ready, oldest, (epoch, replica, since), *domains = reply
+    _, stats, waiting, due, leased, ready, oldest, owner, *domains = reply
     oldest_ms = int(float(oldest))
     return ShardSurvey(
         shard=shard,
-        counts=counts_of(stats, waiting, due, leased),
+        books=shard_books(stats, waiting, due, leased),
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
-        owner=ShardOwner(shard, replica.decode(), int(epoch), int(since or 0)) if replica is not None else None,
-        domains=tuple(_sample(shard, fields) for fields in domains),
+        owner=shard_owner(shard, *owner),
+        domains=tuple(_sample(shard, *fields) for fields in domains),
     )
 
 
-def _sample(shard: int, fields: Reply) -> DomainSample:
-    held, domain, at, queued, delay, state = fields
-    return DomainSample(
-        domain=domain.decode(),
-        shard=shard,
-        held="leased" if held == b"leased" else "due",
-        at_ms=int(float(at)),
-        queued=queued,
-        delay_ms=int(delay) if delay else None,
-        state=state.decode(),
-    )
+def _sample(shard: int, held: bytes, domain: bytes, at: bytes, queued: int) -> DomainSample:
+    return DomainSample(domain.decode(), shard, "leased" if held == b"leased" else "due", int(float(at)), queued)

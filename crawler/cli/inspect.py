@@ -19,5 +19,5 @@ def status(
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    found = where.do(lambda store, opened: overview.read(store, opened.name))
+    found = where.do(overview.read)
     emit(found, json, overview.render(found))

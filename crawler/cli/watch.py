@@ -7,19 +7,21 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from crawler import screens, summary
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.health import health_records
 from crawler.screens import ShardLine
 from crawler.snapshot import Snapshot, read
+from crawler.summary import Summary
+from frontier.books import Books
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.store import RedisStore
-from frontier.survey import survey
 
 Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")]
 Once = Annotated[bool, typer.Option("--once", help="Look once and end.")]
@@ -89,7 +91,8 @@ def domains(
 ) -> None:
     """The domains worth a look: most queued, longest overdue, resting longest and why.
 
-    They are found at the ends of each shard's sets; no command ever walks over all domains.
+    They are found at the ends of each shard's sets; no command ever walks over all domains. While replicas run, this is
+    what one of them found some seconds ago.
 
     [bold]Example[/bold]
 
@@ -97,24 +100,25 @@ def domains(
     """
     where = Where(crawl, redis, data_dir, settings)
 
-    async def look(store: RedisStore, opened: Crawl) -> summary.Summary:
-        return await summary.take(store, opened.keys, int(await store.time_ms()), "", ())
+    async def look(store: RedisStore, opened: Crawl) -> tuple[Summary, float]:
+        written = await summary.load(store, opened.keys)
+        now_ms = await store.time_ms()
+        return written or await summary.take(store, opened.keys, int(now_ms), "", ()), now_ms
 
-    found = where.do(look)
+    found, now_ms = where.do(look)
     lists = {
         "busiest": found.busiest[:limit],
         "overdue": found.overdue[:limit],
         "resting": found.resting[:limit],
     }
     headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "resting longest"}
-    screen = Group(
-        *(
-            part
-            for name, lines in lists.items()
-            for part in (Text(headings[name], style="bold green"), screens.domains(lines, found.at_ms), Text())
-        )
-    )
-    emit(lists, json, screen)
+    parts: list[RenderableType] = []
+    if found.writer:
+        age = screens.span((now_ms - found.at_ms) / 1000)
+        parts += (Text(f"as replica {found.writer} found them {age} ago", style="dim"), Text())
+    for name, lines in lists.items():
+        parts += (Text(headings[name], style="bold green"), screens.domains(lines, found.at_ms), Text())
+    emit({"at_ms": found.at_ms, **lists}, json, Group(*parts))
 
 
 @on_a_crawl
@@ -140,16 +144,17 @@ def shards(
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
     """The owner table by replica. Shards with work whose last lessee is not alive come last, as nobody's."""
-    live = {record.replica for record in (await read(store, crawl.keys, "")).replicas}
-    surveys = await survey(store, crawl.keys, range(len(crawl.keys.shards)), 0, 0)
+    live = {record.replica for record in await health_records(store, crawl.keys)}
+    books = Books(store, crawl.keys)
+    owners = {owner.shard: owner for owner in await books.owners() if owner.replica in live}
     held: dict[str, list[int]] = {}
     since: dict[str, list[int]] = {}
-    for one in surveys:
-        owner = one.owner.replica if one.owner is not None else ""
-        name = owner if owner in live else ""
-        if name or one.counts.open:
-            held.setdefault(name, []).append(one.shard)
-            if name and one.owner is not None:
-                since.setdefault(name, []).append(one.owner.since_ms)
+    for shard, urls in enumerate(await books.open()):
+        owner = owners.get(shard)
+        if owner is not None:
+            held.setdefault(owner.replica, []).append(shard)
+            since.setdefault(owner.replica, []).append(owner.since_ms)
+        elif urls:
+            held.setdefault("", []).append(shard)
     names = sorted(held, key=lambda name: (not name, name))
     return [ShardLine(name, held[name], min(since.get(name, [0])), max(since.get(name, [0]))) for name in names]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler import overview
+from frontier.crawls import open_crawl
 from frontier.store import command, connect
 from tests.valkey import ValkeyProcess
 
@@ -70,7 +71,7 @@ async def look(redis_url: str) -> tuple[overview.Overview, dict[str, Any]]:
             for line in text.splitlines()
             if line.startswith("cmdstat_")
         }
-        return await overview.read(store, "crawl"), calls
+        return await overview.read(store, await open_crawl(store, "crawl")), calls
     finally:
         await store.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crawler import overview
 from crawler.simweb import Features
+from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import connect
 from tests.chaos.cluster import Cluster
@@ -105,7 +106,7 @@ async def _do(fault: Planned, cluster: Cluster, options: Options) -> None:
 async def _overview(cluster: Cluster) -> overview.Overview:
     store = await connect(cluster.valkey.url)
     try:
-        return await overview.read(store, "crawl")
+        return await overview.read(store, await open_crawl(store, "crawl"))
     finally:
         await store.close()
 

@@ -9,12 +9,14 @@ import time
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from crawler import reference
+from crawler import reference, summary
 from crawler.control import Control, DomainRules
 from crawler.errors import UserError
 from crawler.settings import CrawlSettings, load
+from crawler.summary import Summary
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
 from frontier.errors import BadInput
@@ -88,6 +90,18 @@ def test_the_domains_worth_a_look(hand: Hand) -> None:
     assert found["busiest"][0]["domain"] == "a.test"
     assert {line["domain"] for line in found["overdue"]} == {"a.test", "b.test", "c.test"}
     assert "a.test" in hand.type("domains", "--limit", "1")
+
+
+def test_while_replicas_run_the_domains_are_those_that_one_of_them_found(hand: Hand) -> None:
+    async def write(store: RedisStore, crawl: Crawl) -> Summary:
+        taken = await summary.take(store, crawl.keys, int(await store.time_ms()) - 4_000, "r1", ())
+        await summary.save(store, crawl.keys, msgspec.structs.replace(taken, overdue=[]), ttl_s=60)
+        return taken
+
+    taken = hand.with_store(write)
+    found = hand.json("domains")
+    assert (found["at_ms"], found["overdue"]) == (taken.at_ms, [])
+    assert re.search(r"as replica r1 found them \d+(\.\d)? s ago", hand.type("domains"))
 
 
 def test_shards_with_work_and_without_a_replica_are_nobodys(hand: Hand) -> None:

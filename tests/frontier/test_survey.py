@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from frontier.books import Books
+from frontier.books import SHARDS_A_PART, Books, counts_of
 from frontier.queue import Settled, Settlement
 from frontier.store import RedisStore
-from frontier.survey import SHARDS_A_CALL, survey
+from frontier.survey import DomainRest, rests, survey
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 
@@ -14,7 +14,7 @@ async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, c
     frontier = await make_frontier(store, crawl_name, time)
     (found,) = await survey(store, frontier.keys, [0], time.ms, 3)
     assert (found.ready, found.oldest_due_ms, found.owner, found.domains) == (0, None, None, ())
-    assert found.counts.open == 0
+    assert found.books.open == 0
 
 
 async def test_it_agrees_with_the_books(store: RedisStore, crawl_name: str) -> None:
@@ -25,10 +25,26 @@ async def test_it_agrees_with_the_books(store: RedisStore, crawl_name: str) -> N
     lease = leased[0].leases[0]
     await frontier.settle([Settlement(lease, time.ms, 500, "", [Settled(lease.entries[0], "dead", "x")])])
     (found,) = await survey(store, frontier.keys, [0], time.ms + 50, 1)
-    assert found.counts == await Books(store, frontier.keys).counts()
+    assert counts_of([found.books]) == await Books(store, frontier.keys).counts()
     assert (found.ready, found.oldest_due_ms) == (2, time.ms)
     assert found.owner is not None
     assert (found.owner.replica, found.owner.epoch) == ("r1", 3)
+
+
+async def test_it_says_how_the_domains_it_named_rest(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "ab" for n in range(2)])
+    leased, _ = await frontier.lease([0], 1, "r1", 1)
+    (lease,) = leased[0].leases
+    await frontier.settle([Settlement(lease, time.ms, 1500, "3 of it")])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 9)
+    (other,) = {"a.test", "b.test"} - {lease.domain}
+    assert await rests(store, frontier.keys, found.domains) == {
+        lease.domain: DomainRest(1500, "3 of it"),
+        other: DomainRest(None, ""),
+    }
+    assert await rests(store, frontier.keys, []) == {}
 
 
 async def test_domains_are_named_from_both_ends_and_once_each(store: RedisStore, crawl_name: str) -> None:
@@ -49,8 +65,8 @@ async def test_domains_are_named_from_both_ends_and_once_each(store: RedisStore,
 
 async def test_many_shards_are_read_in_parts(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
-    frontier = await make_frontier(store, crawl_name, time, shards=2 * SHARDS_A_CALL + 1)
+    frontier = await make_frontier(store, crawl_name, time, shards=2 * SHARDS_A_PART + 1)
     before = store.round_trips
-    surveys = await survey(store, frontier.keys, range(2 * SHARDS_A_CALL + 1), time.ms, 0)
-    assert [found.shard for found in surveys] == list(range(2 * SHARDS_A_CALL + 1))
-    assert store.round_trips - before in (3, 4)  # one more where the server has to be told the script
+    surveys = await survey(store, frontier.keys, range(2 * SHARDS_A_PART + 1), time.ms, 1)
+    assert [found.shard for found in surveys] == list(range(2 * SHARDS_A_PART + 1))
+    assert store.round_trips - before in (3, 4, 5)  # up to two more where the server has to be told the script
