@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator
 YOUNG_S = 0.1
 """Between two collections of the youngest generation."""
 
-MIDDLE_S = 0.5
+MIDDLE_S = 0.3
 """Between two collections of the next one."""
 
 ALL_S = 600.0

@@ -12,10 +12,10 @@ from collections import deque
 
 from frontier.clock import Clock
 
-SPAN_S = 0.006
+SPAN_S = 0.005
 """From a first step to the last that may begin before the loop has had its turn."""
 
-WOKEN = 4
+WOKEN = 3
 """How many of those who wait go on in a turn."""
 
 

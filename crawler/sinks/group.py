@@ -19,8 +19,11 @@ from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl
 
-_SLICE = 1 << 19
-"""Work between two moments at which others get their turn, as `_work` counts it: 4 ms."""
+_SLICE = 1 << 18
+"""Work between two moments at which others get their turn, as `_work` counts it: 2 ms."""
+
+_LINES = 32
+"""Lines written between two such moments."""
 
 _LONG = 1 << 20
 """Work that is not done in the event loop, if it is one page: 8 ms."""
@@ -144,8 +147,12 @@ class Groups:
                 work = alone
                 yield alone > _LONG
             tape.add(exchange, self._records.exchange(exchange))
-        lines = self._lines.encode(rows) if volume.pages else b""
-        return Group(b"".join(tape.octets), tape.index, lines, frozenset(duplicates), self._doubt(volume, shares))
+        lines: list[bytes] = []
+        for at in range(0, len(rows), _LINES) if volume.pages else ():
+            yield False
+            lines.append(self._lines.encode(rows[at : at + _LINES]))
+        doubt = self._doubt(volume, shares)
+        return Group(b"".join(tape.octets), tape.index, b"".join(lines), frozenset(duplicates), doubt)
 
     def _keeps(self, page: Page, answer: Answer, content: Content) -> bool:
         is_barred = page.noarchive and self._settings.noarchive

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from crawler.pace import SPAN_S, WOKEN, Pace
 from tests.frontier.helpers import ManualTime
 
 STEP_MS = 2
-AT_ONCE = round(SPAN_S * 1000 / STEP_MS)
+AT_ONCE = math.ceil(SPAN_S * 1000 / STEP_MS)
 
 
 class Crowd:
