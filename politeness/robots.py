@@ -158,8 +158,8 @@ class Rules:
     def parse_by_and_by(
         cls, body: bytes, product_token: str, max_bytes: int = MAX_BODY
     ) -> Generator[None, None, Rules]:
-        """As `parse`, which the generator returns. It yields after some milliseconds of work: 500 KiB of short lines take
-        40 in all."""
+        """As `parse`, which the generator returns. It yields after some milliseconds of work: 500 KiB of short lines took
+        80 to 360 ms in all on a slow machine."""
         kept = cut_body(body, max_bytes)
         reader = Reader(product_token)
         lines = lines_of(kept)

@@ -18,7 +18,8 @@ from politeness.robots import Rules
 from politeness.robots_fetch import RobotsRecord
 
 PARSED_AT_ONCE = 8_192
-"""Octets of a file that are parsed in one go: 1 ms at most. Nearly all files are shorter."""
+"""Octets of a file that are parsed in one go. Nearly all files are shorter; 16 KiB of patterns took 13 ms on a slow
+machine."""
 
 
 @dataclass(frozen=True, slots=True)
