@@ -102,7 +102,7 @@ local due_ms = first_ms(KEYS[2])
 if due_ms <= now_ms then
   local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[5])
   for _, domain in ipairs(due) do lease(domain) end
-  redis.call('ZREM', KEYS[2], unpack(due))
+  if #due > 0 then redis.call('ZREM', KEYS[2], unpack(due)) end  -- none when no domain at all is asked for
   if #reply > 2 then redis.call('HSET', KEYS[1], 'token', last_token) end
 end
 

@@ -93,6 +93,7 @@ class TestLease:
         time.ms += 1
         await frontier.push([entry("https://b.test/", "b.test")])
         time.ms += 1
+        assert (await frontier.lease([0], 1, "r1", 0))[0][0].leases == ()  # none is asked for
         leased, _ = await frontier.lease([0], 1, "r1", 10)
         assert [lease.domain for lease in leased[0].leases] == ["a.test", "b.test"]
         assert [e.url for e in leased[0].leases[0].entries] == ["https://a.test/high", "https://a.test/low"]
