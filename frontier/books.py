@@ -22,7 +22,7 @@ from frontier.parts import in_parts
 from frontier.store import Call, Reply, Store, command, pairs
 
 SHARDS_A_PART = 128
-"""Shards asked in one round trip: some milliseconds of the server's time, so nobody else waits long."""
+"""Shards asked in one round trip: about 10 ms of the server's time, so nobody else waits long."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 

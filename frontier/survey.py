@@ -1,6 +1,6 @@
 """A survey of a crawl: its books, owners and noteworthy domains, read shard by shard with one small call each.
 
-It serves those who watch a crawl. What it costs does not depend on how many URLs or domains there are: about 20 us of
+It serves those who watch a crawl. What it costs does not depend on how many URLs or domains there are: 70 to 100 us of
 the server's time a shard. It is therefore fit to be taken every few seconds by one replica for all the others.
 """
 

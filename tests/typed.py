@@ -15,8 +15,8 @@ from tests.e2e.harness import Finished
 
 
 class Typed:
-    """Types `crawler words...` in `folder`. A process of its own would do the same a second later: that is how long the
-    imports take."""
+    """Types `crawler words...` in `folder`. A process of its own would do the same half a second later: that is how
+    long the imports take."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         patch.chdir(folder)
