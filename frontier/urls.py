@@ -149,9 +149,8 @@ def canonicalize_links(
     """The distinct canonical URLs of a page's links, by their text and in order of appearance; how many were rejected,
     by reason.
 
-    References to the page itself (empty, or a fragment alone) are passed over. At most `limit` different others are
-    looked at; those beyond count as `excess`. Raises BadUrl if `base` is not an absolute http(s)
-    URL.
+    References to the page itself (empty, or a fragment alone) are passed over. After `limit` URLs and rejected texts
+    the others count as `excess`. Raises BadUrl if `base` is not an absolute http(s) URL.
     """
     parsed = _parse_base(base)
     if not parsed.href.startswith(_HTTP):
@@ -160,10 +159,11 @@ def canonicalize_links(
     longest = _REMEMBERED_LENGTH - len(directory)
     found: dict[str, Url] = {}
     rejected: Counter[str] = Counter()
-    seen = 0
+    refused = 0
     for href in dict.fromkeys(hrefs):
-        if seen == limit:
-            rejected["excess"] += bool(_without_fragment(href))
+        if len(found) + refused == limit:
+            if _without_fragment(href):
+                rejected["excess"] += 1
             continue
         result = join(directory, href) if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
@@ -171,10 +171,10 @@ def canonicalize_links(
             result = _join(text, parsed, rules) if text else None
         if result is None:
             continue
-        seen += 1
         if isinstance(result, Url):
             found.setdefault(result.href, result)
         else:
+            refused += 1
             rejected[result] += 1
     return found, rejected
 

@@ -117,6 +117,13 @@ def test_a_page_s_links_come_out_once_and_in_order() -> None:
     assert rejected == {"scheme": 1, "host": 1}
 
 
+def test_parts_of_one_page_are_one_link_to_the_limit() -> None:
+    """An index may lead to ten thousand places of a few pages."""
+    hrefs = [*(f"a#{part}" for part in range(50)), "#top", "b", "mailto:x", "c", "#end"]
+    urls, rejected = canonicalize_links(hrefs, "http://example.com/", limit=3)
+    assert (list(urls), rejected) == (["http://example.com/a", "http://example.com/b"], {"scheme": 1, "excess": 1})
+
+
 @pytest.mark.parametrize("base", ["about:blank", "mailto:a@example.com", "relative"])
 def test_links_need_a_base_that_can_be_crawled(base: str) -> None:
     with pytest.raises(BadUrl):
