@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from frontier.books import Books
 from frontier.entries import Entry, parse_entry
@@ -392,10 +392,8 @@ class TestEntries:
     def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept(self) -> None:
         found = Entry("https://a.test/x?y", "a.test", depth=1, via="https://b.test/y?z")
         assert parse_entry(found.raw, "a.test", 0.0) == found
-        assert parse_entry(found.again(-1.0).raw, "a.test", -1.0) == msgspec.structs.replace(
-            found, tries=1, priority=-1.0
-        )
-        assert len(found.raw) == len(msgspec.structs.replace(found, via="").raw) + 1 + len(found.via)
+        assert parse_entry(found.again(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
+        assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
 
     def test_the_head_costs_six_octets_and_the_domain_none(self) -> None:
         assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
