@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.page import Page
 from frontier.peers import View
 
 
-@dataclass(frozen=True, slots=True)
-class ViewAdopted:
+class ViewAdopted(msgspec.Struct, frozen=True, gc=False):
     """A new view is in force here. `taken` and `dropped`: how many shards came and went with it."""
 
     view: View
@@ -19,8 +19,7 @@ class ViewAdopted:
     dropped: int
 
 
-@dataclass(frozen=True, slots=True)
-class DomainsLeased:
+class DomainsLeased(msgspec.Struct, frozen=True, gc=False):
     """Domains came under lease. `late_s`: how long the one longest due had been waiting is not known to us; the call's
     own seconds are `seconds`."""
 
@@ -29,22 +28,19 @@ class DomainsLeased:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class ShardFenced:
+class ShardFenced(msgspec.Struct, frozen=True, gc=False):
     """A lease was refused: a newer view has given the shard away."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PageSettled:
+class PageSettled(msgspec.Struct, frozen=True, gc=False):
     """A page went through the commit: its links are pushed, its records durable, its URL settled."""
 
     page: Page
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsSettled:
+class RobotsSettled(msgspec.Struct, frozen=True, gc=False):
     """A robots.txt was fetched, or could not be. `access`: "rules", "allow" or "disallow"."""
 
     origin: str
@@ -52,8 +48,7 @@ class RobotsSettled:
     status: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnTaken:
+class TurnTaken(msgspec.Struct, frozen=True, gc=False):
     """A domain had its turn, `late_s` seconds after it was due. `rested_s`: the rest that politeness had asked for since
     its last response; infinite where there was none under this lease."""
 
@@ -61,23 +56,20 @@ class TurnTaken:
     rested_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class BackedOff:
+class BackedOff(msgspec.Struct, frozen=True, gc=False):
     """A domain must rest `rest_s` seconds, since it failed. `reason`: one word of a closed list."""
 
     reason: str
     rest_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class UrlPostponed:
+class UrlPostponed(msgspec.Struct, frozen=True, gc=False):
     """A URL was put off without a request. `reason`: one word of a closed list."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinksPushed:
+class LinksPushed(msgspec.Struct, frozen=True, gc=False):
     """Links of a group of pages were offered to the frontier. `skipped`: pushed by this replica lately;
     `outside`: of domains that the crawl does not know."""
 
@@ -88,16 +80,14 @@ class LinksPushed:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDropped:
+class LinkDropped(msgspec.Struct, frozen=True, gc=False):
     """A link was not offered. `reason`: one word of a closed list, of `crawler.scope` or `crawler.traps`."""
 
     reason: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCommitted:
+class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
     """A group of pages was committed; seconds a step. `lag_s`: since the first of them came in."""
 
     pages: int
@@ -108,29 +98,25 @@ class GroupCommitted:
     lag_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
     """All domains of the shards that a view took away have been given back, `seconds` after it came into force."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RedisLost:
+class RedisLost(msgspec.Struct, frozen=True, gc=False):
     """Redis cannot be reached or cannot serve; the replica pauses."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class RedisFound:
+class RedisFound(msgspec.Struct, frozen=True, gc=False):
     """Redis serves again, after `away_s` seconds."""
 
     away_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class HookFailed:
+class HookFailed(msgspec.Struct, frozen=True, gc=False):
     """A page hook raised, or returned what no row can hold. The page is kept as if there were no such hook."""
 
     hook: str
@@ -138,15 +124,13 @@ class HookFailed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class SinkBlocked:
+class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
     """The records of a group could not be written; the crawl pauses until they can."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsFollowed:
+class SettingsFollowed(msgspec.Struct, frozen=True, gc=False):
     """The crawl's settings have changed, and this replica obeys them: those named in `followed` from now on, those in
     `waiting` once it is restarted."""
 
@@ -155,16 +139,14 @@ class SettingsFollowed:
     waiting: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsRefused:
+class SettingsRefused(msgspec.Struct, frozen=True, gc=False):
     """The crawl's settings have changed to what this replica cannot use; it goes by those that it had."""
 
     revision: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlEnded:
+class CrawlEnded(msgspec.Struct, frozen=True, gc=False):
     """This replica found that the crawl is over. `reason`: "empty" or "max_pages"."""
 
     reason: str

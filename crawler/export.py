@@ -26,9 +26,10 @@ from crawler.page import Exchange, Outcome, Page
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import TextForm, content_of, decoded
 from crawler.sinks.likeness import Likeness
-from crawler.sinks.pages import PageLines, Place, Row, iso_time
+from crawler.sinks.pages import PageLines, Place, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.times import iso_time
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 

@@ -14,11 +14,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
+from itertools import repeat
 from typing import NamedTuple
 from urllib.parse import quote, quote_from_bytes
+
+import msgspec
 
 from crawler.attributes import attribute_text, attributes, hrefs_of
 from crawler.charset import (
@@ -60,8 +63,7 @@ class ExtractPolicy:
     rules: UrlRules = DEFAULT_RULES
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
+class Extracted(msgspec.Struct, frozen=True, gc=False):
     """What a page holds. `links` and `urls` are the same links, as page record and as crawlable URL."""
 
     links: tuple[Link, ...] = ()
@@ -73,7 +75,7 @@ class Extracted:
     nofollow: bool = False
     noindex: bool = False
     noarchive: bool = False
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = {}
     """Links left out, by reason: those of BadUrl, and `excess` above `max_links`."""
     cut: int = 0
     """Octets beyond `max_bytes`, not parsed."""
@@ -325,7 +327,8 @@ def _join(
             hrefs = [href if href.isascii() else _with_encoded_query(href, encoding) for href in hrefs]
         urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found))
         dropped.update(rejected)
-        links += [Link(href, kind) for href in urls if href not in found]
+        new = [href for href in urls if href not in found] if found else urls
+        links += map(Link, new, repeat(kind))
         found |= urls
     return tuple(links), tuple(found.values()), dict(dropped)
 

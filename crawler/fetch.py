@@ -111,8 +111,6 @@ class Fetcher:
         """No connection is made yet."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
-        # To read the system's certificates takes 40 ms, without the interpreter's lock.
-        tls = self._tls or await asyncio.to_thread(_tls_context, settings.verify_tls)
         self._resolver = Resolver(lookup, settings.addresses, settings.host_map, self._clock, settings.resolver)
         self._loop = asyncio.get_running_loop()
         self._connector = GuardedConnector(
@@ -123,7 +121,8 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            ssl=tls,
+            # aiohttp has read the system's certificates once, which takes 50 ms, when it was imported.
+            ssl=self._tls or settings.verify_tls,
         )
         self._taking = True
 
@@ -301,12 +300,3 @@ def _common_fields(settings: FetchSettings) -> bytes:
             ("Accept-Encoding", settings.accept_encoding),
         ]
     )
-
-
-def _tls_context(verify: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
-    return context

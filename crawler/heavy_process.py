@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import pickle
 import sys
-from dataclasses import replace
 
 import msgspec
 
@@ -122,7 +121,7 @@ async def _ask(process: asyncio.subprocess.Process, document: Document, limits: 
             if ref.hint is not None:
                 hints[ref.href] = ref.hint
         await asyncio.sleep(0)  # the next part may be here already, and then nothing else would get its turn
-    return Reading(replace(told.found, links=tuple(links), urls=tuple(urls)), hints, told.decoded_size)
+    return Reading(msgspec.structs.replace(told.found, links=tuple(links), urls=tuple(urls)), hints, told.decoded_size)
 
 
 async def _content(answers: asyncio.StreamReader) -> bytes:

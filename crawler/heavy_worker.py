@@ -18,7 +18,6 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -71,7 +70,7 @@ def answer(reading: Reading) -> Iterator[bytes]:
     pairs = zip(found.urls, found.links, strict=True)
     refs = [Ref(url.href, url.domain, url.origin, link.kind, reading.hints.get(url.href)) for url, link in pairs]
     parts = [refs[at : at + PART] for at in range(0, len(refs), PART)]
-    bare = replace(found, links=(), urls=())
+    bare = msgspec.structs.replace(found, links=(), urls=())
     yield msgspec.msgpack.encode(Answer(bare, reading.decoded_size, len(parts)))
     for part in parts:
         yield msgspec.msgpack.encode(part)

@@ -1,10 +1,14 @@
-"""What one visit to one URL leaves behind: the value that travels from the fetch to the sinks."""
+"""What one visit to one URL leaves behind: the value that travels from the fetch to the sinks.
+
+`gc=False`: these hold nothing that could refer back to them, so the collector need not know of them (`crawler.collector`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 
 class Outcome(StrEnum):
@@ -45,8 +49,7 @@ class Phases(NamedTuple):
     tls_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, gc=False):
     """One HTTP exchange as it went over the wire, transfer coding removed and content coding kept.
 
     `request_head` and `response_head` are the start line and header lines with CRLF line ends and the closing empty
@@ -78,8 +81,7 @@ class Exchange:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, gc=False):
     """A URL that was settled, with everything that the sinks may want of it.
 
     `exchange` is None when nothing was received (denied by robots.txt, or dead for want of an answer). `text_error`
@@ -99,7 +101,7 @@ class Page:
     title: str = ""
     lang: str = ""
     canonical: str = ""
-    links: tuple[Link, ...] = field(default=())
+    links: tuple[Link, ...] = ()
     decoded_size: int = 0  # octets after content decoding
     digest: str = ""  # "sha1:" and base32 of the entity as received
     noarchive: bool = False

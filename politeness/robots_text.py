@@ -48,6 +48,8 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"sitemaps": "sitemap",
     b"site-map": "sitemap",
 }
+_FIRST: Final = frozenset(b"\t\v\f ") | {octet for name in _FIELDS for octet in (name[0], name.upper()[0])}
+"""What a record may begin with: most lines of a file full of comments or noise need no closer look."""
 
 
 def is_product_token(text: str) -> bool:
@@ -149,7 +151,7 @@ def lines_of(body: bytes) -> list[bytes]:
 def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field, bytes]]:
     """The known records among `lines` with their line numbers, which begin with `first`."""
     for number, line in enumerate(lines, first):
-        if not line:
+        if not line or line[0] not in _FIRST:
             continue
         record = line[:MAX_LINE].partition(b"#")[0].strip()
         name, colon, value = record.partition(b":")

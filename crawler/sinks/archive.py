@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, cast
 
 from crawler.hooks import PageHooks
@@ -26,6 +25,7 @@ from crawler.sinks.recovery import Wreck, find_wrecks, recover
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.tail import TAIL
+from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
 from frontier.queue import LeasedUrl
@@ -293,5 +293,4 @@ def _step(making: Generator[bool, None, Group]) -> bool | Group:
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:
     """The name that the files of a volume share, safe in any file system."""
-    time_text = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d%H%M%S")
-    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{settings.crawl}-{settings.replica}-{time_text}-{serial:05d}")
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{settings.crawl}-{settings.replica}-{digits(now)}-{serial:05d}")

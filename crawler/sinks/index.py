@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import surt
@@ -21,6 +20,7 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.page import Exchange
 from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.times import digits
 
 _SIMPLE = re.compile(
     r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)((?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?)"
@@ -40,8 +40,7 @@ class _Fields(msgspec.Struct, frozen=True, omit_defaults=True):
     filename: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Indexed:
+class Indexed(NamedTuple):
     """What the index says of a response or revisit record. `seconds` since 1970, `content_type` as sent."""
 
     url: str
@@ -80,8 +79,11 @@ class Indexed:
             offset=str(offset),
             filename=file,
         )
-        timestamp = datetime.fromtimestamp(self.seconds, UTC).strftime("%Y%m%d%H%M%S")
-        return b"%b %b %b\n" % (surt_key(self.url).encode(), timestamp.encode(), msgspec.json.encode(fields))
+        return b"%b %b %b\n" % (
+            surt_key(self.url).encode(),
+            digits(self.seconds).encode(),
+            msgspec.json.encode(fields),
+        )
 
 
 def read_index(path: Path) -> Iterator[bytes]:

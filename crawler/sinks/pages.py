@@ -6,7 +6,6 @@ Denied and dead URLs have their line too, with a null status, so that the reason
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from crawler.page import Page
 from crawler.sinks.content import NOTHING, Content
 from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.times import iso_time
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -136,11 +136,6 @@ class PageLines:
             via=page.via or None,
             extra=row.extra,
         )
-
-
-def iso_time(seconds: float) -> str:
-    """`seconds` since 1970 in ISO 8601, UTC, with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _encodable(line: Line) -> Line:

@@ -17,6 +17,9 @@ Rules for editors:
   framing fields that are untrue of the stored body would make readers misread it. Such a field is kept under a name
   with the prefix `X-Crawler-`, as Common Crawl does, and the stored message then ends where the record ends.
 - A record is one gzip member, or one zstd frame. Recovery stands on it.
+- A response has the digest of its payload and none of its block, which is the same octets and the head once more: 90 us for
+  43 KB, a twentieth of the time of a page, where the processor has no instructions for SHA-1. The checksum of the gzip
+  member or zstd frame covers the whole record.
 """
 
 from __future__ import annotations
@@ -27,14 +30,13 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.times import warc_date
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 REVISIT_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
@@ -234,7 +236,7 @@ class WarcRecords:
 
     def _response(self, exchange: Exchange, fields: Fields) -> bytes:
         head = stored_head(exchange)
-        fields = [(b"WARC-Type", b"response"), *fields, (b"WARC-Block-Digest", sha1(head, exchange.body).encode())]
+        fields = [(b"WARC-Type", b"response"), *fields]
         if exchange.truncated is not None:
             fields.append((b"WARC-Truncated", exchange.truncated.encode()))
         return self._record(fields, b"application/http; msgtype=response", [head, exchange.body])
@@ -305,20 +307,11 @@ _TWO_DIGITS = [first + second for first in _BASE32 for second in _BASE32]
 _SHIFTS = range(150, -1, -10)
 
 
-def sha1(*parts: bytes) -> str:
-    """The labelled digest of the concatenated `parts`: "sha1:" and base32, which WARC readers expect."""
-    state = hashlib.sha1(usedforsecurity=False)
-    for part in parts:
-        state.update(part)
-    number = int.from_bytes(state.digest())
-    # 160 bits, ten at a time: half the time of `base64.b32encode`, and there are four digests a page.
+def sha1(octets: bytes) -> str:
+    """The labelled digest of `octets`: "sha1:" and base32, which WARC readers expect."""
+    number = int.from_bytes(hashlib.sha1(octets, usedforsecurity=False).digest())
+    # 160 bits, ten at a time: half the time of `base64.b32encode`, and there are three digests a page.
     return "sha1:" + "".join([_TWO_DIGITS[number >> shift & 1023] for shift in _SHIFTS])
-
-
-@lru_cache(maxsize=8)  # the records of an exchange have one date
-def warc_date(seconds: float) -> bytes:
-    """`seconds` since 1970 with microseconds, which WARC 1.1 section 5.4 allows."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
 
 
 def _connection_fields(exchange: Exchange) -> Fields:

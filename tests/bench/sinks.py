@@ -42,9 +42,10 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from crawler.extract import ExtractPolicy, extract
 from crawler.page import Page

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from crawler.audit import Report, Rules, audit
 from crawler.audit_records import read_archive
@@ -25,7 +26,7 @@ def made(url: str, at: float, body: bytes = b"text", status: int = 200, *headers
     """An exchange that began `at` seconds after noon and took a quarter of a second."""
     whole = exchange("x", body, *headers)
     head = whole.response_head.replace(b"200 OK", b"%d Told" % status)
-    return replace(whole, url=url, status=status, response_head=head, started_at=NOON + at, elapsed=0.25)
+    return structs.replace(whole, url=url, status=status, response_head=head, started_at=NOON + at, elapsed=0.25)
 
 
 def polite() -> list[Exchange]:
@@ -109,7 +110,7 @@ async def test_a_robots_txt_of_nothing_but_a_crawl_delay_counts(tmp_path: Path) 
 
 async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
     """The delay runs from the end of an answer: the elapsed time is in the archive."""
-    slow = [replace(made("https://c.test/1", 0), elapsed=5.0), made("https://c.test/2", 5.5)]
+    slow = [structs.replace(made("https://c.test/1", 0), elapsed=5.0), made("https://c.test/2", 5.5)]
     found = await report(tmp_path, slow)
     assert found.counts["too_close"] == 1
     assert found.breaches[0].measured == pytest.approx(0.5)

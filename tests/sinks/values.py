@@ -6,6 +6,8 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks import ArchiveSettings
 
@@ -44,13 +46,13 @@ def exchange(name: str, body: bytes, *extra: bytes, **more: object) -> Exchange:
         elapsed=0.25,
         first_byte=0.1,
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return structs.replace(made, **more)  # type: ignore[arg-type]
 
 
 def page(made: Exchange | None, name: str = "", **more: object) -> Page:
     url = made.url if made else f"https://site.test/{name}"
     fresh = Page(url, "site.test", 1, Outcome.DONE, "ok", NOON + 1, exchange=made, links=(Link("https://a.test/"),))
-    return replace(fresh, **more)  # type: ignore[arg-type]
+    return structs.replace(fresh, **more)  # type: ignore[arg-type]
 
 
 def varied_exchanges() -> list[Exchange]:
