@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from crawler import open_files
 from crawler.engine import Changed, Parts
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
@@ -32,7 +33,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         sink=sink(crawl, replica, settings, local, hooks),
         hooks=hooks,
         refetched=refetched(settings),
-        fetcher=Fetcher(fetch_settings(settings), SystemClock()),
+        fetcher=Fetcher(fetch_settings(settings, open_files.idle_connections(local.concurrency)), SystemClock()),
         builder=PageBuilder(build_settings(settings), link_filter(settings, recent)),
         manners=manners(settings),
         recent=recent,
@@ -62,7 +63,8 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
     return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
 
 
-def fetch_settings(settings: CrawlSettings) -> FetchSettings:
+def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
+    """How requests are made, by a process that has room for so many idle connections."""
     fetch = settings.fetch
     return FetchSettings(
         user_agent=fetch.user_agent_header,
@@ -70,6 +72,7 @@ def fetch_settings(settings: CrawlSettings) -> FetchSettings:
         connect_timeout_s=fetch.connect_timeout,
         read_timeout_s=fetch.read_timeout,
         total_timeout_s=fetch.timeout,
+        max_idle=max_idle,
         verify_tls=fetch.verify_tls,
         parallel=settings.politeness.parallel,
         addresses=addresses(settings),

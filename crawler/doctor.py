@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import shutil
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from crawler import open_files
 from crawler.embedded import open_store
 from crawler.errors import CrawlerError
 from crawler.resolver import DnsLookup
@@ -20,9 +20,6 @@ from crawler.settings import ReplicaSettings, Settings
 from crawler.tables import HOME_PAGE
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
-
-IDLE_CONNECTIONS, SPARE_FILES = 512, 100
-"""What a replica keeps open besides its requests in flight: see `FetchSettings.max_idle`."""
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
 QUEUED_COMPACTLY = 512
@@ -66,13 +63,12 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
 
 def files(local: ReplicaSettings) -> Finding:
     """Enough file descriptors for all connections."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    needed = local.concurrency + IDLE_CONNECTIONS + SPARE_FILES
+    limit, needed = open_files.obtainable(), open_files.needed(local.concurrency)
     return _judge(
         "open files",
         "good" if limit >= needed else "bad",
         f"{limit:,} allowed, {needed:,} needed by a replica",
-        f"ulimit -n {needed}, LimitNOFILE={needed} in systemd, or a lower --concurrency",
+        f"ulimit -Hn {needed}, LimitNOFILE={needed} in systemd, or a lower --concurrency",
     )
 
 

@@ -25,6 +25,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from crawler.addresses import AddressPolicy, HostMap
 from crawler.connection import Flight, GuardedConnector, GuardedProtocol, HeadTooLarge
 from crawler.errors import FailureKind, FetchFailed
+from crawler.open_files import IDLE_CONNECTIONS
 from crawler.page import Exchange
 from crawler.request import Origin, header_lines
 from crawler.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
@@ -50,7 +51,7 @@ class FetchSettings:
     read_timeout_s: float = 20.0
     total_timeout_s: float = 60.0
     keepalive_s: float = 15.0
-    max_idle: int = 512
+    max_idle: int = IDLE_CONNECTIONS
     parallel: int = 1
     accept: str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"
     accept_language: str = "en,*;q=0.5"
@@ -243,8 +244,8 @@ def host_of(url: str) -> str:
     return name if colon and port.isdigit() else authority
 
 
-_KNOWN_ORIGINS = 1024
-"""About 1 KB each. More than there are idle connections, as a rule."""
+_KNOWN_ORIGINS = 2 * IDLE_CONNECTIONS
+"""About 1 KB each."""
 
 _JOINED_AT_ONCE = 1 << 20
 """Octets of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,

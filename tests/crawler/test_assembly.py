@@ -49,13 +49,13 @@ def test_a_site_that_asks_for_too_much_patience_is_left_out_on_request_only() ->
 
 
 def test_networks_and_ports_are_opened_by_name() -> None:
-    policy = fetch_settings(crawl(fetch={"allow": ["10.1.0.0/16"], "ports": [80, 8123]})).addresses
+    policy = fetch_settings(crawl(fetch={"allow": ["10.1.0.0/16"], "ports": [80, 8123]}), 9).addresses
     assert judge_address("10.1.2.3", policy) is None
     assert judge_address("10.2.0.1", policy) == "private"
     assert policy.ports == {80, 8123}
-    assert fetch_settings(crawl()).addresses.ports == WEB_PORTS
+    assert fetch_settings(crawl(), 9).addresses.ports == WEB_PORTS
     with pytest.raises(UserError):
-        fetch_settings(crawl(fetch={"allow": ["everything"]}))
+        fetch_settings(crawl(fetch={"allow": ["everything"]}), 9)
 
 
 def test_parameters_are_dropped_by_the_settings_lists() -> None:
