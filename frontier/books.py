@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.parts import in_parts
-from frontier.store import Call, Reply, Store, command, pairs
+from frontier.store import Call, Reply, Store, command
 
 SHARDS_A_PART = 128
 """Shards asked in one round trip: about 10 ms of the server's time, so nobody else waits long."""
@@ -129,29 +129,6 @@ class Books:
         async for replies in in_parts(self._store, calls):
             rows += [replies[at : at + width] for at in range(0, len(replies), width)]
         return rows
-
-    async def dead_letters(self, limit: int) -> list[tuple[str, str, str]]:
-        """Up to `limit` dead letters: (domain, entry, reason)."""
-        letters: list[tuple[str, str, str]] = []
-        for shard in self._keys.shards:
-            letters += await self._dead_letters_of(shard, limit - len(letters))
-            if len(letters) >= limit:
-                break
-        return letters
-
-    async def _dead_letters_of(self, shard: ShardKeys, limit: int) -> list[tuple[str, str, str]]:
-        letters: list[tuple[str, str, str]] = []
-        cursor: bytes | int = 0
-        while len(letters) < limit:
-            (reply,) = await self._store.send([command("HSCAN", shard.dead, cursor, "COUNT", 200)])
-            cursor, found = reply
-            flat = [item for pair in found.items() for item in pair] if isinstance(found, dict) else found
-            for key, reason in pairs(flat).items():
-                domain, _, entry = key.partition("\n")
-                letters.append((domain, entry, reason))
-            if int(cursor) == 0:
-                break
-        return letters[:limit]
 
 
 def _counting(shard: ShardKeys) -> Sequence[Call]:

@@ -1,23 +1,24 @@
 """Pages per CPU second: the whole product against a bare aiohttp fetch loop and other crawlers, on the same real pages.
 
-    python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1] [--slow-runs 1]
+    python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1]
 
 A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
 flight, no delay, robots.txt obeyed, links extracted and followed. The product writes WARC, JSON lines and CDXJ, and keeps
 its frontier in a Valkey; the others write JSON lines (wget2: the files). The bare loop gets the list of URLs, and only
-fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites, `--slow-runs` times. CPU
-is of the process and its children, without nginx and without Redis, which has a column of its own.
+fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites. The product runs right before
+each, and *we: x* is the median of the ratios of such pairs. CPU is of the process and its children, without nginx and
+without Redis, which has a column of its own, and *at full speed*: `tests.bench.speed` tells how fast the machine was.
 
-Last results, two cores of a virtual AMD EPYC, nothing else running, Debian's CPython 3.11.2 for all; `--copies 4 --runs 5
---against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
+Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2 for
+all; `--copies 4 --runs 5 --against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
-                       pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page
-bare aiohttp           9,544      0        3,919   0.17     2.4       56            0.0
-peercrawl              9,544      0          676   1.00    14.9      140           40.9
-wget2 1.99.1           9,544      0          913   0.74     7.9       75            0.0
-crawlee 1.11.0         2,386      0           75   8.97    29.6      326            0.0
-scrapy 2.19.0          2,386      0           52  13.01    46.0      259            0.0
-scrapy-redis 0.9.1     2,386      0           29  23.12    92.8      247         3214.6
+                       pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
+peercrawl              9,544      0          823   1.00    18.4      140           26.0   0.61
+bare aiohttp           9,544      0        5,253   0.16     2.9       60            0.0   0.66
+wget2 1.99.1           9,544      0        2,062   0.38     5.0       76            0.0   0.54
+crawlee 1.11.0         2,386      0           87   9.58    41.2      339            0.0   0.62
+scrapy 2.19.0          2,386      0           58  14.64    61.4      245            0.0   0.68
+scrapy-redis 0.9.1     2,386      0           43  18.48    80.2      251          897.4   0.68
 """
 
 from __future__ import annotations
@@ -26,21 +27,30 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from tests.bench.contenders import CONTENDERS, Contender
 from tests.bench.docweb import DocWeb, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
+from tests.bench.speed import Speedometer
 from tests.valkey import ValkeyProcess
+
+T = TypeVar("T")
+
+SPEED = Speedometer()
 
 FAST = ("wget2",)
 """Contenders that crawl as many copies as the product does."""
 
-BARE = """
+BARE = "bare aiohttp"
+
+BARE_LOOP = """
 import asyncio, sys, aiohttp
 async def main():
     urls = sys.stdin.read().split()
@@ -57,21 +67,34 @@ asyncio.run(main())
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one crawler. `redis_cpu_s` is of the server that it used, if any."""
+    """One run of one crawler, from the monotonic second `since` to `until`. `redis_cpu_s` is of the server that it used, if
+    any."""
 
     pages: int
     repeats: int
     usage: Usage
+    since: float
     redis_cpu_s: float = 0.0
+    until: float = field(default_factory=time.monotonic)
+
+    @property
+    def speed(self) -> float:
+        """Of the machine meanwhile."""
+        return SPEED.mean(self.since, self.until)
 
     @property
     def pages_per_cpu_s(self) -> float:
+        """At full speed."""
+        return self.pages / (self.usage.cpu_s * self.speed)
+
+    @property
+    def pages_per_raw_cpu_s(self) -> float:
         return self.pages / self.usage.cpu_s
 
     @property
     def redis_us(self) -> float:
-        """Microseconds of the server's CPU a page."""
-        return self.redis_cpu_s / self.pages * 1e6
+        """Microseconds of the server's CPU a page, at full speed."""
+        return self.redis_cpu_s * self.speed / self.pages * 1e6
 
 
 def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
@@ -86,18 +109,19 @@ def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
         crawler = [sys.executable, "-m", "crawler"]
         where = ["--redis", valkey.url, "--settings", str(settings)]
         subprocess.run([*crawler, "seed", "-f", str(seeds), *where], check=True, stdout=subprocess.DEVNULL)
-        before = cpu_s(valkey.pid)
+        before, since = cpu_s(valkey.pid), time.monotonic()
         run = [*crawler, "run", *where, "--out", str(out), "--until-empty", "--interval", "1"]
         usage = used_by(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
         redis_cpu_s = cpu_s(valkey.pid) - before
     lines = (msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb"))
     urls = [line["url"] for line in lines if line["status"]]
-    return counted(web, usage, redis_cpu_s), urls
+    return counted(web, usage, since, redis_cpu_s), urls
 
 
 def run_bare(web: DocWeb, urls: Iterable[str]) -> Run:
     """A loop that fetches `urls` and does nothing else."""
-    return counted(web, used_by([sys.executable, "-c", BARE], "\n".join(urls).encode()))
+    since = time.monotonic()
+    return counted(web, used_by([sys.executable, "-c", BARE_LOOP], "\n".join(urls).encode()), since)
 
 
 def run_contender(contender: Contender, web: DocWeb, scratch: Path) -> Run:
@@ -108,78 +132,102 @@ def run_contender(contender: Contender, web: DocWeb, scratch: Path) -> Run:
         return used_by(words, cwd=scratch, good_codes=contender.good_codes)
 
     if not contender.redis:
-        return counted(web, usage(""))
+        since = time.monotonic()
+        return counted(web, usage(""), since)
     with ValkeyProcess(scratch, persistent=False) as valkey:
-        return counted(web, usage(valkey.url), cpu_s(valkey.pid))
+        since = time.monotonic()
+        return counted(web, usage(valkey.url), since, cpu_s(valkey.pid))
 
 
-def counted(web: DocWeb, usage: Usage, redis_cpu_s: float = 0.0) -> Run:
+def counted(web: DocWeb, usage: Usage, since: float, redis_cpu_s: float = 0.0) -> Run:
     """The run that has just ended, with the pages that the web server counted."""
     fetched = web.fetched()
     if not fetched.pages:
         raise SystemExit("a crawler fetched no page")
-    return Run(fetched.pages, fetched.repeats, usage, redis_cpu_s)
+    return Run(fetched.pages, fetched.repeats, usage, since, redis_cpu_s)
 
 
-def repeated(runs: int, one: Callable[[Path], Run]) -> list[Run]:
-    """`runs` runs of `one`, each in an empty folder."""
-    results = []
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-            results.append(one(Path(scratch)))
-    return results
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A run of another crawler, and the product's run right before it: a machine's speed changes within minutes."""
+
+    ours: Run
+    theirs: Run
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many pages the product does with a second of CPU."""
+        return self.ours.pages_per_cpu_s / self.theirs.pages_per_cpu_s
 
 
-def compare(copies: int, runs: int, tls: bool) -> dict[str, list[Run]]:
-    """The product and the bare loop, turn by turn."""
-    results: dict[str, list[Run]] = {"bare aiohttp": [], "peercrawl": []}
-    with serve(copies, tls) as web:
-        for _ in range(runs):
-            with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-                run, urls = run_product(web, Path(scratch))
-            results["peercrawl"].append(run)
-            results["bare aiohttp"].append(run_bare(web, urls))
-    return results
-
-
-def contend(names: Sequence[str], sizes: tuple[int, int], slow: tuple[int, int], tls: bool) -> dict[str, list[Run]]:
-    """The contenders called `names`. `sizes` and `slow`: copies and runs, of fast ones and of the others."""
-    results = {}
+def compare(
+    names: Sequence[str], runs: int, copies: int, slow_copies: int = 1, tls: bool = False
+) -> dict[str, list[Pair]]:
+    """The product against the bare loop and the contenders called `names`, turn by turn, `runs` times."""
+    contenders = {}
     for name in names:
-        contender = CONTENDERS[name]
-        if not contender.is_available:
+        if CONTENDERS[name].is_available:
+            contenders[f"{name} {CONTENDERS[name].version()}"] = CONTENDERS[name]
+        else:
             print(f"{name} is not installed: left out", file=sys.stderr)
-            continue
-        copies, runs = sizes if name in FAST else slow
-        with serve(copies, tls) as web:
-            call = f"{name} {contender.version()}"
-            results[call] = repeated(runs, lambda scratch: run_contender(contender, web, scratch))  # noqa: B023
-    return results
+    pairs: dict[str, list[Pair]] = {BARE: [], **{call: [] for call in contenders}}
+    with serve(copies, tls) as web, serve(slow_copies, tls) as small_web:
+        for number in range(runs):
+            ours, urls = in_scratch(lambda scratch: run_product(web, scratch))
+            pairs[BARE].append(Pair(ours, run_bare(web, urls)))
+            tell(f"{number + 1}: {BARE}", pairs[BARE][-1])
+            for call, contender in contenders.items():
+                is_fast = call.split()[0] in FAST
+                if not is_fast:
+                    ours, _ = in_scratch(lambda scratch: run_product(web, scratch))
+                theirs = in_scratch(
+                    lambda scratch: run_contender(contender, web if is_fast else small_web, scratch)  # noqa: B023
+                )
+                pairs[call].append(Pair(ours, theirs))
+                tell(f"{number + 1}: {call}", pairs[call][-1])
+    return pairs
 
 
-def show(results: dict[str, list[Run]]) -> None:
-    """The table: medians, and how many times the product's pages per CPU second are those of each."""
-    ours = median(run.pages_per_cpu_s for run in results["peercrawl"])
-    heading = ("pages", "again", "pages/CPU s", "we: x", "wall s", "peak MB", "Redis us/page")
+def tell(what: str, pair: Pair) -> None:
+    """A line on standard error, for those who wait."""
+    for run in (pair.ours, pair.theirs):
+        what += f"  {run.pages_per_cpu_s:,.0f} ({run.pages_per_raw_cpu_s:,.0f} raw)"
+    print(f"{what}  {pair.ratio:.2f}", file=sys.stderr, flush=True)
+
+
+def in_scratch(one: Callable[[Path], T]) -> T:
+    """The result of `one` in an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        return one(Path(scratch))
+
+
+def show(pairs: dict[str, list[Pair]]) -> None:
+    """The table: medians, and the median of how many times the product's pages per CPU second are those of each."""
+    heading = ("pages", "again", "pages/CPU s", "we: x", "wall s", "peak MB", "Redis us/page", "speed")
     print(f"{'':20} {heading[0]:>7} {heading[1]:>6} {heading[2]:>12} {heading[3]:>6} ", end="")
-    print(f"{heading[4]:>7} {heading[5]:>8} {heading[6]:>14}")
-    for name, runs in results.items():
-        rate = median(run.pages_per_cpu_s for run in runs)
-        pages, again = (median(getattr(run, field) for run in runs) for field in ("pages", "repeats"))
-        wall, peak = median(run.usage.wall_s for run in runs), median(run.usage.peak_mb for run in runs)
-        redis_us = median(run.redis_us for run in runs)
-        print(f"{name:20} {pages:7,.0f} {again:6,.0f} {rate:12,.0f} {ours / rate:6.2f} ", end="")
-        print(f"{wall:7.1f} {peak:8.0f} {redis_us:14.1f}")
+    print(f"{heading[4]:>7} {heading[5]:>8} {heading[6]:>14} {heading[7]:>6}")
+    ours = {id(pair.ours): pair.ours for of_one in pairs.values() for pair in of_one}
+    _show("peercrawl", list(ours.values()), 1.0)
+    for name, of_one in pairs.items():
+        _show(name, [pair.theirs for pair in of_one], median(pair.ratio for pair in of_one))
+
+
+def _show(name: str, runs: Sequence[Run], ratio: float) -> None:
+    rate = median(run.pages_per_cpu_s for run in runs)
+    pages, again = (median(getattr(run, field) for run in runs) for field in ("pages", "repeats"))
+    wall, peak = median(run.usage.wall_s for run in runs), median(run.usage.peak_mb for run in runs)
+    redis_us = median(run.redis_us for run in runs)
+    print(f"{name:20} {pages:7,.0f} {again:6,.0f} {rate:12,.0f} {ratio:6.2f} ", end="")
+    print(f"{wall:7.1f} {peak:8.0f} {redis_us:14.1f} {median(run.speed for run in runs):6.2f}")
 
 
 def short() -> list[Figure]:
     """For the table of all benchmarks: the product and the floor."""
-    results = compare(copies=2, runs=1, tls=False)
-    bare, ours = results["bare aiohttp"][0], results["peercrawl"][0]
-    share = ours.pages_per_cpu_s / bare.pages_per_cpu_s
+    (pair,) = compare([], runs=1, copies=2)[BARE]
+    ours = pair.ours
     return [
         Figure("throughput", "pages per CPU second", ours.pages_per_cpu_s, "pages/CPU s"),
-        Figure("throughput", "... of those of bare fetching", 100 * share, "%"),
+        Figure("throughput", "... of those of bare fetching", 100 * pair.ratio, "%"),
         Figure("throughput", "peak memory", ours.usage.peak_mb, "MB", "< 250", ours.usage.peak_mb < 250),
         Figure("throughput", "Valkey's CPU a page", ours.redis_us, "us", "<= 30", ours.redis_us <= 30),
     ]
@@ -192,13 +240,9 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true", help="over HTTPS")
     parser.add_argument("--against", nargs="*", default=[], choices=[*CONTENDERS, "all"])
     parser.add_argument("--slow-copies", type=int, default=1)
-    parser.add_argument("--slow-runs", type=int, default=1)
     options = parser.parse_args()
     names = list(CONTENDERS) if "all" in options.against else options.against
-    results = compare(options.copies, options.runs, options.tls)
-    slow = (options.slow_copies, options.slow_runs)
-    results |= contend(names, (options.copies, options.runs), slow, options.tls)
-    show(results)
+    show(compare(names, options.runs, options.copies, options.slow_copies, options.tls))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from frontier.books import Books
 from frontier.entries import Entry, parse_entry
+from frontier.letters import DeadLetter, DeadLetters
 from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
@@ -25,6 +26,11 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 @pytest.fixture
 def books(store: RedisStore, frontier: Frontier) -> Books:
     return Books(store, frontier.keys)
+
+
+@pytest.fixture
+def letters(store: RedisStore, frontier: Frontier) -> DeadLetters:
+    return DeadLetters(store, frontier.keys)
 
 
 class TestPush:
@@ -194,7 +200,7 @@ class TestLease:
         assert await store._client.zscore(frontier.keys.shards[0].due, "a.test") is None
 
     async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(
-        self, frontier: Frontier, time: ManualTime, books: Books
+        self, frontier: Frontier, time: ManualTime, books: Books, letters: DeadLetters
     ) -> None:
         await frontier.push([entry()])
         for epoch in range(1, 16):
@@ -204,7 +210,7 @@ class TestLease:
             time.ms += 1000
         counts = await books.counts()
         assert (counts.dead, counts.open) == (1, 0)
-        assert [reason for _, _, reason in await books.dead_letters(10)] == ["lost_with_holder"]
+        assert [letter.reason async for letter in letters.find()] == ["lost_with_holder"]
         assert await books.has_ended()
 
 
@@ -228,7 +234,9 @@ class TestSettle:
         await frontier.settle([settlement])
         assert (await books.counts()).done == 1
 
-    async def test_of_many_urls_only_those_in_flight_count(self, frontier: Frontier, books: Books) -> None:
+    async def test_of_many_urls_only_those_in_flight_count(
+        self, frontier: Frontier, books: Books, letters: DeadLetters
+    ) -> None:
         await frontier.push([entry(f"https://a.test/{n}") for n in range(4)])
         lease = await lease_one(frontier)
         one, two, three, _ = lease.entries
@@ -238,7 +246,7 @@ class TestSettle:
         counts = await books.counts()
         assert (counts.done, counts.dead, counts.open, counts.octets) == (2, 1, 1, 5)
         assert counts.reasons == {"done:200": 2, "dead:x": 1}
-        assert await books.dead_letters(9) == [("a.test", three.raw, "x")]
+        assert [letter async for letter in letters.find()] == [DeadLetter(0, "a.test", three.raw, "x")]
 
     async def test_leases_of_one_shard_are_settled_each_by_itself(
         self, frontier: Frontier, time: ManualTime, books: Books

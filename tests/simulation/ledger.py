@@ -98,7 +98,7 @@ class Ledger:
         at = 2
         while at < len(words):
             domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
-            is_outside = words[at + 1] == "1" and not domain.accepted
+            is_outside = words[at + 1] == "known" and not domain.accepted
             for place in range(at + 3, at + 3 + 3 * count, 3):
                 entry = parse_entry(words[place + 2], domain.name, float(words[place + 1]))
                 counts["outside" if is_outside else self._offer(domain, entry, int(words[1]))] += 1
