@@ -33,7 +33,7 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
         sink=sink(crawl, replica, settings, local, hooks),
         hooks=hooks,
         refetched=refetched(settings),
-        fetcher=Fetcher(fetch_settings(settings, open_files.idle_connections(local.concurrency)), SystemClock()),
+        fetcher=Fetcher(fetch_settings(settings, open_files.make_room(local.concurrency)), SystemClock()),
         builder=PageBuilder(build_settings(settings), link_filter(settings, recent)),
         manners=manners(settings),
         recent=recent,

@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 import socket
 from asyncio import BaseTransport, Future, TimerHandle, Transport
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -45,6 +46,13 @@ from crawler.request import Origin
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 """RFC 9112 2.2: a recipient may take a bare LF for a line end."""
+
+TLS_READ = 1 << 16
+"""Octets that asyncio reads of a TLS connection at a time. It keeps room for so many as long as the connection is open:
+with its own 256 KiB an idle connection takes 350 KB, with these 150. Half as many would take 120 KB, and 40 KB a seventh
+more CPU to receive."""
+
+SSLProtocol.max_size = TLS_READ
 
 
 class HeadTooLarge(ClientConnectionError):

@@ -1,4 +1,7 @@
-"""What happens in a crawl, as values. The core emits them; metrics, logs and pages only read them."""
+"""What happens in a crawl, as values. The core emits them; metrics, logs and pages only read them.
+
+Several come with each page, and none refers back to itself: `gc=False` (`crawler.collector`).
+"""
 
 from __future__ import annotations
 

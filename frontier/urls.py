@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import repeat
 from typing import Final, Literal
 
 import ada_url
@@ -157,22 +156,16 @@ def canonicalize_links(
     if not parsed.href.startswith(_HTTP):
         raise BadUrl(base, "scheme")
     join, directory = _joiner(rules), _directory(parsed.href)
-    texts = list(dict.fromkeys(hrefs))
     longest = _REMEMBERED_LENGTH - len(directory)
-    joined = (
-        map(join, repeat(directory), texts)
-        if max(map(len, texts), default=0) <= longest
-        else (join(directory, text) if len(text) <= longest else _TO_PAGE for text in texts)
-    )
-    may_exceed = limit is not None and len(texts) > limit
     found: dict[str, Url] = {}
     rejected: Counter[str] = Counter()
     refused = 0
-    for href, result in zip(texts, joined, strict=True):
-        if may_exceed and len(found) + refused == limit:
+    for href in dict.fromkeys(hrefs):
+        if len(found) + refused == limit:
             if _without_fragment(href):
                 rejected["excess"] += 1
             continue
+        result = join(directory, href) if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
             text = _without_fragment(href)
             result = _join(text, parsed, rules) if text else None

@@ -28,8 +28,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,12 +40,10 @@ import msgspec
 from tests.bench.contenders import CONTENDERS, Contender
 from tests.bench.docweb import DocWeb, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
-from tests.bench.speed import Speedometer
+from tests.bench.speed import speedometer
 from tests.valkey import ValkeyProcess
 
 T = TypeVar("T")
-
-SPEED = Speedometer()
 
 FAST = ("wget2",)
 """Contenders that crawl as many copies as the product does."""
@@ -80,16 +80,12 @@ class Run:
     @property
     def speed(self) -> float:
         """Of the machine meanwhile."""
-        return SPEED.mean(self.since, self.until)
+        return speedometer().mean(self.since, self.until)
 
     @property
     def pages_per_cpu_s(self) -> float:
         """At full speed."""
         return self.pages / (self.usage.cpu_s * self.speed)
-
-    @property
-    def pages_per_raw_cpu_s(self) -> float:
-        return self.pages / self.usage.cpu_s
 
     @property
     def redis_us(self) -> float:
@@ -164,35 +160,21 @@ def compare(
     names: Sequence[str], runs: int, copies: int, slow_copies: int = 1, tls: bool = False
 ) -> dict[str, list[Pair]]:
     """The product against the bare loop and the contenders called `names`, turn by turn, `runs` times."""
-    contenders = {}
+    speedometer()  # which gets to know full speed meanwhile
     for name in names:
-        if CONTENDERS[name].is_available:
-            contenders[f"{name} {CONTENDERS[name].version()}"] = CONTENDERS[name]
-        else:
+        if not CONTENDERS[name].is_available:
             print(f"{name} is not installed: left out", file=sys.stderr)
-    pairs: dict[str, list[Pair]] = {BARE: [], **{call: [] for call in contenders}}
+    rivals = [CONTENDERS[name] for name in names if CONTENDERS[name].is_available]
+    pairs: dict[str, list[Pair]] = defaultdict(list)
     with serve(copies, tls) as web, serve(slow_copies, tls) as small_web:
-        for number in range(runs):
-            ours, urls = in_scratch(lambda scratch: run_product(web, scratch))
+        for _ in range(runs):
+            ours, urls = in_scratch(partial(run_product, web))
             pairs[BARE].append(Pair(ours, run_bare(web, urls)))
-            tell(f"{number + 1}: {BARE}", pairs[BARE][-1])
-            for call, contender in contenders.items():
-                is_fast = call.split()[0] in FAST
-                if not is_fast:
-                    ours, _ = in_scratch(lambda scratch: run_product(web, scratch))
-                theirs = in_scratch(
-                    lambda scratch: run_contender(contender, web if is_fast else small_web, scratch)  # noqa: B023
-                )
-                pairs[call].append(Pair(ours, theirs))
-                tell(f"{number + 1}: {call}", pairs[call][-1])
+            for rival in rivals:
+                ours, _ = in_scratch(partial(run_product, web))
+                theirs = in_scratch(partial(run_contender, rival, web if rival.name in FAST else small_web))
+                pairs[f"{rival.name} {rival.version()}"].append(Pair(ours, theirs))
     return pairs
-
-
-def tell(what: str, pair: Pair) -> None:
-    """A line on standard error, for those who wait."""
-    for run in (pair.ours, pair.theirs):
-        what += f"  {run.pages_per_cpu_s:,.0f} ({run.pages_per_raw_cpu_s:,.0f} raw)"
-    print(f"{what}  {pair.ratio:.2f}", file=sys.stderr, flush=True)
 
 
 def in_scratch(one: Callable[[Path], T]) -> T:

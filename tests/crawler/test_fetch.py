@@ -10,6 +10,7 @@ import pytest
 import trustme
 
 from crawler.addresses import AddressPolicy
+from crawler.connection import TLS_READ
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import Fetcher
 from tests.crawler.fetching import AGENT, fetcher, plain_fetcher
@@ -206,6 +207,15 @@ class TestTls:
             exchange = await under_test.fetch("https://www.test/")
         assert exchange.tls is not None
         assert exchange.tls.endswith(" TLSv1.3")
+
+    async def test_an_idle_connection_keeps_little_room(self) -> None:
+        server_tls, client_tls = _tls_pair(trustme.CA(), "www.test")
+        async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
+            await under_test.fetch("https://www.test/")
+            assert under_test._connector is not None
+            ((protocol, _),) = next(iter(under_test._connector._conns.values()))
+            room = protocol.transport._ssl_protocol._ssl_buffer  # type: ignore[union-attr]
+            assert len(room) <= TLS_READ
 
     @pytest.mark.parametrize("host", ["www.test", "other.test"])
     async def test_an_unknown_authority_and_a_wrong_name_are_refused(self, host: str) -> None:

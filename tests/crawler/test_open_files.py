@@ -11,9 +11,9 @@ from crawler.open_files import IDLE_CONNECTIONS, needed
 
 TOLD = """
 import resource, sys
-from crawler.open_files import idle_connections
+from crawler.open_files import make_room
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-print(idle_connections(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
+print(make_room(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 

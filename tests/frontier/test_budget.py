@@ -11,11 +11,6 @@ from tests.frontier.helpers import ManualTime
 
 
 @pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
 async def clock(time: ManualTime) -> ServerClock:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()

@@ -10,21 +10,6 @@ from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
 
 
-@pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
-async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
-    return await make_frontier(store, crawl_name, time)
-
-
-@pytest.fixture
-def books(store: RedisStore, frontier: Frontier) -> Books:
-    return Books(store, frontier.keys)
-
-
 def leased_urls(lease: Lease) -> list[LeasedUrl]:
     return [LeasedUrl(lease.shard, lease.domain, lease.token, entry) for entry in lease.entries]
 

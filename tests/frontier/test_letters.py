@@ -12,11 +12,6 @@ from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 
 @pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
 async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
     return await make_frontier(store, crawl_name, time, shards=4)
 

@@ -7,19 +7,9 @@ import pytest
 from frontier.lookup import Lookup, Standing
 from frontier.queue import Frontier, Lease, Settled, Settlement, retry
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.frontier.helpers import ManualTime, entry
 
 URL = "https://a.test/[1]*?x=1"
-
-
-@pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
-async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
-    return await make_frontier(store, crawl_name, time)
 
 
 @pytest.fixture

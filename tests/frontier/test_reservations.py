@@ -14,11 +14,6 @@ PATIENCE_MS = 5_000
 
 
 @pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
 async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
     return await make_frontier(store, crawl_name, time, FrontierSettings(lease_ms=10_000))
 

@@ -23,7 +23,13 @@ import trustme
 from crawler.embedded import server_binary
 from tests.ports import free_port
 
-SUITE = ["tests/frontier/test_queue.py", "tests/frontier/test_peers.py", "tests/frontier/test_budget.py", "tests/lua"]
+SUITE = [
+    "tests/frontier/test_queue.py",
+    "tests/frontier/test_settle.py",
+    "tests/frontier/test_peers.py",
+    "tests/frontier/test_budget.py",
+    "tests/lua",
+]
 PASSWORD = "correct-horse"
 
 

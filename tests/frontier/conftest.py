@@ -1,0 +1,31 @@
+"""What most tests of the frontier begin with: one shard on a real server, under a clock that stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.books import Books
+from frontier.letters import DeadLetters
+from frontier.queue import Frontier
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, make_frontier
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime()
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
+    return await make_frontier(store, crawl_name, time)
+
+
+@pytest.fixture
+def books(store: RedisStore, frontier: Frontier) -> Books:
+    return Books(store, frontier.keys)
+
+
+@pytest.fixture
+def letters(store: RedisStore, frontier: Frontier) -> DeadLetters:
+    return DeadLetters(store, frontier.keys)

@@ -1,0 +1,36 @@
+"""An entry as text: every URL comes back, in few octets."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from frontier.entries import Entry, parse_entry
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.test/x",
+        "https://www.a.test/x?y",
+        "http://a.test/",
+        "http://www.a.test/é",
+        "https://sub.a.test/x",
+        "https://a.test:8443/x",
+        "https://a.test.evil/x",
+    ],
+)
+def test_any_url_survives_the_round_trip(url: str) -> None:
+    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, lost=4)
+    assert parse_entry(original.raw, "a.test", 1.5) == original
+
+
+def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() -> None:
+    found = Entry("https://a.test/x?y", "a.test", depth=1, via="https://b.test/y?z")
+    assert parse_entry(found.raw, "a.test", 0.0) == found
+    assert parse_entry(found.again(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
+    assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
+
+
+def test_the_head_costs_six_octets_and_the_domain_none() -> None:
+    assert Entry("https://a.test/x", "a.test").raw == "s00000/x"

@@ -1,0 +1,175 @@
+"""Settle and release, against a real server: each reply, the books after it, doubled calls, stale tokens."""
+
+from __future__ import annotations
+
+from frontier.books import Books
+from frontier.letters import DeadLetter, DeadLetters
+from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
+
+
+class TestSettle:
+    async def test_the_last_url_ends_the_lease(self, frontier: Frontier, books: Books) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        one, two = lease.entries
+        (held,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
+        assert held.expires_ms is not None
+        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied", "robots")])])
+        assert (ended.expires_ms, ended.due_ms, ended.stale) == (None, None, False)
+        counts = await books.counts()
+        assert (counts.done, counts.denied, counts.open, counts.domains_leased) == (1, 1, 0, 0)
+
+    async def test_a_doubled_call_counts_once(self, frontier: Frontier, books: Books) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")])
+        await frontier.settle([settlement])
+        await frontier.settle([settlement])
+        assert (await books.counts()).done == 1
+
+    async def test_of_many_urls_only_those_in_flight_count(
+        self, frontier: Frontier, books: Books, letters: DeadLetters
+    ) -> None:
+        await frontier.push([entry(f"https://a.test/{n}") for n in range(4)])
+        lease = await lease_one(frontier)
+        one, two, three, _ = lease.entries
+        await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
+        again = [Settled(one, "done", "200"), Settled(two, "done", "200"), Settled(three, "dead", "x")]
+        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], octets=5)])
+        counts = await books.counts()
+        assert (counts.done, counts.dead, counts.open, counts.octets) == (2, 1, 1, 5)
+        assert counts.reasons == {"done:200": 2, "dead:x": 1}
+        assert [letter async for letter in letters.find()] == [DeadLetter(0, "a.test", three.raw, "x")]
+
+    async def test_leases_of_one_shard_are_settled_each_by_itself(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        """Given leases of one shard, one of which was lost, when they are settled together, then each is told how it
+        stands, and the lost one changes nothing."""
+        names = ["a.test", "b.test", "c.test"]
+        await frontier.push([entry(f"https://{name}/{n}", name) for name in names for n in range(2)])
+        leased, _ = await frontier.lease([0], 1, "r1", 3)
+        ended, lost, held = leased[0].leases
+        await frontier.release([Settlement(lost, time.ms)])
+        replies = await frontier.settle(
+            [
+                settle_all(ended, time.ms),
+                settle_all(lost, time.ms),
+                Settlement(held, time.ms, 500, urls=[Settled(held.entries[0], "denied", "robots")]),
+                Settlement(held, time.ms, 700, urls=[Settled(held.entries[1], "done", "200")]),
+            ]
+        )
+        assert [reply.stale for reply in replies] == [False, True, False, False]
+        assert [reply.expires_ms for reply in replies] == [None, None, time.ms + 30_000, None]
+        counts = await books.counts()
+        assert (counts.done, counts.denied, counts.open, counts.domains_due) == (3, 1, 2, 1)
+
+    async def test_more_leases_than_one_call_takes(self, frontier: Frontier, books: Books) -> None:
+        count = 2 * SETTLE_CHUNK + 1
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(count)])
+        leased, _ = await frontier.lease([0], 1, "r1", count)
+        await frontier.settle([settle_all(lease) for lease in leased[0].leases])
+        assert (await books.counts()).done == count
+        assert await books.has_ended()
+
+    async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
+        self, store: RedisStore, frontier: Frontier, time: ManualTime
+    ) -> None:
+        """Given a renewal that was sent again because nobody answered, when the first copy arrives after the second, then
+        the lease and the rest are still those of the second: the holder counts on them."""
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        time.ms += 6000
+        (renewed,) = await frontier.settle([Settlement(lease, next_ms=time.ms + 900)])
+        time.ms -= 6000
+        await frontier.settle([Settlement(lease, next_ms=time.ms)])
+        assert await store._client.zscore(frontier.keys.shards[0].leases, "a.test") == renewed.expires_ms
+        assert renewed.expires_ms == time.ms + 36_000
+        (released,) = await frontier.release([Settlement(lease, next_ms=time.ms)])
+        assert released.due_ms == time.ms + 6900
+
+    async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime, books: Books) -> None:
+        await frontier.push([entry()])
+        lost = await lease_one(frontier)
+        time.ms = lost.expires_ms
+        await frontier.lease([0], 2, "r2", 10)
+        time.ms += 1000
+        await lease_one(frontier, 2, "r2")
+        before = await books.counts()
+        (reply,) = await frontier.settle([settle_all(lost, next_ms=99)])
+        assert reply.stale
+        assert await books.counts() == before
+
+    async def test_a_domain_with_urls_left_is_due_when_politeness_says(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=1))
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        (reply,) = await frontier.settle([settle_all(lease, next_ms=time.ms + 500)])
+        assert reply.due_ms == time.ms + 500
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert leased[0].leases == ()
+        time.ms += 500
+        await lease_one(frontier)
+
+    async def test_an_idle_domain_remembers_when_it_may_be_fetched_from(
+        self, frontier: Frontier, time: ManualTime
+    ) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        await frontier.settle([settle_all(await lease_one(frontier), next_ms=time.ms + 5000)])
+        await frontier.push([entry("https://a.test/2")])
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert (leased[0].leases, leased[0].next_ms) == ((), time.ms + 5000)
+
+    async def test_a_retry_waits_and_comes_back_with_its_tries(
+        self, frontier: Frontier, time: ManualTime, books: Books
+    ) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        later = retry(lease.entries[0], "timeout", time.ms + 60_000, -1.0)
+        await frontier.settle([Settlement(lease, time.ms, urls=[later])])
+        counts = await books.counts()
+        assert (counts.waiting, counts.open, counts.retried) == (1, 1, 1)
+        assert not await books.has_ended()
+        leased, _ = await frontier.lease([0], 1, "r1", 1)
+        assert leased[0].next_ms == time.ms + 60_000
+        time.ms += 60_000
+        (again,) = (await lease_one(frontier)).entries
+        assert (again.tries, again.priority) == (1, -1.0)
+
+    async def test_delay_and_state_stay_with_the_domain(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        lease = await lease_one(frontier)
+        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [Settled(lease.entries[0], "done", "200")])])
+        await frontier.push([entry("https://a.test/2")])
+        again = await lease_one(frontier)
+        assert (again.delay_ms, again.state) == (7000, "3:12:9")
+
+    async def test_without_urls_it_renews(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        time.ms += 20_000
+        (reply,) = await frontier.settle([Settlement(lease, 0)])
+        assert reply.expires_ms == time.ms + 30_000
+
+
+class TestRelease:
+    async def test_gives_everything_back_as_it_came(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/1", priority=-2.0)])
+        lease = await lease_one(frontier)
+        (reply,) = await frontier.release([Settlement(lease, time.ms + 10)])
+        assert reply.due_ms == time.ms + 10
+        time.ms += 10
+        assert (await lease_one(frontier, 2, "r2")).entries == lease.entries
+
+    async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry()])
+        lease = await lease_one(frontier)
+        await frontier.release([Settlement(lease, time.ms)])
+        held = await lease_one(frontier)
+        (reply,) = await frontier.release([Settlement(lease, time.ms)])
+        assert reply.stale
+        assert not (await frontier.settle([settle_all(held)]))[0].stale
