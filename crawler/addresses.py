@@ -12,7 +12,6 @@ library's `is_global` is not used, because its verdicts differ between Python re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import (
     IPv4Address,
@@ -22,6 +21,8 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+
+import msgspec
 
 from crawler.errors import UserError
 
@@ -93,8 +94,7 @@ class OperatorAddress(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AddressPolicy:
+class AddressPolicy(msgspec.Struct, frozen=True):
     """What the operator allows beyond the public Internet.
 
     `allow` are networks whose addresses are always allowed. `allow_private` allows loopback, private, shared
@@ -168,8 +168,7 @@ def _carried_v4(ip: IPv6Address) -> tuple[IPv4Address, ...]:
     return ip.teredo or ()  # RFC 4380 4: server and client
 
 
-@dataclass(frozen=True, slots=True)
-class HostMap:
+class HostMap(msgspec.Struct, frozen=True):
     """Where the operator sends hosts instead of asking the DNS: the first matching pattern wins."""
 
     targets: tuple[tuple[str, OperatorAddress, int], ...] = ()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import msgspec
@@ -34,8 +33,7 @@ LATENESS_S = 0.25
 """By how much a request may leave later than the moment that the gate gave it, and so nearer to those after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What the crawl was told to keep. `gate` None: an address may be asked any number of times. `parallel`: requests to a
     domain without a delay in flight at once."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -25,8 +24,7 @@ AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """A robots.txt redirects to what it says, tracking parameters included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request that was answered. Times are seconds since 1970 by the replica's own clock; WARC dates have microseconds,
     JSON lines milliseconds. `end` is `start` where the archive does not tell how long the answer took. `body` is kept of
     robots.txt files and what they redirect to, cut at what RFC 9309 asks to be read."""
@@ -47,8 +45,7 @@ class Request:
         return self.url.partition("://")[2].partition("/")[2] == "robots.txt"
 
 
-@dataclass(slots=True)
-class Archive:
+class Archive(msgspec.Struct):
     """All requests in a folder, in order of their start. `user_agents`: those that the files name."""
 
     requests: list[Request]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.audit_records import AS_GIVEN, Request
 from crawler.decode import decode_body
@@ -19,8 +20,7 @@ _SKEW_S = 0.005
 """Two replicas on one machine read one clock, but at different moments of an exchange."""
 
 
-@dataclass(frozen=True, slots=True)
-class _InForce:
+class _InForce(msgspec.Struct, frozen=True):
     """From `since` on. `rules` None: the file was unavailable, so everything is allowed."""
 
     since: float

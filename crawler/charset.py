@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import turbohtml
 import turbohtml.detect  # registers the codecs `whatwg-*`
 
@@ -26,8 +26,7 @@ _XHTML_NAMESPACE = b"http://www.w3.org/1999/xhtml"
 _LEADING_TAG = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<[!?a-zA-Z]")
 
 
-@dataclass(frozen=True, slots=True)
-class MediaType:
+class MediaType(msgspec.Struct, frozen=True):
     """A Content-Type header taken apart: `essence` in lower case, `charset` as it was written or None."""
 
     essence: str

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from crawler.errors import SinkFull
 from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
@@ -51,8 +52,7 @@ class PageSink(Protocol):
     async def settled(self, unsettled: Collection[int] = ()) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What one turn of a visit brought: a URL's end and its record, links, or a robots.txt to archive."""
 
     visit: Visit
@@ -69,8 +69,7 @@ class Result:
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSettings:
+class CommitSettings(msgspec.Struct, frozen=True):
     """`window_s`: how long results are collected; longer groups cost less and settle later. `group`: results a group.
     `backlog`: results that may wait before those who bring more must wait, too."""
 
@@ -79,18 +78,16 @@ class CommitSettings:
     backlog: int = 256
 
 
-@dataclass(slots=True)
-class _Group:
-    results: list[Result] = field(default_factory=list)
-    closing: list[Visit] = field(default_factory=list)
+class _Group(msgspec.Struct):
+    results: list[Result] = msgspec.field(default_factory=list)
+    closing: list[Visit] = msgspec.field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(msgspec.Struct):
     """What a group has to tell Redis about one visit."""
 
-    urls: list[Settled] = field(default_factory=list)
+    urls: list[Settled] = msgspec.field(default_factory=list)
     octets: int = 0
     duplicates: int = 0
 

@@ -7,18 +7,17 @@ settings, for `crawler.following`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from frontier.keys import CrawlKeys
 from frontier.store import Store, command, pairs
 
 
-@dataclass(frozen=True, slots=True)
-class DomainRules:
+class DomainRules(msgspec.Struct, frozen=True):
     """What an operator has said about single domains. `delays`: seconds, in place of the crawl's own delay."""
 
     blocked: frozenset[str] = frozenset()
-    delays: dict[str, float] = field(default_factory=dict)
+    delays: dict[str, float] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: dict[str, str]) -> DomainRules:

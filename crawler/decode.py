@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import brotli  # type: ignore[import-untyped]
+import msgspec
 from zlib_ng import zlib_ng
 
 if sys.version_info >= (3, 14):
@@ -39,8 +39,7 @@ INLINE_OUTPUT = 1024 * 1024
 """What the event loop may wait for: a brotli bomb of that size, the slowest, takes 9 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(msgspec.Struct, frozen=True):
     """`data`: the decoded octets, at most the limit. `truncated`: the limit cut some off. `error`: None, or
     one of
     "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 _KNOWN = frozenset({"nofollow", "noindex", "noarchive"})
 _VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
@@ -19,8 +20,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 _LONGEST = 4096  # characters of one value that are read
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
+class Directives(msgspec.Struct, frozen=True):
     """`nofollow`: take no links from the page; `noindex` and `noarchive` are for those who use the
     archive."""
 

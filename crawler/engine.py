@@ -6,7 +6,8 @@ Whatever of the settings may change while the replica runs is held by one part e
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crawler.commit import Committer
 from crawler.control import Control
@@ -45,8 +46,7 @@ from politeness.address_gate import AddressGate, Gate, GatePolicy, LocalGate
 from politeness.robots_cache import RobotsCache
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
 
     replica: str
@@ -56,12 +56,11 @@ class Parts:
     manners: Manners
     recent: RecentUrls
     rules: UrlRules
-    hooks: PageHooks = field(default_factory=PageHooks)
+    hooks: PageHooks = msgspec.field(default_factory=PageHooks)
     refetched: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """What `crawler.assembly` makes anew when settings change under way."""
 
     settings: CrawlSettings
@@ -70,8 +69,7 @@ class Changed:
     links: LinkFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """What the parts of a replica share."""
 
     store: RedisStore

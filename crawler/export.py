@@ -11,12 +11,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.charset import MediaType
@@ -40,8 +40,7 @@ _POLICY = ExtractPolicy(obey_nofollow=False)
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ExportSettings:
+class ExportSettings(msgspec.Struct, frozen=True):
     """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: columns, as in `ArchiveSettings`."""
 
     out: Path

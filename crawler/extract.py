@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
 from itertools import repeat
@@ -39,15 +38,14 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
 _QUICK_OCTETS = 131_072
-_QUICK_MARKS = 15_000
+_QUICK_MARKS = 40_000
 _QUICK_TAGS = 1_500
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
 _REFRESH_LENGTH = 4_096  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractPolicy:
+class ExtractPolicy(msgspec.Struct, frozen=True):
     """What to take from a page.
 
     `obey_nofollow`: take no links from pages and elements that say nofollow. `link_rels`: of `link` elements
@@ -149,8 +147,7 @@ class _Scanned(NamedTuple):
     encoding: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Markup:
+class _Markup(msgspec.Struct, frozen=True):
     """The tags of a page and the WHATWG name of its encoding. The attribute values of `metas` and `links` are text; a
     missing one is empty."""
 

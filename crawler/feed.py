@@ -11,7 +11,8 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.commit import Committer, lease_deadline
 from crawler.events import DomainsLeased, Events, HandedOver, ShardFenced, ViewAdopted
@@ -28,8 +29,7 @@ CALLS_A_ROUND = 64
 """Lease calls in one round trip: about 1 ms of the server's time, which nobody else can use meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedSettings:
+class FeedSettings(msgspec.Struct, frozen=True):
     """`ahead`: due domains kept ready for the workers. `visits`: leases held at most, those that wait included: each
     costs about 4 KB. `poll_s`: how often an idle shard is looked at, at least."""
 

@@ -16,10 +16,10 @@ import errno
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import aiohttp
+import msgspec
 from aiohttp.http_exceptions import HttpProcessingError
 
 from crawler.addresses import AddressPolicy, HostMap
@@ -32,8 +32,7 @@ from crawler.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
 from frontier.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+class FetchSettings(msgspec.Struct, frozen=True):
     """How requests are made. `user_agent` is the whole header: it must name the crawler and a way to reach
     its operator.
 
@@ -57,9 +56,9 @@ class FetchSettings:
     accept_language: str = "en,*;q=0.5"
     accept_encoding: str = "gzip, deflate, br, zstd"
     verify_tls: bool = True
-    addresses: AddressPolicy = field(default_factory=AddressPolicy)
-    host_map: HostMap = field(default_factory=HostMap)
-    resolver: ResolverSettings = field(default_factory=ResolverSettings)
+    addresses: AddressPolicy = msgspec.field(default_factory=AddressPolicy)
+    host_map: HostMap = msgspec.field(default_factory=HostMap)
+    resolver: ResolverSettings = msgspec.field(default_factory=ResolverSettings)
 
 
 class Fetcher:
@@ -102,7 +101,7 @@ class Fetcher:
 
     def cut_off_at(self, max_body_bytes: int) -> None:
         """Bodies end there from now on."""
-        self._settings = replace(self._settings, max_body_bytes=max_body_bytes)
+        self._settings = msgspec.structs.replace(self._settings, max_body_bytes=max_body_bytes)
 
     def __repr__(self) -> str:
         state = "taking" if self._taking else "quiet"

@@ -9,8 +9,9 @@ told: in the log, in the health record, by `crawler status`. Settings that no re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast, get_args
+
+import msgspec
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
@@ -21,8 +22,7 @@ from frontier.errors import BadInput
 from frontier.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """From the settings that a replica obeys to those that it shall obey. `settings`: what it obeys from now on;
     `followed`: names of those that change with that; `waiting`: of those that differ until the replica is restarted."""
 

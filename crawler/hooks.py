@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,7 @@ PAGE_HOOKS, SINKS = "peercrawl.page_hooks", "peercrawl.sinks"
 PageHook = Callable[[Page], "dict[str, Any] | bool | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What all hooks together said of a page. `extra`: JSON of their fields, or None."""
 
     keeps_body: bool = True

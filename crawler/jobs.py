@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from crawler import logs
@@ -132,8 +132,7 @@ def supervise(
 # a whole crawl on one machine
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlJob:
+class CrawlJob(msgspec.Struct, frozen=True):
     """`crawler crawl`: seed, run replicas until the crawl has ended, and tell what came of it."""
 
     crawl: str

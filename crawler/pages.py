@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -27,8 +26,7 @@ SLICE = 500
 """Links judged before the event loop gets its turn: 4 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
+class BuildSettings(msgspec.Struct, frozen=True):
     """`max_decoded`: octets of a decoded body at most. `sitemaps`: read them. `via`: note in each
     entry the page where it was found."""
 

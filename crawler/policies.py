@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from crawler.addresses import AddressPolicy, HostMap
 from crawler.errors import UserError
@@ -22,8 +23,7 @@ DOMAINS_WORTH = 10
 """An address may be asked as often as this many domains, unless the settings say a rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manners:
+class Manners(msgspec.Struct, frozen=True):
     """How sites are treated. `tries`: requests for a URL at most. `gate`: the rate that the domains behind an address
     share; None: no limit."""
 
@@ -95,7 +95,9 @@ def manners(settings: CrawlSettings) -> Manners:
     )
     return Manners(
         rests=RestPolicy(delay, backoff, polite.parallel),
-        robots=RobotsPolicy(max_age_s=polite.robots_max_age, retry=replace(backoff, give_up_after=None)),
+        robots=RobotsPolicy(
+            max_age_s=polite.robots_max_age, retry=msgspec.structs.replace(backoff, give_up_after=None)
+        ),
         tries=polite.tries,
         gate=gate_policy(settings),
     )

@@ -7,8 +7,8 @@ nobody, it tells what is known already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,8 +19,7 @@ BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1
 a queued one of 40 octets after the host; 160 a domain and a kilobyte for its robots.txt; see docs/operations.md."""
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit; `settings_revision`: of
     the crawl's settings, the latest that it obeys as a whole."""
 

@@ -12,7 +12,6 @@ import random
 import resource
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -123,7 +122,7 @@ class Replica:
         await self.peers.server_clock.refresh()
         await self._parts.sink.start(self._engine.frontier.disown)
         await self.status.start()
-        self.peers.settings = replace(self.peers.settings, address=self.status.address)
+        self.peers.settings = msgspec.structs.replace(self.peers.settings, address=self.status.address)
         self._spawn(self.loop_lag.run())
         await self._parts.fetcher.start()
         self._following = [self._spawn(self._follow_views())]

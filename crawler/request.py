@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
@@ -20,8 +20,7 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """RFC 9110 5.5: with these in it, a value that a server chose could end its line and begin another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Scheme, host and port. `tail` is what follows the target in the head of every request, without the empty line that
     closes it."""
 

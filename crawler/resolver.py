@@ -15,11 +15,11 @@ import asyncio
 import socket
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
 
 import aiodns
+import msgspec
 import pycares
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -28,8 +28,7 @@ from crawler.errors import FailureKind, FetchFailed
 from frontier.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Addresses in text form, best first, and how many seconds they may be kept."""
 
     addresses: tuple[str, ...]
@@ -46,8 +45,7 @@ class Lookup(Protocol):
         """Give up what is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolverSettings:
+class ResolverSettings(msgspec.Struct, frozen=True):
     """How long and how many answers are kept.
 
     An answer is kept for its time to live, at most `max_ttl_s`; a host that does not exist or leads to
@@ -62,8 +60,7 @@ class ResolverSettings:
     failure_ttl_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """What the cache holds for a host: addresses, or the kind and detail of the failure."""
 
     expires_at: float

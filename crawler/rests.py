@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from crawler.control import Control
 from crawler.events import BackedOff, Events
@@ -17,8 +18,7 @@ from politeness.delay import DelayPolicy, delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
 
 
-@dataclass(frozen=True, slots=True)
-class RestPolicy:
+class RestPolicy(msgspec.Struct, frozen=True):
     """What a domain is granted after an answer, and after a failure. `parallel`: requests in flight at once at most, where
     nobody asks for a rest between two."""
 
@@ -65,7 +65,7 @@ class Rests:
         told_s = self._control.rules.delays.get(visit.domain)
         if told_s is not None:
             share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
-            policy = replace(policy, min_delay_s=told_s, response_share=share)
+            policy = msgspec.structs.replace(policy, min_delay_s=told_s, response_share=share)
         # Not by its truth: a file may ask for a delay and have no rule.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)
@@ -88,7 +88,7 @@ class Rests:
                 visit.backoff = after_success(before, self.policy.backoff, now_ms)
             return
         if rests_already:  # requests that failed together are one failure
-            before = replace(before, failures=before.failures - 1)
+            before = msgspec.structs.replace(before, failures=before.failures - 1)
         retry_after = exchange.header(b"retry-after") if exchange else None
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
         after = after_failure(

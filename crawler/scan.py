@@ -18,29 +18,27 @@ same expression, and a tree takes 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
 
 from crawler.attributes import SPACE
 
 
-@dataclass(slots=True)
-class Tags:
+class Tags(msgspec.Struct):
     """The attributes of a page's tags, as they are written and in their order; `crawler.attributes` takes them apart.
 
     `title` is the content of the first one, None if there is none. `number`: of all tags that were found; `octets`: of
     their contents.
     """
 
-    a: list[bytes] = field(default_factory=list)
-    area: list[bytes] = field(default_factory=list)
-    base: list[bytes] = field(default_factory=list)
-    frame: list[bytes] = field(default_factory=list)  # and iframe
-    html: list[bytes] = field(default_factory=list)
-    link: list[bytes] = field(default_factory=list)
-    meta: list[bytes] = field(default_factory=list)
+    a: list[bytes] = msgspec.field(default_factory=list)
+    area: list[bytes] = msgspec.field(default_factory=list)
+    base: list[bytes] = msgspec.field(default_factory=list)
+    frame: list[bytes] = msgspec.field(default_factory=list)  # and iframe
+    html: list[bytes] = msgspec.field(default_factory=list)
+    link: list[bytes] = msgspec.field(default_factory=list)
+    meta: list[bytes] = msgspec.field(default_factory=list)
     title: bytes | None = None
     number: int = 0
     octets: int = 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.logs import tell
 from crawler.patience import Patience
@@ -28,8 +29,7 @@ CHUNK = 1_000
 """URLs pushed between two claims: a fraction of a second, where a claim stands for half a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledDuty:
+class ScheduledDuty(msgspec.Struct, frozen=True):
     """Each `every_s` seconds: read the file `seeds`, or fetch `sitemap`; one of them is given."""
 
     every_s: float

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, canonicalize
@@ -26,8 +27,7 @@ REASONS: tuple[Reason, ...] = ("depth", "hops", "excluded", "not_included", "out
 """All that `Scope.judge` may answer, in the order in which it asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Made by `Scope.of`. `names` are domains or hosts as canonical URLs write them."""
 
     kind: Kind = "seeds"

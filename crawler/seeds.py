@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
@@ -15,8 +16,7 @@ _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECA
 """A colon that does not introduce a port: `example.com:8080` has no scheme."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
+class Seed(msgspec.Struct, frozen=True):
     """A URL to begin with. `priority` is None where the list gives none; `line` counts from 1."""
 
     url: Url
@@ -24,8 +24,7 @@ class Seed:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeedError:
+class SeedError(msgspec.Struct, frozen=True):
     """A line that is no seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority` or
     `option`."""
 

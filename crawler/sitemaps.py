@@ -14,11 +14,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 from xml.parsers import expat
 
+import msgspec
 from isal import isal_zlib
 
 from crawler.charset import XML_TYPES, MediaType
@@ -48,8 +48,7 @@ _FRESH_DAYS = 30.0  # an age that halves the part of `lastmod`
 Form = Literal["urlset", "sitemapindex", "text"]
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """An entry as it is written. `lastmod` in seconds since 1970; None where missing or malformed."""
 
     loc: str
@@ -57,8 +56,7 @@ class Listed:
     priority: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sitemap:
+class Sitemap(msgspec.Struct, frozen=True):
     """A sitemap's entries. `error`: why the reading ended early (`doctype`, `depth`, `excess`, `malformed`), or None."""
 
     form: Form
@@ -213,12 +211,11 @@ def _share(text: str) -> float | None:
 # What is to be crawled of it?
 
 
-@dataclass(frozen=True, slots=True)
-class SitemapLinks:
+class SitemapLinks(msgspec.Struct, frozen=True):
     """The links of a sitemap, as of a page, and for URLs that have one, the hint for their score."""
 
     found: Extracted
-    hints: dict[str, float] = field(default_factory=dict)
+    hints: dict[str, float] = msgspec.field(default_factory=dict)
     error: str | None = None
 
 

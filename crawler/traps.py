@@ -15,8 +15,9 @@ linked from 55,800 pages of documentation), and the cap on URLs per domain does 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Reason = Literal["length", "path_depth", "repetition", "params", "nesting"]
 
@@ -27,8 +28,7 @@ _ROUNDS = 3  # in a row; two happen: /2011/11/11/, /doc/doc/
 _SHORT_PATH = 4  # segments; a shorter path is left alone, as `/1/1/1` may be a page
 
 
-@dataclass(frozen=True, slots=True)
-class TrapPolicy:
+class TrapPolicy(msgspec.Struct, frozen=True):
     """Limits above which a URL counts as a trap. Lower: fewer traps, more real pages lost."""
 
     max_length: int = 1_024

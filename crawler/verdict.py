@@ -6,14 +6,13 @@ the URL's own: it is tried again later, while the rest of the domain goes on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from crawler.errors import FailureKind
 from crawler.page import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """`outcome` for the URL, `reason` for books and counters, `backs_off`: whether the domain must rest."""
 
     outcome: Outcome

@@ -6,7 +6,6 @@ URL is in scope depends on the page that names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,8 +63,7 @@ class Account(msgspec.Struct, frozen=True):
     last: dict[str, object] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What `account` is made of. `line`: the newest JSON line of the URL in the output, None if there is none."""
 
     asked: str

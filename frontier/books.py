@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.parts import in_parts
@@ -27,8 +28,7 @@ SHARDS_A_PART = 128
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """The books of one or all shards. URLs, unless a name says domains."""
 
     accepted: int = 0
@@ -47,8 +47,8 @@ class Counts:
     requeued: int = 0  # dead letters that were queued again: counted in accepted and in dead
     first_ms: int = 0  # server time of the first settle of a URL, 0 before it
     last_ms: int = 0  # of the last one
-    reasons: Counter[str] = field(default_factory=Counter)  # "outcome:reason"
-    dropped: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = msgspec.field(default_factory=Counter)  # "outcome:reason"
+    dropped: Counter[str] = msgspec.field(default_factory=Counter)
 
     @property
     def settled(self) -> int:
@@ -76,8 +76,7 @@ class ShardBooks(NamedTuple):
         return int(number(b"accepted", 0)) - settled
 
 
-@dataclass(frozen=True, slots=True)
-class ShardOwner:
+class ShardOwner(msgspec.Struct, frozen=True):
     """Who last leased from a shard: `epoch` of the view, and since when (server ms) without a break."""
 
     shard: int

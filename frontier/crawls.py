@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from frontier.errors import BadInput, CrawlLost, SchemaMismatch
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
@@ -12,8 +13,7 @@ from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
 from frontier.store import Reply, Store, command, run
 
 
-@dataclass(frozen=True, slots=True)
-class Crawl:
+class Crawl(msgspec.Struct, frozen=True):
     """What stands in a crawl's `meta` key. `settings` is a text of the caller's own format, `revision` the number of times
     that it has been written."""
 

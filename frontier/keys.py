@@ -8,7 +8,8 @@ domain, a bucket or an epoch are completed inside the scripts, under the same ta
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from frontier.errors import BadInput
 
@@ -18,8 +19,7 @@ SCHEMA = 2
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class ShardKeys:
+class ShardKeys(msgspec.Struct, frozen=True):
     """The keys of one shard; `domain` and `inflight` name those of one domain in it."""
 
     base: str

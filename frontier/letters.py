@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys
@@ -18,8 +19,7 @@ REQUEUE_CHUNK = 500
 """Letters a call: it runs for about 1 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """A dead URL. `reason`: one word, the same as in the books; `entry`: its text in the frontier."""
 
     shard: int

@@ -8,9 +8,10 @@ domain's queue necessary, and that walk is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
+
+import msgspec
 
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
@@ -23,8 +24,7 @@ SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 """Members looked at in a call, and in all: about 2 ms of the server's time each, a quarter of a second in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where a URL stands. `entry` with its depth, tries and priority where it is queued, leased or waiting. `ready_ms`: of
     a waiting one. `reason`: of a dead one. `queued_or_settled`: seen, but its queue is too long to be sure."""
 
@@ -34,8 +34,7 @@ class Standing:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainStanding:
+class DomainStanding(msgspec.Struct, frozen=True):
     """How a domain does. Times are server milliseconds, None where they do not apply. `owner`: the replica that leased
     last from the shard, "" before the first lease; the view's own owner may be another by now. `state`: the politeness
     layer's text."""

@@ -22,8 +22,8 @@ import math
 import random
 import secrets
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from frontier.clock import Clock, ServerClock
@@ -37,8 +37,7 @@ KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
 seconds, since a call may reach a server that was busy long after its sender has given up, however short the interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A replica in a roster. `index` runs from 1; `capacity` is its weight; `address` is where it serves its status."""
 
     replica: str
@@ -47,8 +46,7 @@ class Member:
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Who takes part in an epoch. Equal on all replicas, but for `me`, the replica that it was emitted to."""
 
     epoch: int
@@ -79,8 +77,7 @@ class View:
         return xxh3_64_intdigest(text.encode()) & 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSettings:
+class PeerSettings(msgspec.Struct, frozen=True):
     """`interval_s`: seconds between two claims; a dead replica is out of the view after one to two of them. `shards`: how
     many shards the views share out, the same for all replicas; 0 for none."""
 

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -32,8 +31,7 @@ KNOWN_DOMAINS = 10_000
 """Domains of which it is remembered that the crawl knows them: some 100 octets each."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierSettings:
+class FrontierSettings(msgspec.Struct, frozen=True):
     """`lease_ms`: how long a domain stays with a silent holder; raise it for slow sites, lower it for a quicker
     take-over. `batch`: URLs a lease at most. `domain_cap`: URLs accepted a domain, 0 for any number.
     `delay_ms`: what a domain without a delay of its own waits between requests."""
@@ -44,8 +42,7 @@ class FrontierSettings:
     delay_ms: int = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(msgspec.Struct, frozen=True):
     """What became of pushed URLs: queued (and in which shards), known before, dropped because their domain is full, or
     because the crawl does not know it."""
 
@@ -68,8 +65,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(msgspec.Struct, frozen=True):
     """A lease call's answer for one shard. `next_ms`: when something may be due there again, None if nothing waits."""
 
     shard: int
@@ -105,8 +101,7 @@ def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
     return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(msgspec.Struct):
     """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
 
     `next_ms`: when the domain may next be fetched from, counted from `ServerClock.now_ms`.
@@ -117,13 +112,12 @@ class Settlement:
     next_ms: int
     delay_ms: int | None = None
     state: str | None = None
-    urls: list[Settled] = field(default_factory=list)
+    urls: list[Settled] = msgspec.field(default_factory=list)
     octets: int = 0
     duplicates: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SettleReply:
+class SettleReply(msgspec.Struct, frozen=True):
     """`stale`: the lease had gone to somebody else, nothing was changed. `expires_ms`: held until then, None if ended.
     `due_ms`: when the domain, given back with URLs queued, is due."""
 

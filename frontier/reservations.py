@@ -7,7 +7,7 @@ held, `lua/lease.lua` finds the domain not due. A holder that dies blocks the do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
@@ -21,8 +21,7 @@ SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
 after one, and the domain then rests for its delay. Whoever asks that often meets the rest, and reserves its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """The right to one request to `domain`, from `moment_ms` on, answered before `until_ms` (server time). `delay_ms`: what
     those who crawl the domain wait between requests, 0 if nobody has yet."""
 
@@ -32,8 +31,7 @@ class Reservation:
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Nothing was reserved; asking again makes sense at `again_ms` (server time)."""
 
     again_ms: int

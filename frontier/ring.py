@@ -30,9 +30,9 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
+import msgspec
 from uhashring import HashRing
 from xxhash import xxh3_64_intdigest
 
@@ -46,8 +46,7 @@ _CAPACITIES = (1e-9, 1e9)
 """The least and the greatest capacity: far from where sums and quotients of floats overflow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handoff:
+class Handoff(msgspec.Struct, frozen=True):
     """What a replica takes up and lets go at a change of view."""
 
     take: frozenset[int]

@@ -7,12 +7,12 @@ each file is its contract; `KEYS` below is the caller's side of it, and a test c
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib.resources import files
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Script:
+
+class Script(msgspec.Struct, frozen=True):
     """One Lua script: its source and the SHA-1 by which EVALSHA names it."""
 
     name: str

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import redis
 import redis.asyncio as aioredis
 from hiredis import pack_command
@@ -45,8 +45,7 @@ _REFUSED = (rx.AuthenticationError, rx.AuthorizationError, rx.NoPermissionError)
 _REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One command of a batch. `script` set means EVALSHA with `keys` and `arguments`; else `command` as it stands."""
 
     arguments: Sequence[Argument]

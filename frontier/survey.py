@@ -7,8 +7,9 @@ the server's time a shard. It is therefore fit to be taken every few seconds by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from frontier.books import SHARDS_A_PART, ShardBooks, ShardOwner, shard_books, shard_owner
 from frontier.keys import CrawlKeys
@@ -17,8 +18,7 @@ from frontier.scripts import SURVEY
 from frontier.store import Call, Reply, Store, command, run
 
 
-@dataclass(frozen=True, slots=True)
-class DomainSample:
+class DomainSample(msgspec.Struct, frozen=True):
     """A domain found at an end of its shard's sets. `at_ms`: when it is due, or when its lease ends, in server time.
     `queued`: URLs in its queue, those under lease not counted."""
 
@@ -29,16 +29,14 @@ class DomainSample:
     queued: int
 
 
-@dataclass(frozen=True, slots=True)
-class DomainRest:
+class DomainRest(msgspec.Struct, frozen=True):
     """How long a domain rests between requests, None before the first fetch; `state`: the politeness layer's own text."""
 
     delay_ms: int | None
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSurvey:
+class ShardSurvey(msgspec.Struct, frozen=True):
     """One shard at one moment. `ready`: domains that are due by now; `oldest_due_ms`: since when the first of them is,
     None if no domain is due at all; `owner`: who leased there last, None if nobody did yet."""
 

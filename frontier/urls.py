@@ -31,7 +31,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, Literal
 
@@ -85,8 +84,7 @@ SESSION_PARAMS = (
 _TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
 
 
-@dataclass(frozen=True)
-class UrlRules:
+class UrlRules(msgspec.Struct, frozen=True, dict=True):
     """What may be changed about a URL beyond its syntax. All replicas of a crawl must use equal rules.
 
     Names are compared without regard to case; a trailing `*` matches any ending.

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
 from ipaddress import IPv6Network, ip_address
 from typing import Protocol
+
+import msgspec
 
 from frontier.clock import Clock, ServerClock
 from frontier.keys import CrawlKeys
@@ -34,8 +35,7 @@ SWEEP_SIZE = 10_000
 """Addresses that a `LocalGate` remembers before it looks for those that may be forgotten: about 1.5 MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatePolicy:
+class GatePolicy(msgspec.Struct, frozen=True):
     """`rate_per_s`: requests a second to one address on average, by whoever shares the gate; above 0. `burst`: how many
     may follow one another at once after a pause. `shared`: whether all replicas share the gate."""
 

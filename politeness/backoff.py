@@ -10,17 +10,17 @@ schedule of one failure fewer, so that a site which answers `Retry-After: 0` for
 from __future__ import annotations
 
 from calendar import timegm
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_tz
 from typing import Final
+
+import msgspec
 
 MAX_RETRY_AFTER_S: Final = 86_400.0
 """A Retry-After beyond a day is taken as a day: a typing error must not bury a site."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffPolicy:
+class BackoffPolicy(msgspec.Struct, frozen=True):
     """`base_s`: the rest after the first failure. `max_s`: the longest rest, Retry-After included. With the defaults the
     schedule reaches it by the twelfth failure in a row, after a day and a half.
 
@@ -42,8 +42,7 @@ class BackoffPolicy:
     give_up_after: int | None = 16
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffState:
+class BackoffState(msgspec.Struct, frozen=True):
     """A domain's record of failures.
 
     `failures`: in a row, 0 for a healthy domain. `until_ms`: when its rest ends. `well_since_ms`: the first good answer
@@ -104,7 +103,7 @@ def after_success(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> Ba
     if not state.failures:
         return state
     if not state.well_since_ms:
-        return replace(state, well_since_ms=now_ms)
+        return msgspec.structs.replace(state, well_since_ms=now_ms)
     return HEALTHY if _is_forgiven(state, policy, now_ms) else state
 
 

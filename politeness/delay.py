@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal
+
+import msgspec
 
 MAX_DELAY_S: Final = 86_400.0
 """No rest between two requests is longer than a day, whatever robots.txt says under `above_cap="keep"`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelayPolicy:
+class DelayPolicy(msgspec.Struct, frozen=True):
     """What a domain is granted. All in seconds, measured from the end of a response to the start of the next request.
 
     `min_delay_s`: the rest of a domain that asks for nothing.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import cast
+
+import msgspec
 
 from frontier.queue import Frontier
 from frontier.store import Store, command
@@ -29,8 +30,7 @@ RULE_OCTETS = 400
 """Of memory a rule, at most: 260 for a plain path, 370 for one with several `*`."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRobots:
+class KnownRobots(msgspec.Struct, frozen=True):
     """An origin's robots.txt as it stands in Redis, and its rules. `rules` is None unless the record has any."""
 
     record: RobotsRecord

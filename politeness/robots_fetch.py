@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -43,8 +42,7 @@ _AS_GIVEN: Final = UrlRules(strip_params=(), session_params=())
 FOR_EVER: Final = BackoffPolicy(give_up_after=None)
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsPolicy:
+class RobotsPolicy(msgspec.Struct, frozen=True):
     """How long records stand. All in seconds.
 
     `max_age_s`: a day at most (RFC 9309 2.4). `min_age_s`: a shorter max-age of the server is not obeyed; many servers
@@ -76,8 +74,7 @@ class Answer(Protocol):
     def truncated(self) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """How an attempt to get robots.txt ended, regardless of what was known before.
 
     `access`: "rules" (2xx; they are in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
 from isal import isal_zlib
 
 if sys.version_info >= (3, 14):
@@ -45,8 +45,7 @@ class Reader(Protocol):
         """The octets that came after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compression:
+class Compression(msgspec.Struct, frozen=True):
     """`suffix`: how names of files end. `compress(record, level)`: the level counts for gzip alone, 0 to 3."""
 
     suffix: str

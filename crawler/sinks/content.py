@@ -3,10 +3,10 @@ Optional, as it costs CPU: the page is parsed once more, in the archive's thread
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Literal
 
+import msgspec
 from turbohtml import Document, Element
 
 from crawler.charset import is_html
@@ -24,8 +24,7 @@ _LEAST_MAIN = 200  # characters; on pages of nothing but tables the main content
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """None where nothing was asked for, or where the page has nothing. `json_ld`: the blocks as they are; `opengraph`: its
     keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept.
 
@@ -80,7 +79,7 @@ def _to_be_judged(content: Content, document: Document, main: Element | None) ->
     whole = text if len(text) >= _LEAST_MAIN else document.to_text()
     heading = document.select_one("h1, h2")
     said = " ".join(heading.text.split())[:_HEADING_LENGTH] if heading else ""
-    return replace(content, main=text or whole, whole=whole, heading=said, is_judged=True)
+    return msgspec.structs.replace(content, main=text or whole, whole=whole, heading=said, is_judged=True)
 
 
 def _description(document: Document) -> str | None:

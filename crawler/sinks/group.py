@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from crawler.hooks import KEEP, Answer, PageHooks
 from crawler.page import Exchange, Outcome, Page
@@ -32,8 +33,7 @@ _EACH = 32_768
 """What the records of a page or a robots.txt take besides, however small, as so many octets: a quarter of a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """What a group adds to the files of a volume, and the URLs whose body was there before. `doubt`: what may have to be
     taken back."""
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict, deque
-from dataclasses import replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from crawler.page import Page
 from crawler.sinks.content import GONE, NOTHING, Content
@@ -70,9 +71,9 @@ class Likeness:
             fingerprint = simhash(content.whole)
         if self._near != "off" and fingerprint is not None:
             near_of = self._near_of(page.url, fingerprint)
-        judged = replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
+        judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
         drops = (near_of and self._near == "drop") or (soft_404 and self._soft_404 == "drop")
-        return replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
+        return msgspec.structs.replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 
     def _near_of(self, url: str, fingerprint: int) -> str | None:
         found = next((other for known, other in self._unsure if is_near(known, fingerprint)), None)

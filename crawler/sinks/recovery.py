@@ -13,9 +13,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.index import read_index, write_index
@@ -28,8 +29,7 @@ Extent = tuple[int, bool]
 """How many octets from the start are whole records, and whether that is worth keeping."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wreck:
+class Wreck(msgspec.Struct, frozen=True):
     """A volume that a dead writer left: its name, and the file with its tail, whose lock is ours. `doubt`: the group of
     which it is not known whether it was settled."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.sinks.compression import CompressionName
 from crawler.sinks.content import TextForm
 from crawler.sinks.likeness import Treatment
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveSettings:
+class ArchiveSettings(msgspec.Struct, frozen=True):
     """What to write, and where.
 
     `max_bytes`: octets after which a file is finished; looked at between groups, so a file may be larger by one group.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from crawler.page import Exchange, Page
 from crawler.sinks.archive import Disown, Keeper, Sink
 from frontier.queue import LeasedUrl
 
 
-@dataclass(frozen=True, slots=True)
-class SinkContext:
+class SinkContext(msgspec.Struct, frozen=True):
     """What the factory of a further sink is told: `factory(context) -> Sink`."""
 
     folder: Path

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from crawler.sinks.index import lines_of, write_index
 from crawler.sinks.segment import Segment
 from crawler.sinks.tail import Rest, Tail, encoded, without
 
 
-@dataclass(slots=True)
-class Volume:
+class Volume(msgspec.Struct):
     """The open files of an archive. Either of the first two may be left out. `opened_at` in seconds since 1970; `index`:
     the lines for the index of the WARC file, about 350 octets a page; `indexed`: how many there were before the last
     group; `doubt`: that group, until its URLs are settled."""
@@ -23,7 +23,7 @@ class Volume:
     tail: Segment
     warc: Segment | None = None
     pages: Segment | None = None
-    index: list[bytes] = field(default_factory=list)
+    index: list[bytes] = msgspec.field(default_factory=list)
     indexed: int = 0
     doubt: Tail | None = None
     is_broken: bool = False

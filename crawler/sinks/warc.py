@@ -29,9 +29,10 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
+
+import msgspec
 
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.compression import COMPRESSIONS
@@ -59,8 +60,7 @@ _OUTLINK = {
 Fields = list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRecords:
+class ExchangeRecords(msgspec.Struct, frozen=True):
     """The two compressed records of an exchange; `digest` is that of the payload, `response_id` the identity of the
     second. `is_revisit`: a record elsewhere holds the body."""
 
@@ -71,8 +71,7 @@ class ExchangeRecords:
     is_revisit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(msgspec.Struct, frozen=True):
     """What a revisit record says of the record that holds the body. `date` as in that record; `digest`: of the body."""
 
     record_id: bytes

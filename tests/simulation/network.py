@@ -20,7 +20,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from frontier.errors import RedisAway
 from frontier.scripts import CLAIM

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks import ArchiveSettings
@@ -25,7 +25,7 @@ BODIES: dict[str, bytes] = {
 
 
 def settings(folder: Path, **more: object) -> ArchiveSettings:
-    return replace(ArchiveSettings(folder=folder, crawl="news", replica="host-1a2b"), **more)  # type: ignore[arg-type]
+    return replace(ArchiveSettings(folder=folder, crawl="news", replica="host-1a2b"), **more)
 
 
 def exchange(name: str, body: bytes, *extra: bytes, **more: object) -> Exchange:
@@ -46,13 +46,13 @@ def exchange(name: str, body: bytes, *extra: bytes, **more: object) -> Exchange:
         elapsed=0.25,
         first_byte=0.1,
     )
-    return structs.replace(made, **more)  # type: ignore[arg-type]
+    return structs.replace(made, **more)
 
 
 def page(made: Exchange | None, name: str = "", **more: object) -> Page:
     url = made.url if made else f"https://site.test/{name}"
     fresh = Page(url, "site.test", 1, Outcome.DONE, "ok", NOON + 1, exchange=made, links=(Link("https://a.test/"),))
-    return structs.replace(fresh, **more)  # type: ignore[arg-type]
+    return structs.replace(fresh, **more)
 
 
 def varied_exchanges() -> list[Exchange]:
