@@ -21,8 +21,17 @@ _ATTRIBUTE = re.compile(f"({_NAME})(?:{_VALUE})?".encode())
 
 _GAP = f"[{SPACE}/]*+"
 _IS_HREF = "(?i:href)"
+
+
+def _to_hash(ends: str) -> str:
+    """A value without the octets `ends`, taken up to its `#`. The one of a character reference (`&#38;`) is none."""
+    return f"((?:[^#&{ends}]++|&#?+)*+#?+)[^{ends}]*+"
+
+
+_DOUBLE, _SINGLE, _BARE = map(_to_hash, (r'"\0', r"'\0", rf"{SPACE}>\0"))
+_TARGET = rf"""{_EQUALS}(?:"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE})"""
 _HREF = pcre2.compile(
-    rf"\0(?:{_GAP}(?!{_IS_HREF}[{SPACE}=]){_NAME}(?:{_ANY_VALUE})?)*+(?:{_GAP}{_IS_HREF}{_VALUE})?+[^\0]*+".encode()
+    rf"\0(?:{_GAP}(?!{_IS_HREF}[{SPACE}=]){_NAME}(?:{_ANY_VALUE})?)*+(?:{_GAP}{_IS_HREF}{_TARGET})?+[^\0]*+".encode()
 )
 
 
@@ -35,8 +44,8 @@ def attributes(written: bytes) -> dict[bytes, bytes]:
 
 
 def hrefs_of(lists: Iterable[bytes]) -> bytes:
-    """The values of the attribute `href` in `lists`, with a NUL before each; empty for those that have none. One call for
-    all links of a page: no list may hold a NUL."""
+    """The values of the attribute `href` in `lists`, with a NUL before each, and nothing behind a `#`: documentation leads
+    to many parts of a page. Empty for those that have none. One call for all links of a page: no list may hold a NUL."""
     hrefs: bytes = _HREF.sub(b"\0$1$2$3", b"\0".join([b"", *lists]))
     return hrefs
 

@@ -12,7 +12,6 @@ nothing but new links takes 7 us for each; what may take long belongs elsewhere 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import unescape
@@ -316,18 +315,18 @@ def _join(
 ) -> tuple[tuple[Link, ...], tuple[Url, ...], dict[str, int]]:
     found: dict[str, Url] = {}
     links: list[Link] = []
-    dropped: Counter[str] = Counter()
+    dropped: dict[str, int] = {}
     for kind, hrefs in written.items():
         if not hrefs:
             continue
         if encoding not in _UNICODE:
             hrefs = [href if href.isascii() else _with_encoded_query(href, encoding) for href in hrefs]
         urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found))
-        dropped.update(rejected)
+        dropped |= {reason: count + dropped.get(reason, 0) for reason, count in rejected.items()}
         new = [href for href in urls if href not in found] if found else urls
         links += map(Link, new, repeat(kind))
         found |= urls
-    return tuple(links), tuple(found.values()), dict(dropped)
+    return tuple(links), tuple(found.values()), dropped
 
 
 _UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-defined"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 
@@ -35,14 +34,14 @@ class LinkFilter:
 
     def select(
         self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry, hints: Mapping[str, float] = NO_HINTS
-    ) -> tuple[list[Entry], Counter[str]]:
+    ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
         A redirect keeps its source's depth and counts a hop; any other link is one deeper, but what a sitemap lists, which
         is as deep as the sitemap. `hints` are added to the score of the URLs that they name.
         """
         selected: list[Entry] = []
-        dropped: Counter[str] = Counter()
+        dropped: dict[str, int] = {}
         for url, kind in links:
             if url.href in self._known:
                 continue
@@ -56,7 +55,7 @@ class LinkFilter:
                 mode: PushMode = "known" if may_be_seeds else "new"
                 selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
             else:
-                dropped[reason] += 1
+                dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped
 
 

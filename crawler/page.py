@@ -34,7 +34,7 @@ class LinkKind(StrEnum):
     LISTED = "listed"
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True, gc=False):
     """An outlink: the canonical absolute URL and where it stood."""
 
     url: str

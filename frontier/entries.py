@@ -16,6 +16,7 @@ its holder. `lua/lease.lua` counts that last one up, so its place is part of the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -29,6 +30,12 @@ PushMode = Literal["new", "known", "again"]
 
 _PREFIXES = {"s": "https://{}", "w": "https://www.{}", "h": "http://{}", "i": "http://www.{}"}
 _WHOLE = "u"
+
+
+@lru_cache(maxsize=1024)
+def _starts(domain: str) -> list[tuple[str, str]]:
+    """How a URL of `domain` may begin, up to the slash of its path, and the character for it."""
+    return [(prefix.format(domain) + "/", code) for code, prefix in _PREFIXES.items()]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -49,10 +56,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def raw(self) -> str:
         """The text that stands in Redis."""
         code, rest = _WHOLE, self.url
-        for candidate, prefix in _PREFIXES.items():
-            start = prefix.format(self.domain)
-            if self.url.startswith(start) and self.url[len(start) : len(start) + 1] == "/":
-                code, rest = candidate, self.url[len(start) :]
+        for start, candidate in _starts(self.domain):
+            if self.url.startswith(start):
+                code, rest = candidate, self.url[len(start) - 1 :]
                 break
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"

@@ -29,7 +29,6 @@ of the key schema.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import Final, Literal
@@ -143,7 +142,7 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
 
 def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
-) -> tuple[dict[str, Url], Counter[str]]:
+) -> tuple[dict[str, Url], dict[str, int]]:
     """The distinct canonical URLs of a page's links, by their text and in order of appearance; how many were rejected,
     by reason.
 
@@ -156,12 +155,12 @@ def canonicalize_links(
     join, directory = _joiner(rules), _directory(parsed.href)
     longest = _REMEMBERED_LENGTH - len(directory)
     found: dict[str, Url] = {}
-    rejected: Counter[str] = Counter()
+    rejected: dict[str, int] = {}
     refused = 0
     for href in dict.fromkeys(hrefs):
         if len(found) + refused == limit:
             if _without_fragment(href):
-                rejected["excess"] += 1
+                rejected["excess"] = rejected.get("excess", 0) + 1
             continue
         result = join(directory, href) if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
@@ -173,7 +172,7 @@ def canonicalize_links(
             found.setdefault(result.href, result)
         else:
             refused += 1
-            rejected[result] += 1
+            rejected[result] = rejected.get(result, 0) + 1
     return found, rejected
 
 

@@ -45,10 +45,7 @@ def check(path: Path) -> None:
     every = 0
     for record in ArchiveIterator(str(path), parse_http=False):
         every += 1
-        if record.headers.get("WARC-Type") == "response":  # has the digest of its payload alone
-            assert "WARC-Block-Digest" not in record.headers
-        else:
-            assert record.verify_block_digest(), record.headers.to_dict()
+        assert "WARC-Block-Digest" not in record.headers
     for record in ArchiveIterator(str(path)):
         every -= 1
         # A revisit record has the digest of a payload that stands elsewhere.
