@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from html import unescape
 from html.entities import html5
 
@@ -43,10 +42,10 @@ def attributes(written: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def hrefs_of(lists: Iterable[bytes]) -> bytes:
-    """The values of the attribute `href` in `lists`, with a NUL before each, and nothing behind a `#`: documentation leads
-    to many parts of a page. Empty for those that have none. One call for all links of a page: no list may hold a NUL."""
-    hrefs: bytes = _HREF.sub(b"\0$1$2$3", b"\0".join([b"", *lists]))
+def hrefs_of(lists: bytes) -> bytes:
+    """The values of the attribute `href` in `lists`, a NUL before each of both, and nothing behind a `#`: pages of
+    documentation lead to many parts of another. Empty for those that have none. One call for all links of a page."""
+    hrefs: bytes = _HREF.sub(b"\0$1$2$3", lists)
     return hrefs
 
 

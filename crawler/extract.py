@@ -228,9 +228,9 @@ def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
 
 
 def _anchors(page: _Markup, obey_nofollow: bool) -> list[str]:
-    written = dict.fromkeys(page.tags.a + page.tags.area)
-    if obey_nofollow and b"nofollow" in b" ".join(written).lower():
-        written = {one: None for one in written if not _says_nofollow(one)}
+    written = b"\0".join([b"", *dict.fromkeys(page.tags.a + page.tags.area)])
+    if obey_nofollow and b"nofollow" in written.lower():
+        written = b"\0".join([one for one in written.split(b"\0") if not _says_nofollow(one)])
     return attribute_text(hrefs_of(written), page.codec).split("\0")
 
 

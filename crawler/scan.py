@@ -18,6 +18,8 @@ same expression, and a tree takes 9.
 
 from __future__ import annotations
 
+from itertools import compress
+
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
@@ -50,12 +52,13 @@ def scan(page: bytes) -> Tags:
     page = page.replace(b"\0", b"?")  # in HTML an error in all places
     told = _found_in(page)
     pieces = told.split(b"\0")
-    found = list(zip(pieces[::2], pieces[1::2], strict=False))
-    if found and page.endswith(b"<%b%b" % found[-1]):
-        found.pop()  # a tag that the page leaves open is none
-    tags = Tags(a=[content for name, content in found if name in _A], number=len(found), octets=len(told))
+    names, contents = pieces[:-1:2], pieces[1::2]
+    if names and page.endswith(b"<%b%b" % (names[-1], contents[-1])):
+        del names[-1], contents[-1]  # a tag that the page leaves open is none
+    anchors = list(compress(contents, map(_A.__contains__, names)))
+    tags = Tags(a=anchors, number=len(names), octets=len(told))
     images = 0  # SVG images that are open: their titles are not the page's
-    for name, content in [tag for tag in found if tag[0] not in _A]:
+    for name, content in [tag for tag in zip(names, contents, strict=True) if tag[0] not in _A]:
         match name.lower():
             case b"svg":
                 images += 1
