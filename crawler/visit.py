@@ -36,6 +36,7 @@ class Visit:
         "limits",
         "moment",
         "next_at",
+        "octets",
         "pending",
         "placed",
         "refusals",
@@ -52,6 +53,7 @@ class Visit:
         self.ended_at = float("-inf")  # when the last response ended
         self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
         self.delay_ms = lease.delay_ms
+        self.octets = 0  # of the last body
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to

@@ -3,11 +3,12 @@
     python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1]
 
 A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
-flight, no delay, robots.txt obeyed, links extracted and followed. The product writes WARC, JSON lines and CDXJ, and keeps
-its frontier in a Valkey; the others write JSON lines (wget2: the files). The bare loop gets the list of URLs, and only
-fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites. The product runs right before
-each, and *we: x* is the median of the ratios of such pairs. CPU is of the process and its children, without nginx and
-without Redis, which has a column of its own, and *at full speed*: `tests.bench.speed` tells how fast the machine was.
+flight, no delay, robots.txt obeyed, links extracted, kept and followed. The product writes WARC (the links, too), JSON
+lines and CDXJ, and keeps its frontier in a Valkey; the others write JSON lines (wget2: the files). The bare loop gets the
+list of URLs, and only fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites. The
+product runs right before each, and *we: x* is the median of the ratios of such pairs. CPU is of the process and its
+children, without nginx and without Redis, which has a column of its own, and *at full speed*: `tests.bench.speed` tells
+how fast the machine was.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2 for
 all; `--copies 4 --runs 5 --against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
@@ -99,7 +100,7 @@ def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
     seeds.write_text("\n".join(web.address_seeds))
     settings.write_text(
         f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
-        f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n[archive]\nlinks = true\n"
+        f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
     )
     with ValkeyProcess(scratch, persistent=False) as valkey:
         crawler = [sys.executable, "-m", "crawler"]
