@@ -83,7 +83,7 @@ class Original(msgspec.Struct, frozen=True):
     digest: str
 
     def fields(self) -> Fields:
-        return (b"WARC-Refers-To: %b\r\nWARC-Refers-To-Target-URI: %b\r\nWARC-Refers-To-Date: %b\r\n") % (
+        return b"WARC-Refers-To: %b\r\nWARC-Refers-To-Target-URI: %b\r\nWARC-Refers-To-Date: %b\r\n" % (
             self.record_id,
             self.url,
             self.date,
@@ -105,7 +105,7 @@ class WarcRecords:
     def warcinfo(self, file_name: str, now: float) -> bytes:
         """The first record of the file `file_name`; the records made after it refer to it."""
         self._warcinfo_id = self._new_id()
-        fields = (b"WARC-Type: warcinfo\r\nWARC-Record-ID: %b\r\nWARC-Date: %b\r\nWARC-Filename: %b\r\n") % (
+        fields = b"WARC-Type: warcinfo\r\nWARC-Record-ID: %b\r\nWARC-Date: %b\r\nWARC-Filename: %b\r\n" % (
             self._warcinfo_id,
             warc_date(now),
             file_name.encode(),
@@ -152,7 +152,7 @@ class WarcRecords:
             lines.append(f"charset-detected: {page.charset}")
         lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]
         block = "\r\n".join([*lines, ""]).encode(errors="replace")
-        fields = (b"WARC-Type: metadata\r\n%bWARC-Date: %b\r\nWARC-Target-URI: %b\r\nWARC-Warcinfo-ID: %b\r\n") % (
+        fields = b"WARC-Type: metadata\r\n%bWARC-Date: %b\r\nWARC-Target-URI: %b\r\nWARC-Warcinfo-ID: %b\r\n" % (
             _pair(self._new_id(), made.response_id),
             warc_date(exchange.started_at),
             exchange.url.encode(),
@@ -167,7 +167,7 @@ class WarcRecords:
         common = self._common_fields(exchange)
         request = self._request(exchange, common, request_id, response_id)
         head = stored_head(exchange)
-        fields = (b"WARC-Type: revisit\r\n%b%bWARC-Profile: %b\r\n%bWARC-Payload-Digest: %b\r\n") % (
+        fields = b"WARC-Type: revisit\r\n%b%bWARC-Profile: %b\r\n%bWARC-Payload-Digest: %b\r\n" % (
             _pair(response_id, request_id),
             common,
             NOT_MODIFIED_PROFILE,

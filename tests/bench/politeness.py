@@ -11,13 +11,16 @@ response before it and the delay. Four crawls:
 - *half*: as many domains as keep a core half busy: nothing should be late;
 - *waiting*: all domains under lease, none due: what a replica uses that only waits.
 
-Last results, two cores of a virtual AMD EPYC, nothing else running, `--seconds 24` (docs/speed.md tells more):
+CPU is told at full speed, which `tests.bench.speed` watches, and the bound is that of a machine as fast as it was then.
 
-           domains  pages/s of bound  cores us CPU/page  late p50      p99     most   early
-no delay    20,000      862     100%   1.05       1,215
-all         20,000      791      92%   1.04       1,320     0.282    0.422    0.465       0
-half           413      400      97%   0.52       1,291     0.017    0.055    0.095       0
-waiting     20,000        0       0%   0.07           0
+Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
+`--seconds 24` (docs/speed.md tells more):
+
+           domains  pages/s of bound  cores us CPU/page speed  late p50      p99     most   early
+no delay    20,000    1,100     100%   1.00         664  0.73
+all         20,000      867      91%   0.99         731  0.64     0.287    0.802    0.821       0
+half           554      549      99%   0.81         771  0.52     0.011    0.040    0.052       0
+waiting     20,000        0       0%   0.10           0  0.57
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from frontier.entries import Entry
 from tests.bench.crawl import Tables, fill, running
 from tests.bench.docweb import free_port, nginx
 from tests.bench.measure import Figure, percentile
+from tests.bench.speed import speedometer
 from tests.valkey import ValkeyProcess
 
 DELAY_S = 1.0
@@ -64,16 +68,23 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """One crawl: pages a second while it ran evenly, cores used, CPU a page, and seconds of lateness of each turn."""
+    """One crawl: pages a second while it ran evenly, cores used, seconds of lateness of each turn, and how fast the machine
+    was meanwhile."""
 
     domains: int
     pages_per_s: float
     cores: float
     lateness: list[float]
+    speed: float
 
     @property
     def cpu_us(self) -> float:
-        return self.cores / self.pages_per_s * 1e6 if self.pages_per_s else 0.0
+        """CPU a page, at full speed."""
+        return self.cores * self.speed / self.pages_per_s * 1e6 if self.pages_per_s else 0.0
+
+    def bound(self, speed: float) -> float:
+        """How many pages a second that would be on a machine as fast as `speed`, if all were for the processor to do."""
+        return self.pages_per_s / self.speed * speed
 
 
 @contextmanager
@@ -106,10 +117,11 @@ def crawl(domains: int, delay_s: float, warm_s: float, seconds: float) -> Paced:
                 before, began = replica.look(), time.time()
                 time.sleep(seconds)
                 after, ended = replica.look(), time.time()
+                speed = speedometer().mean(before.at, after.at)
         turns = requests(folder / "access.log")
         pages_per_s = (after.pages - before.pages) / (after.at - before.at)
         late = [late for at, late in lateness(turns, delay_s) if began <= at < ended]
-        return Paced(domains, pages_per_s, after.cpu_since(before), late)
+        return Paced(domains, pages_per_s, after.cpu_since(before), late, speed)
 
 
 def settings(port: int, delay_s: float) -> Tables:
@@ -138,6 +150,7 @@ def lateness(turns: dict[str, list[tuple[float, float]]], delay_s: float) -> Ite
 
 def compare(domains: int, seconds: float) -> Iterator[tuple[str, Paced]]:
     """The four crawls, as they come."""
+    speedometer()  # which gets to know full speed meanwhile
     free = crawl(domains, 0.0, warm_s=5, seconds=seconds / 3)
     yield "no delay", free
     # One round of robots.txt files, and one of pages: only then do the domains take even turns.
@@ -148,11 +161,11 @@ def compare(domains: int, seconds: float) -> Iterator[tuple[str, Paced]]:
     yield "waiting", crawl(domains, PATIENT_S, warm_s=10 + 1.5 * round_s, seconds=seconds / 4)
 
 
-def show(name: str, paced: Paced, bound: float) -> None:
-    """A line of the table. `bound`: pages a second without a delay."""
-    ideal = min(bound, paced.domains / (PATIENT_S if name == "waiting" else DELAY_S))
+def show(name: str, paced: Paced, free: Paced) -> None:
+    """A line of the table. `free`: the crawl without a delay."""
+    ideal = min(free.bound(paced.speed), paced.domains / (PATIENT_S if name == "waiting" else DELAY_S))
     print(f"{name:9} {paced.domains:8,} {paced.pages_per_s:8,.0f} {paced.pages_per_s / ideal:8.0%} ", end="")
-    print(f"{paced.cores:6.2f} {paced.cpu_us:11,.0f} ", end="")
+    print(f"{paced.cores:6.2f} {paced.cpu_us:11,.0f} {paced.speed:5.2f} ", end="")
     late = paced.lateness if name in ("all", "half") else []
     early = sum(seconds < -0.002 for seconds in late)
     median, high, most = percentile(late, 0.5), percentile(late, 0.99), max(late, default=0.0)
@@ -163,7 +176,7 @@ def short() -> list[Figure]:
     """For the table of all benchmarks: 2,000 domains."""
     crawls = dict(compare(2_000, 15))
     free, full, half = crawls["no delay"], crawls["all"], crawls["half"]
-    share, late = full.pages_per_s / free.pages_per_s, percentile(half.lateness, 0.99)
+    share, late = full.pages_per_s / free.bound(full.speed), percentile(half.lateness, 0.99)
     return [
         Figure("politeness", "rate of 2,000 domains, of what the CPU can do", 100 * share, "%", ">= 95", share >= 0.95),
         Figure("politeness", "lateness at half load, p99", late, "s", "< 1", late < 1),
@@ -176,12 +189,14 @@ def main() -> None:
     parser.add_argument("--domains", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
-    print(f"{'':9} {'domains':>8} {'pages/s':>8} {'of bound':>8} {'cores':>6} {'us CPU/page':>11} ", end="")
+    print(
+        f"{'':9} {'domains':>8} {'pages/s':>8} {'of bound':>8} {'cores':>6} {'us CPU/page':>11} {'speed':>5} ", end=""
+    )
     print(f"{'late p50':>9} {'p99':>8} {'most':>8} {'early':>7}", flush=True)
-    bound = 0.0
+    free: Paced | None = None
     for name, paced in compare(options.domains, options.seconds):
-        bound = bound or paced.pages_per_s
-        show(name, paced, bound)
+        free = free or paced
+        show(name, paced, free)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ children, without nginx and without Redis, which has a column of its own, and *a
 how fast the machine was.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2 for
-all; `--copies 4 --runs 5 --against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
+all; `--copies 8 --runs 5 --against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl              9,544      0          823   1.00    18.4      140           26.0   0.61
-bare aiohttp           9,544      0        5,253   0.16     2.9       60            0.0   0.66
-wget2 1.99.1           9,544      0        2,062   0.38     5.0       76            0.0   0.54
-crawlee 1.11.0         2,386      0           87   9.58    41.2      339            0.0   0.62
-scrapy 2.19.0          2,386      0           58  14.64    61.4      245            0.0   0.68
-scrapy-redis 0.9.1     2,386      0           43  18.48    80.2      251          897.4   0.68
+peercrawl             19,088      0        1,037   1.00    27.8      168           25.6   0.67
+bare aiohttp          19,088      0        5,983   0.17     5.0       67            0.0   0.65
+wget2 1.99.1          19,088      0        2,471   0.42     7.8      113            0.0   0.60
+crawlee 1.11.0         2,386      0           87  11.64    38.4      358            0.0   0.67
+scrapy 2.19.0          2,386      0           59  18.07    65.7      241            0.0   0.64
+scrapy-redis 0.9.1     2,386      0           44  22.96    79.0      260          771.7   0.72
 """
 
 from __future__ import annotations
