@@ -17,6 +17,14 @@ WOKEN = 8
 wake all workers in one turn of the event loop."""
 
 
+BEHIND_S = 0.1
+"""When the item longest due has waited so long for a taker, there is more to do than can be done."""
+
+OCTETS_PER_S = 1 << 20
+"""What a domain may then send: that of a body of 10 MiB, which takes a tenth of a CPU second to receive, read and archive,
+gives way to the others for 10 seconds."""
+
+
 class Schedule(Generic[Item]):
     """Items by the moment when they are due. `take` hands out the one longest due, and waits while none is.
 
@@ -44,8 +52,11 @@ class Schedule(Generic[Item]):
         """Seconds for which the item longest due has been waiting for a taker; 0 or less if none is due."""
         return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
 
-    def put(self, item: Item, due: float) -> None:
-        """Hand `item` out at `due` (monotonic seconds) or soon after."""
+    def put(self, item: Item, due: float, octets: int = 0) -> None:
+        """Hand `item` out at `due` (monotonic seconds) or soon after. `octets`: how much came of it the last time; while
+        there is more to do than can be done, items of which much comes give way to the others."""
+        if self.lateness() > BEHIND_S:
+            due += octets / OCTETS_PER_S
         heapq.heappush(self._heap, (due, next(self._order), item))
         if self._takers and due < self._timer_at:
             self._wake()

@@ -35,21 +35,8 @@ from politeness.robots_cache import KnownRobots
 BUDGET_PAUSE_S = 0.2
 """How long a domain waits when all permits are in use: one of them may come back."""
 
-BEHIND_S = 0.1
-"""When the domain longest due has waited so long for a worker, the replica has more to do than it can."""
-
-OCTETS_PER_S = 1 << 20
-"""What a domain may send a replica that is behind: the domain of a body of 10 MiB, which takes a tenth of a CPU second to
-receive, read and archive, gives way to the others for 10 seconds."""
-
 NO_SUCH_HOST_TRIES = 2
 """Look-ups of a host that the DNS says does not exist: that is an answer, and a second one is for its hiccups."""
-
-
-def gives_way_s(octets: int, late_s: float) -> float:
-    """For how many seconds a domain whose last body had `octets` lets others go first, beyond its delay, in a replica whose
-    domain longest due has waited `late_s` for a worker."""
-    return octets / OCTETS_PER_S if late_s > BEHIND_S else 0.0
 
 
 class Turns:
@@ -124,7 +111,7 @@ class Turns:
 
     def _place(self, visit: Visit) -> None:
         visit.placed = True
-        self._schedule.put(visit, visit.next_at + gives_way_s(visit.octets, self._schedule.lateness()))
+        self._schedule.put(visit, visit.next_at, visit.octets)
 
     async def _turn(self, visit: Visit) -> None:
         try:

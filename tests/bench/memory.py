@@ -6,15 +6,21 @@ A web without end (`tests.bench.endless`) with a delay of a second a domain: eac
 domains, so the replica fetches a robots.txt before nearly every page, and leases as many domains as it may hold. One line
 for each tenth; it ends when `--urls` are discovered or `--seconds` have passed.
 
-Last results, two cores of a virtual AMD EPYC, nothing else running, `--seconds 200` (docs/speed.md tells more):
+Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
+`--seconds 480` (docs/speed.md tells more):
 
 discovered   pages  visits replica MB  Valkey MB
-   506,000   2,530     448        212         99
- 1,005,800   5,029     256        215        125
- 1,500,000   7,500     384        207        156
- 2,014,200  10,071     384        217        186
- 2,308,000  11,396     384        222        203
-grown since 1,000,000: 6 MB
+   502,400   2,512     379        197         98
+ 1,014,600   5,073     344        215        124
+ 1,501,000   7,505     384        215        153
+ 2,038,600  10,193     256        219        183
+ 2,525,800  12,373     384        227        210
+ 3,012,600  15,063     384        228        239
+ 3,524,600  17,623     384        228        265
+ 4,036,600  20,183     395        229        294
+ 4,523,400  22,617     384        234        324
+ 5,035,400  25,177     384        235        349
+grown since 1,000,000: 20 MB
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedule: the one longest due first, nobody early, nobody forgotten, one timer for all."""
+"""The schedule: the one longest due first, nobody early, nobody forgotten, one timer for all, large ones last when late."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from crawler.schedule import WOKEN, Schedule
+from crawler.schedule import BEHIND_S, OCTETS_PER_S, WOKEN, Schedule
 from frontier.clock import SystemClock
 from tests.frontier.helpers import ManualTime
 
@@ -100,3 +100,24 @@ def test_lateness_is_that_of_the_item_longest_due() -> None:
     schedule.put("x", 7.5)
     schedule.put("y", 9.5)
     assert schedule.lateness() == 2.5
+
+
+async def test_who_sends_much_gives_way_while_there_is_more_to_do_than_can_be_done() -> None:
+    clock = ManualTime(ms=10_000)
+    schedule: Schedule[str] = Schedule(clock)
+    schedule.put("longest due", 10.0 - 2 * BEHIND_S)
+    schedule.put("large", 10.0, octets=3 * OCTETS_PER_S)
+    schedule.put("small", 10.0, octets=OCTETS_PER_S // 1000)
+    clock.ms += 1_000
+    assert [await schedule.take(), await schedule.take()] == ["longest due", "small"]
+    clock.ms += 1_000
+    assert schedule.lateness() == pytest.approx(-1.0)
+    clock.ms += 1_000
+    assert await schedule.take() == "large"
+
+
+async def test_who_sends_much_waits_no_longer_while_all_get_their_turn() -> None:
+    schedule: Schedule[str] = Schedule(ManualTime(ms=10_000))
+    schedule.put("due", 10.0 - BEHIND_S / 2)
+    schedule.put("large", 10.0, octets=100 * OCTETS_PER_S)
+    assert [await schedule.take(), await schedule.take()] == ["due", "large"]
