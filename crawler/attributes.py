@@ -43,8 +43,9 @@ def attributes(written: bytes) -> dict[bytes, bytes]:
 
 
 def hrefs_of(lists: bytes) -> bytes:
-    """The values of the attribute `href` in `lists`, a NUL before each of both, and nothing behind a `#`: pages of
-    documentation lead to many parts of another. Empty for those that have none. One call for all links of a page."""
+    """The values of the attribute `href` in `lists`, the attributes of one link each; a NUL stands before each list, and
+    before each value. A value ends with its `#`, as pages of documentation lead to many parts of another; it is empty for a
+    list without one. One call for all links of a page."""
     hrefs: bytes = _HREF.sub(b"\0$1$2$3", lists)
     return hrefs
 

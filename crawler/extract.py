@@ -37,7 +37,7 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
 _QUICK_OCTETS = 131_072
-_QUICK_MARKS = 40_000
+_QUICK_MARKS = 28_000
 _QUICK_TAGS = 1_500
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
