@@ -12,6 +12,7 @@ from __future__ import annotations
 from calendar import timegm
 from datetime import UTC, datetime
 from email.utils import parsedate_tz
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -90,11 +91,11 @@ def after_failure(
     """
     failures = 1 if _is_forgiven(state, policy, now_ms) else state.failures + 1
     if retry_after_ms is None:
-        rest_s = rest_after(policy, failures, rand)
+        rest_ms = 1000 * rest_after(policy, failures, rand)
     else:
         # Never earlier than asked; later by the jitter, so that several crawlers do not return at once.
-        rest_s = max(retry_after_ms / 1000 * (1 + policy.jitter * rand), rest_after(policy, failures - 1, rand))
-    until_ms = now_ms + int(1000 * min(rest_s, policy.max_s))
+        rest_ms = max(retry_after_ms * (1 + policy.jitter * rand), 1000 * rest_after(policy, failures - 1, rand))
+    until_ms = now_ms + ceil(min(rest_ms, 1000 * policy.max_s))
     return BackoffState(failures, until_ms, 0, "".join(reason.split()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from politeness.backoff import (
@@ -108,6 +108,7 @@ def test_a_rest_grows_stays_below_the_maximum_and_within_the_jitter(
 
 
 @given(st.integers(0, 40), st.none() | st.integers(0, 10**9), st.floats(0, 1))
+@example(0, 128_843, 0.0)  # 128.843 s are a little less than that many milliseconds in floating point
 def test_a_failure_never_rests_longer_than_the_maximum_nor_shorter_than_asked(
     failures: int, retry_after_ms: int | None, rand: float
 ) -> None:
