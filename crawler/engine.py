@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.commit import Committer
 from crawler.control import Control
-from crawler.events import Events
+from crawler.events import Events, PageSettled
 from crawler.feed import Feeder, FeedSettings
 from crawler.fetch import Fetcher
 from crawler.gatekeeper import Gatekeeper
@@ -165,7 +165,7 @@ class Engine:
     def _validators(self) -> Validators:
         validators = Validators(self._parts.refetched)
         if self._parts.refetched:
-            self._base.events.subscribe(validators.observe)
+            self._base.events.subscribe(validators.observe, PageSettled)
         return validators
 
     def _gate(self, policy: GatePolicy | None) -> Gate | None:

@@ -180,14 +180,20 @@ Listener = Callable[[Event], None]
 
 
 class Events:
-    """Hands each event to each listener, in the order of subscription."""
+    """Hands each event to each listener that wants its kind, in the order of subscription."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[Listener, frozenset[type[Event]]]] = []
+        self._of_kind: dict[type[Event], list[Listener]] = {}
 
-    def subscribe(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+    def subscribe(self, listener: Listener, *kinds: type[Event]) -> None:
+        """Tell `listener` of events of these `kinds`, or of all if none is named."""
+        self._listeners.append((listener, frozenset(kinds)))
+        self._of_kind.clear()
 
     def emit(self, event: Event) -> None:
-        for listener in self._listeners:
+        kind = type(event)
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [listener for listener, kinds in self._listeners if not kinds or kind in kinds]
+        for listener in self._of_kind[kind]:
             listener(event)

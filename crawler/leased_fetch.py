@@ -1,7 +1,7 @@
 """A request under a lease: it leaves only while the lease holds, and is broken off when the lease ends under way.
 
 A response that outlived its lease would overlap with the first request of the domain's next holder. As long as renewals
-come through, the lease does not end: each one moves the limits of the requests under way (`Visit.renewed`).
+come through, the lease does not end: each one moves its end (`Visit.renewed`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class LeasedFetch:
         """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
         way."""
         await self.pace.step()
-        limit = asyncio.timeout(visit.deadline - self._clock.monotonic())
-        visit.limits.append(limit)
+        task = visit.limit.enter(visit.deadline - self._clock.monotonic())
         try:
-            async with limit:
-                return await self._fetcher.fetch(
-                    url,
-                    deadline=lambda: not visit.holds(self._clock.monotonic()),
-                    extra_headers=self._validators.conditions(url),
-                )
-        except TimeoutError as error:
-            raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
-        finally:
-            visit.limits.remove(limit)
+            exchange = await self._fetcher.fetch(
+                url,
+                deadline=lambda: not visit.holds(self._clock.monotonic()),
+                extra_headers=self._validators.conditions(url),
+            )
+        except BaseException as error:
+            if visit.limit.leave(task) and isinstance(error, asyncio.CancelledError):
+                raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
+            raise
+        visit.limit.leave(task)
+        return exchange

@@ -92,8 +92,22 @@ def tell(level: int, event: str, **fields: object) -> None:
     log.log(level, event, extra={"fields": fields})
 
 
+LOGGED: tuple[type[ev.Event], ...] = (
+    ev.ViewAdopted,
+    ev.RedisLost,
+    ev.RedisFound,
+    ev.HookFailed,
+    ev.SinkBlocked,
+    ev.GroupCommitted,
+    ev.SettingsFollowed,
+    ev.SettingsRefused,
+    ev.CrawlEnded,
+)
+"""The events that an operator wants to see one by one; the frequent ones are metrics."""
+
+
 class LogListener:
-    """Logs the events that an operator wants to see one by one; the frequent ones are metrics."""
+    """Logs the events `LOGGED`."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica

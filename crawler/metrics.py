@@ -146,9 +146,8 @@ class Metrics:
                 self.late.observe(late_s)
                 if math.isfinite(rested_s):
                     self.rests.observe(rested_s)
-            case ev.LinksPushed(accepted, known, capped, skipped):
-                for fate, count in (("accepted", accepted), ("known", known), ("capped", capped), ("recent", skipped)):
-                    self.links.labels(fate).inc(count)
+            case ev.LinksPushed():
+                self._links(event)
             case ev.LinkDropped(reason, count):
                 self.dropped.labels(reason).inc(count)
             case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale, lag_s):
@@ -161,6 +160,13 @@ class Metrics:
                 self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
+
+    def _links(self, event: ev.LinksPushed) -> None:
+        self.links.labels("accepted").inc(event.accepted)
+        self.links.labels("known").inc(event.known)
+        self.links.labels("capped").inc(event.capped)
+        self.links.labels("outside").inc(event.outside)
+        self.links.labels("recent").inc(event.skipped)
 
     def _rare(self, event: ev.Event) -> None:
         match event:

@@ -149,8 +149,7 @@ class PageBuilder:
 
     def _redirect(self, exchange: Exchange) -> Url | None:
         """The target of a redirect (RFC 9110 10.2.2)."""
-        location = exchange.header(b"location")
-        if location is None or not 300 <= exchange.status < 400:
+        if not 300 <= exchange.status < 400 or (location := exchange.header(b"location")) is None:
             return None
         try:
             # Octets beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.

@@ -18,11 +18,11 @@ import msgspec
 
 from crawler.assembly import changed
 from crawler.engine import Base, Engine, Parts
-from crawler.events import CrawlEnded, Events
+from crawler.events import CrawlEnded, Events, PageSettled
 from crawler.following import Follower
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
-from crawler.logs import LogListener, tell
+from crawler.logs import LOGGED, LogListener, tell
 from crawler.looplag import LoopLag
 from crawler.metrics import Metrics
 from crawler.mishaps import Mishaps
@@ -93,9 +93,9 @@ class Replica:
         self._ledger = Ledger(store, keys, clocks, self._patience, lambda: self._feeder.view)
         self._parts.builder.on_drop = self._on_drop
         self.events.subscribe(self.metrics.observe)
-        self.events.subscribe(LogListener(self.id).observe)
+        self.events.subscribe(LogListener(self.id).observe, *LOGGED)
         self._mishaps = Mishaps()
-        self.events.subscribe(self._mishaps.observe)
+        self.events.subscribe(self._mishaps.observe, PageSettled)
         store.on_round_trip = self.metrics.round_trip
         self.loop_lag = LoopLag(self._clock, self.metrics.lagged)
         self.metrics.registry.register(Readings(self._own, lambda: self._ledger.latest))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 
+from crawler.lease_limit import LeaseLimit
 from frontier.entries import Entry
 from frontier.queue import Lease, Settled, Settlement
 from frontier.reservations import Reservation
@@ -33,7 +33,7 @@ class Visit:
         "ended_at",
         "lanes",
         "lease",
-        "limits",
+        "limit",
         "moment",
         "next_at",
         "octets",
@@ -48,7 +48,7 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.deadline = deadline
-        self.limits: list[asyncio.Timeout] = []  # of the requests under way
+        self.limit = LeaseLimit()  # of the requests under way
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
@@ -77,9 +77,7 @@ class Visit:
     def renewed(self, deadline: float, now: float) -> None:
         """The lease is ours until `deadline`, or no longer if that has passed; so are the requests under way."""
         self.deadline = deadline
-        for limit in self.limits:
-            if not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
+        self.limit.move(deadline - now)
 
     def rest(self, until: float, ended_at: float) -> None:
         """The last response ended at `ended_at`; the domain rests until `until`. Never shortens a rest."""

@@ -97,6 +97,7 @@ class WarcRecords:
         self._settings = settings
         self._compress = COMPRESSIONS[settings.compression].compress
         self._random = random
+        self._for_ids, self._next_id = b"", 0  # random octets, and those of them that are used up
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
         self._unsure: dict[str, Original] = {}
@@ -251,7 +252,14 @@ class WarcRecords:
         return self._compress(record, self._settings.compression_level)
 
     def _new_id(self) -> bytes:
-        return record_id(self._random(16))
+        if self._next_id == len(self._for_ids):
+            self._for_ids, self._next_id = self._random(_FOR_IDS), 0
+        self._next_id += 16
+        return record_id(self._for_ids[self._next_id - 16 : self._next_id])
+
+
+_FOR_IDS = 16 * 256
+"""Octets asked of the system's generator at once: it takes a microsecond to ask, and a page has three names."""
 
 
 def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:
