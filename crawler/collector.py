@@ -18,10 +18,10 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 
-YOUNG_S = 0.1
+YOUNG_S = 0.2
 """Between two collections of the youngest generation."""
 
-MIDDLE_S = 0.3
+MIDDLE_S = 1.0
 """Between two collections of the next one."""
 
 ALL_S = 600.0

@@ -25,10 +25,14 @@ from frontier.crawls import create_crawl
 from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import connect
+from politeness.robots_cache import RobotsCache
+from politeness.robots_fetch import RobotsRecord
 from tests.bench.docweb import free_port
 from tests.bench.measure import cpu_s, rss_mb
 
 PUSHED_AT_ONCE = 5_000
+
+A_DAY_MS = 86_400_000
 
 Tables = Mapping[str, Mapping[str, Any]]
 """Settings of a crawl by table, as in its TOML file."""
@@ -77,12 +81,17 @@ class Look:
         return self.values.get("pages_total done", 0)
 
 
-def fill(redis_url: str, tables: Tables, entries: Iterable[Entry], shards: int = 64) -> None:
-    """Create the crawl "crawl" with these settings, and queue `entries`."""
-    asyncio.run(_fill(redis_url, CrawlSettings.model_validate(tables), entries, shards))
+def fill(
+    redis_url: str, tables: Tables, entries: Iterable[Entry], shards: int = 64, without_robots: Iterable[str] = ()
+) -> None:
+    """Create the crawl "crawl" with these settings, and queue `entries`. `without_robots`: domains whose origin, over http, is
+    known to have no robots.txt."""
+    asyncio.run(_fill(redis_url, CrawlSettings.model_validate(tables), entries, shards, without_robots))
 
 
-async def _fill(redis_url: str, settings: CrawlSettings, entries: Iterable[Entry], shards: int) -> None:
+async def _fill(
+    redis_url: str, settings: CrawlSettings, entries: Iterable[Entry], shards: int, without_robots: Iterable[str]
+) -> None:
     store = await connect(redis_url, timeout_s=60)
     try:
         crawl = await create_crawl(store, "crawl", shards, settings.to_json())
@@ -92,6 +101,10 @@ async def _fill(redis_url: str, settings: CrawlSettings, entries: Iterable[Entry
         rest = iter(entries)
         while batch := list(islice(rest, PUSHED_AT_ONCE)):
             await frontier.push(batch)
+        robots, now_ms = RobotsCache(store, frontier, "bench"), clock.now_ms()
+        record = RobotsRecord("allow", "none", 404, now_ms, now_ms + A_DAY_MS)
+        for domain in without_robots:
+            await robots.save(f"http://{domain}", domain, record)
     finally:
         await store.close()
 

@@ -101,6 +101,8 @@ def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
     settings.write_text(
         f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
         f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
+        # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
+        "[archive]\nrevisits = 0\n"
     )
     with ValkeyProcess(scratch, persistent=False) as valkey:
         crawler = [sys.executable, "-m", "crawler"]
