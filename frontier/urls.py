@@ -144,15 +144,14 @@ def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
 ) -> tuple[dict[str, Url], dict[str, int]]:
     """The distinct canonical URLs of a page's links, by their text and in order of appearance; how many were rejected,
-    by reason.
+    by reason. `base`: a canonical URL.
 
     References to the page itself (empty, or a fragment alone) are passed over. After `limit` URLs and rejected texts
     the others count as `excess`. Raises BadUrl if `base` is not an absolute http(s) URL.
     """
-    parsed = _parse_base(base)
-    if not parsed.href.startswith(_HTTP):
+    if not base.startswith(_HTTP):
         raise BadUrl(base, "scheme")
-    join, directory = _joiner(rules), _directory(parsed.href)
+    join, directory = _joiner(rules), _directory(base)
     longest = _REMEMBERED_LENGTH - len(directory)
     found: dict[str, Url] = {}
     rejected: dict[str, int] = {}
@@ -165,7 +164,7 @@ def canonicalize_links(
         result = join(directory, href) if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
             text = _without_fragment(href)
-            result = _join(text, parsed, rules) if text else None
+            result = _join(text, _parse_base(base), rules) if text else None
         if result is None:
             continue
         if isinstance(result, Url):

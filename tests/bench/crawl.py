@@ -84,8 +84,8 @@ class Look:
 def fill(
     redis_url: str, tables: Tables, entries: Iterable[Entry], shards: int = 64, without_robots: Iterable[str] = ()
 ) -> None:
-    """Create the crawl "crawl" with these settings, and queue `entries`. `without_robots`: domains whose origin, over http, is
-    known to have no robots.txt."""
+    """Create the crawl "crawl" with these settings, and queue `entries`. `without_robots`: domains whose origin, over
+    http, is known to have no robots.txt."""
     asyncio.run(_fill(redis_url, CrawlSettings.model_validate(tables), entries, shards, without_robots))
 
 
