@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from crawler.page import LinkKind
+from crawler.recent import RecentUrls
 from crawler.scope import Scope
 from crawler.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, PushMode
@@ -26,7 +27,7 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 class LinkFilter:
     """Turns links into entries. `known`: URLs that need no look, because they were pushed lately."""
 
-    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: Container[str]) -> None:
+    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: RecentUrls) -> None:
         self._scope = scope
         self._traps = traps
         self._scorer = scorer
@@ -42,9 +43,7 @@ class LinkFilter:
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
-        for url, kind in links:
-            if url.href in self._known:
-                continue
+        for url, kind in self._known.lacks(links):
             depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Between the domains of seeds links are followed; the frontier knows which domains those are.

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
+from frontier.urls import Url
+
+T = TypeVar("T")
+
 
 class RecentUrls:
     """A bounded set of URLs in two generations: when the young one is full, the old one is forgotten.
@@ -19,6 +26,11 @@ class RecentUrls:
 
     def __contains__(self, url: object) -> bool:
         return url in self._young or url in self._old
+
+    def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
+        """Those of `links` whose URL is not in the set: few, as a rule, so they are looked for in one go."""
+        young, old = self._young, self._old
+        return [link for link in links if (href := link[0].href) not in young and href not in old]
 
     def add(self, url: str) -> None:
         self._young.add(url)
