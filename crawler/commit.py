@@ -27,7 +27,7 @@ from crawler.patience import Patience
 from crawler.recent import RecentUrls
 from crawler.visit import Visit
 from frontier.clock import Clock
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, SettleReply
 
 T = TypeVar("T")
@@ -228,18 +228,18 @@ class Committer:
         )
 
     async def _push(self, results: Sequence[Result]) -> None:
-        links: dict[str, Entry] = {}
+        links: dict[tuple[str, PushMode], Entry] = {}
         offered = 0
         for result in results:
-            links.update([(link.url, link) for link in result.links if link.url not in self._recent])
+            links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
             offered += len(result.links)
             if len(result.links) > MANY_LINKS:
                 await asyncio.sleep(0)
         pushed = Pushed()
         if links:
             pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
-            for number, url in enumerate(links, 1):
-                self._recent.add(url)
+            for number, link in enumerate(links.values(), 1):
+                self._recent.add(link)
                 if number % (10 * MANY_LINKS) == 0:
                     await asyncio.sleep(0)
             self.on_pushed(pushed.shards)

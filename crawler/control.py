@@ -31,7 +31,8 @@ class DomainRules(msgspec.Struct, frozen=True):
 
 class Control:
     """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: of the settings
-    that the crawl's replicas are to obey, as the last look found it; 0 before the first."""
+    that the crawl's replicas are to obey, and `seedings`: how often URLs were seeded, as the last look found them; 0 before
+    the first."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -39,6 +40,7 @@ class Control:
         self._version: bytes | None = None
         self.state = "run"
         self.settings_revision = 0
+        self.seedings = 0
         self.rules = DomainRules()
 
     @property
@@ -51,14 +53,21 @@ class Control:
 
     async def refresh(self) -> None:
         """Look at the keys. Raises RedisAway."""
-        look = [command("HMGET", self._keys.control, "state", "version"), command("HGET", self._keys.meta, "revision")]
-        (state, version), revision = await self._store.send(look)
+        words = command("HMGET", self._keys.control, "state", "version", "seedings")
+        (state, version, seedings), revision = await self._store.send(
+            [words, command("HGET", self._keys.meta, "revision")]
+        )
         self.state = state.decode() if state else "run"
+        self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)
         if version != self._version:
             (reply,) = await self._store.send([command("HGETALL", self._keys.domains)])
             flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
             self.rules, self._version = DomainRules.parse(pairs(flat)), version
+
+    async def seeded(self) -> None:
+        """Tell all replicas that URLs were seeded: links that led out of the crawl may lead into it from now on."""
+        await self._store.send([command("HINCRBY", self._keys.control, "seedings", 1)])
 
     async def set(self, state: str) -> None:
         """Tell all replicas to "run", "pause" or "stop"."""

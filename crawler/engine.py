@@ -6,6 +6,7 @@ Whatever of the settings may change while the replica runs is held by one part e
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 
@@ -37,8 +38,9 @@ from frontier.budget import Budget
 from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
 from frontier.duties import Duties
+from frontier.entries import Entry
 from frontier.peers import PeerLoop, PeerSettings
-from frontier.queue import Frontier, FrontierSettings
+from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.reservations import Reservations
 from frontier.store import RedisStore
 from frontier.urls import UrlRules
@@ -187,7 +189,13 @@ class Engine:
         if not duties:
             return None
         claims = Duties(self._base.store, self._base.crawl.keys.duties, self.peers.server_clock, self._parts.replica)
-        return Scheduled(claims, duties, self.frontier.push, self._base.patience, self._base.clock, self._parts.rules)
+        return Scheduled(claims, duties, self._seed, self._base.patience, self._base.clock, self._parts.rules)
+
+    async def _seed(self, entries: Sequence[Entry]) -> Pushed:
+        pushed = await self.frontier.push(entries)
+        if pushed.accepted:
+            await self.control.seeded()
+        return pushed
 
     def obey(self, changed: Changed) -> None:
         """Go by changed settings from now on. A rest that has begun ends as it was, and so does a lease."""

@@ -31,13 +31,14 @@ from crawler.charset import (
 )
 from crawler.directives import directives
 from crawler.page import Link, LinkKind
-from crawler.scan import Tags, scan
+from crawler.scan import Tags, scan, scan_quickly
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
 _QUICK_OCTETS = 131_072
-_QUICK_MARKS = 28_000
-_QUICK_TAGS = 1_500
+_QUICK_MARKS = 45_000
+_QUICK_TAGS = 6_000
+_QUICK_LINKS = 1_500
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
 _REFRESH_LENGTH = 4_096  # characters
@@ -97,17 +98,19 @@ def extract(
 def extract_quickly(
     body: bytes, url: str, content_type: str, policy: ExtractPolicy, robots_tags: Sequence[str] = ()
 ) -> Extracted | None:
-    """As `extract`; None if that may take longer than 20 ms, which nearly no page does: 3 us a kilobyte, 1.3 us to find a
-    tag that matters, and 5 to 13 us to take it apart and to follow its link."""
+    """As `extract`; None if that may take longer than 20 ms, which nearly no page does: 2 us a kilobyte, 0.4 us to find a
+    tag that matters, and 5 to 13 us to follow a link that is new or to take another tag apart."""
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         return extract(body, url, content_type, policy, robots_tags)
     if len(body) > _QUICK_OCTETS and (len(body) > 6 * _QUICK_OCTETS or body.count(b"<") > _QUICK_MARKS):
         return None
-    scanned = _scanned(body[: policy.max_bytes], media, policy)
-    if scanned.tags.number > _QUICK_TAGS or scanned.tags.octets > _QUICK_OCTETS:
+    cut = body[: policy.max_bytes]
+    encoding = encoding_sent(cut, media.charset)
+    tags = scan_quickly(_scannable(cut, encoding), policy.obey_nofollow, _QUICK_TAGS)
+    if tags is None or max(len(tags.hrefs), tags.others) > _QUICK_LINKS or tags.octets > _QUICK_OCTETS:
         return None
-    return _extracted(body, url, scanned, policy, robots_tags)
+    return _extracted(body, url, _Scanned(cut, media, tags, encoding), policy, robots_tags)
 
 
 def _extracted(

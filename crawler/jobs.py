@@ -102,6 +102,7 @@ async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed]) -> Push
         for seed in seeds
     ]
     parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
+    await Control(store, crawl.keys).seeded()
     return Pushed(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
 
 

@@ -52,7 +52,9 @@ class LinkFilter:
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 mode: PushMode = "known" if may_be_seeds else "new"
-                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
+                entry = Entry(url.href, url.domain, score, depth, hops=hops, mode=mode)
+                if not (may_be_seeds and entry in self._known):
+                    selected.append(entry)
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped

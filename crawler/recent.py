@@ -1,19 +1,23 @@
-"""URLs that this replica pushed lately: most links of a page were on the page before it, and Redis need not be asked."""
+"""Links that this replica pushed lately: most links of a page were on the page before it, and Redis need not be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TypeVar
 
+from frontier.entries import Entry
 from frontier.urls import Url
 
 T = TypeVar("T")
 
 
 class RecentUrls:
-    """A bounded set of URLs in two generations: when the young one is full, the old one is forgotten.
+    """A bounded set of links in two generations: when the young one is full, the old one is forgotten.
 
     It holds the URLs themselves, so it never takes one URL for another; forgetting one only costs a call to Redis.
+
+    Links that count only if their domain is known are marked, and stand for themselves alone. Such a link may have been
+    dropped, and when its domain is seeded later, the same link on one of the domain's own pages must not be.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -24,19 +28,26 @@ class RecentUrls:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def __contains__(self, url: object) -> bool:
-        return url in self._young or url in self._old
+    def __contains__(self, link: Entry) -> bool:
+        return self._holds(link.url) or (link.mode == "known" and self._holds(_marked(link)))
 
     def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
-        """Those of `links` whose URL is not in the set: few, as a rule, so they are looked for in one go."""
+        """Those of `links` whose URL is not in the set without a mark: few, as a rule, so they are looked for in one go."""
         young, old = self._young, self._old
         return [link for link in links if (href := link[0].href) not in young and href not in old]
 
-    def add(self, url: str) -> None:
-        self._young.add(url)
+    def _holds(self, text: str) -> bool:
+        return text in self._young or text in self._old
+
+    def add(self, link: Entry) -> None:
+        self._young.add(_marked(link))
         if len(self._young) >= self._generation:
             self._old, self._young = self._young, set()
 
     def clear(self) -> None:
         """Forget everything: Redis may have lost what it was told last."""
         self._young, self._old = set(), set()
+
+
+def _marked(link: Entry) -> str:
+    return f"{link.url} if known" if link.mode == "known" else link.url

@@ -236,8 +236,12 @@ class Replica:
             self._feeder.adopt(view)
 
     async def _follow_control(self) -> None:
+        seedings = 0
         while True:
             await self._patience.insist(self._control.refresh)
+            if self._control.seedings != seedings:
+                seedings = self._control.seedings
+                self._parts.recent.clear()  # of links that led out of the crawl, some may lead into it now
             if self._control.stopped:
                 self._end("stopped")
             self._feeder.pause(self._control.paused)

@@ -46,6 +46,17 @@ async def test_rules_come_and_go(both: tuple[Control, Control]) -> None:
     assert seen.rules == DomainRules(frozenset(), {"a.test": 0.0})
 
 
+async def test_a_look_tells_that_more_was_seeded(both: tuple[Control, Control]) -> None:
+    said, seen = both
+    await seen.refresh()
+    assert seen.seedings == 0
+    await said.seeded()
+    await said.seeded()
+    await said.set("pause")
+    await seen.refresh()
+    assert (seen.seedings, seen.paused) == (2, True)
+
+
 async def test_a_look_brings_the_revision_of_the_settings(
     both: tuple[Control, Control], store: RedisStore, crawl_name: str
 ) -> None:

@@ -285,6 +285,7 @@ def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None
 
 SLOW = {
     "links": b"".join(b"<a href=%d>" % n for n in range(2_000)),
+    "links to few pages": b"<a href=x>" * 7_000,
     "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
     "descriptions": b"".join(b"<meta %d>" % n for n in range(2_000)),
     "megabytes": b" " * 2_000_000,

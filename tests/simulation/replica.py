@@ -83,9 +83,14 @@ class SimBuilder:
         page = Page(entry.url, entry.domain, entry.depth, verdict.outcome, verdict.reason, settled_at, entry.tries)
         if verdict.outcome is not Outcome.DONE:
             return page, ()
-        found = [self._world.resources[url] for url in self._world.resources[entry.url].links]
-        depth = entry.depth + 1
-        return page, [Entry(resource.url, resource.domain, float(-depth), depth) for resource in found]
+        found, depth = self._world.resources[entry.url], entry.depth + 1
+        links = [Entry(url, _domain(url), float(-depth), depth) for url in found.links]
+        asides = [Entry(url, _domain(url), float(-depth), depth, mode="known") for url in found.asides]
+        return page, [*asides, *links]
+
+
+def _domain(url: str) -> str:
+    return url.split("/")[2]
 
 
 class SimSink:
