@@ -48,13 +48,13 @@ class LinkFilter:
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Between the domains of seeds links are followed; the frontier knows which domains those are.
             may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
+            if may_be_seeds and self._known.has_offered(url.href):
+                continue
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 mode: PushMode = "known" if may_be_seeds else "new"
-                entry = Entry(url.href, url.domain, score, depth, hops=hops, mode=mode)
-                if not (may_be_seeds and entry in self._known):
-                    selected.append(entry)
+                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped

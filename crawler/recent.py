@@ -10,6 +10,9 @@ from frontier.urls import Url
 
 T = TypeVar("T")
 
+_MARK = "if known "
+"""No URL begins so."""
+
 
 class RecentUrls:
     """A bounded set of links in two generations: when the young one is full, the old one is forgotten.
@@ -29,7 +32,11 @@ class RecentUrls:
         return len(self._young) + len(self._old)
 
     def __contains__(self, link: Entry) -> bool:
-        return self._holds(link.url) or (link.mode == "known" and self._holds(_marked(link)))
+        return self._holds(link.url) or (link.mode == "known" and self.has_offered(link.url))
+
+    def has_offered(self, url: str) -> bool:
+        """Whether `url` is in the set with a mark."""
+        return self._holds(_MARK + url)
 
     def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark: few, as a rule, so they are looked for in one go."""
@@ -40,14 +47,10 @@ class RecentUrls:
         return text in self._young or text in self._old
 
     def add(self, link: Entry) -> None:
-        self._young.add(_marked(link))
+        self._young.add(_MARK + link.url if link.mode == "known" else link.url)
         if len(self._young) >= self._generation:
             self._old, self._young = self._young, set()
 
     def clear(self) -> None:
         """Forget everything: Redis may have lost what it was told last."""
         self._young, self._old = set(), set()
-
-
-def _marked(link: Entry) -> str:
-    return f"{link.url} if known" if link.mode == "known" else link.url

@@ -18,10 +18,10 @@ Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing
 `--seconds 24` (docs/speed.md tells more):
 
            domains  pages/s of bound  cores us CPU/page speed  late p50      p99     most   early
-no delay    20,000    1,100     100%   1.00         664  0.73
-all         20,000      867      91%   0.99         731  0.64     0.287    0.802    0.821       0
-half           554      549      99%   0.81         771  0.52     0.011    0.040    0.052       0
-waiting     20,000        0       0%   0.10           0  0.57
+no delay    20,000      828     100%   0.99         629  0.53
+all         20,000    1,070      96%   1.00         662  0.71     0.183    0.787    0.802       0
+half           420      416      99%   0.56         719  0.53     0.009    0.044    0.065       0
+waiting     20,000        0       0%   0.05           0  0.59
 """
 
 from __future__ import annotations

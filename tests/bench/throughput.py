@@ -11,15 +11,14 @@ children, without nginx and without Redis, which has a column of its own, and *a
 how fast the machine was.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2 for
-all; `--copies 8 --runs 5 --against wget2 crawlee scrapy scrapy-redis` (docs/speed.md tells more):
+all; `--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl             19,088      0        1,037   1.00    27.8      168           25.6   0.67
-bare aiohttp          19,088      0        5,983   0.17     5.0       67            0.0   0.65
-wget2 1.99.1          19,088      0        2,471   0.42     7.8      113            0.0   0.60
-crawlee 1.11.0         2,386      0           87  11.64    38.4      358            0.0   0.67
-scrapy 2.19.0          2,386      0           59  18.07    65.7      241            0.0   0.64
-scrapy-redis 0.9.1     2,386      0           44  22.96    79.0      260          771.7   0.72
+peercrawl             19,088      0        1,128   1.00    28.4      180           24.5   0.61
+bare aiohttp          19,088      0        6,330   0.18     5.3       71            0.0   0.57
+crawlee 1.11.0         2,386      0           89  12.74    40.2      320            0.0   0.62
+scrapy 2.19.0          2,386      0           60  18.51    60.1      255            0.0   0.68
+scrapy-redis 0.9.1     2,386      0           46  25.01    84.4      243          831.9   0.63
 """
 
 from __future__ import annotations
