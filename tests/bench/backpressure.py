@@ -6,14 +6,15 @@ A web without end, 5,000 domains, a delay of a second; the same replica goes thr
 full speed, with a sink that takes 20 ms a page, at full speed, with a Redis whose replies come 300 ms late (a TCP proxy),
 and at full speed again. The first phase is longer, so that caches fill.
 
-Last results, two cores of a virtual AMD EPYC, nothing else running, `--seconds 14` (docs/speed.md tells more):
+Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, `--seconds 14`
+(docs/speed.md tells more):
 
              pages/s  leases/s  backlog  URLs leased    MB  grown
-full speed       305        53      192        9,022   112    +40
-slow sink         46         0      256        6,988   152     +1
-full speed       408         0      256        6,476   153    +12
-slow Redis        57         0      256        1,612   163     +0
-full speed       398         0      256       13,120   163    +10
+full speed       585        92      256       12,984    95    +72
+slow sink         46         0      256        8,888   166     +0
+full speed       481         0      256        8,234   166     +6
+slow Redis        46         0      256        2,744   170     +2
+full speed       516         0      256       14,859   172     +7
 """
 
 from __future__ import annotations

@@ -75,9 +75,7 @@ MUTANTS = (
         "zip(doubtful, answers, strict=True) if answer]",
         "zip(doubtful, answers, strict=True)]",
     ),
-    _without(
-        "dropped-is-remembered", "crawler/recent.py", """f"{link.url} if known" if link.mode == "known" else """, ""
-    ),
+    _without("dropped-is-remembered", "crawler/recent.py", '_MARK = "if known "', '_MARK = ""'),
     _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
     _without("deadline-ignored", "crawler/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
