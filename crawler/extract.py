@@ -316,7 +316,7 @@ def _join(
         dropped |= {reason: count + dropped.get(reason, 0) for reason, count in rejected.items()}
         new = [href for href in urls if href not in found] if found else urls
         links += map(Link, new, repeat(kind))
-        found = found | urls if found else urls
+        found |= urls
     return tuple(links), tuple(found.values()), dropped
 
 

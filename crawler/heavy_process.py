@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 """Seconds a document, besides its limit on CPU time: a machine may be so busy that the process gets little of it."""
 
 DOCUMENTS = 500
-"""Documents a process, for what its parsers may have kept. A start takes 0.3 s of a core."""
+"""Documents a process, for what its parsers may have kept. A start takes 0.2 s of a core."""
 
 _BUFFER = 1 << 20  # octets of an answer that wait in memory before the process must
 _SLICE = 1 << 18  # octets of a body handed to the pipe at a time: it copies them, 10 MB in 10 ms

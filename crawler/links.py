@@ -25,7 +25,7 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
 class LinkFilter:
-    """Turns links into entries. `known`: URLs that need no look, because they were pushed lately."""
+    """Turns links into entries. `known`: links that need no look, because they were pushed lately."""
 
     def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: RecentUrls) -> None:
         self._scope = scope

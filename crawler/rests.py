@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import lru_cache
+from math import ceil
 
 import msgspec
 
@@ -99,7 +100,7 @@ class Rests:
             before,
             self.policy.backoff,
             now_ms,
-            None if wait_s is None else int(wait_s * 1000),
+            None if wait_s is None else ceil(wait_s * 1000),
             self._rng.random(),
             verdict.reason,
         )

@@ -12,7 +12,7 @@ Linear in the page, whatever it holds: every construct, once begun, is taken to 
 repetition gives back what it took (`++`, `*+`).
 
 PCRE2 compiles the expression to machine code, and one substitution for the whole page writes out what was found, so that
-nothing is done in Python for what does not matter: 2 us a kilobyte of documentation pages, where a tree takes 9. So it
+nothing is done in Python for what does not matter: 2 us a kilobyte of documentation pages, where a tree takes 9. It
 takes the hrefs of links out of their tags as well.
 """
 

@@ -76,3 +76,19 @@ async def test_nothing_leaves_when_the_lease_has_ended() -> None:
     with pytest.raises(FetchFailed):
         await LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(-1.0), URL)
     assert not site.begun.is_set()
+
+
+async def test_all_requests_of_a_lease_end_with_it() -> None:
+    site, visit = NeverEnds(), a_visit(LEASE_S)
+    fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
+    ended = await asyncio.gather(fetch.fetch(visit, URL), fetch.fetch(visit, URL), return_exceptions=True)
+    assert [cast(FetchFailed, one).kind for one in ended] == [FailureKind.LEASE_EXPIRED] * 2
+
+
+async def test_a_worker_that_is_cancelled_is_not_told_that_its_lease_ended() -> None:
+    site = NeverEnds()
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(60), URL))
+    await site.begun.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from email.utils import formatdate
 from typing import cast
 
 import pytest
@@ -104,3 +105,12 @@ def test_a_failure_after_the_rest_is_a_further_one() -> None:
     second = visit(str(first.backoff))
     judge.back_off(second, BUSY, None)
     assert second.backoff.failures == 2
+
+
+def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> None:
+    clock, again_s = Stopped(), 1_000_129
+    for milliseconds in range(1_000):
+        clock.now = 1_000_000 + milliseconds / 1000
+        asked = visit()
+        rests(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
+        assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1

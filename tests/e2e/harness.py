@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
@@ -54,6 +56,18 @@ def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
         time.sleep(step_s)
     return result
+
+
+Site = TypeVar("Site", bound=ThreadingHTTPServer)
+
+
+@contextlib.contextmanager
+def answering(site: Site) -> Iterator[Site]:
+    """`site` answers, in threads of its own, while the block runs."""
+    with site:
+        Thread(target=site.serve_forever, args=(0.05,), daemon=True).start()
+        yield site
+        site.shutdown()
 
 
 @dataclass(frozen=True, slots=True)

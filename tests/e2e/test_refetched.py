@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from tests.e2e.harness import Running, toml, wait_until
+from tests.e2e.harness import Running, answering, toml, wait_until
 from tests.sinks import readers
 
 pytestmark = pytest.mark.e2e
@@ -56,16 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def serving() -> Iterator[Site]:
-    with Site() as site:
-        Thread(target=site.serve_forever, args=(0.05,), daemon=True).start()
-        yield site
-        site.shutdown()
-
-
 def test_a_sitemap_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
-    with serving() as site:
+    with answering(Site()) as site:
         (tmp_path / "crawler.toml").write_text(
             toml(
                 {

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from tests.e2e.harness import Running, toml, wait_until
+from tests.e2e.harness import Running, answering, toml, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -48,16 +45,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def serving() -> Iterator[Web]:
-    with Web() as web:
-        Thread(target=web.serve_forever, args=(0.05,), daemon=True).start()
-        yield web
-        web.shutdown()
-
-
 def test_links_to_a_domain_that_is_seeded_later_are_followed(tmp_path: Path) -> None:
-    with serving() as web:
+    with answering(Web()) as web:
         (tmp_path / "crawler.toml").write_text(
             toml(
                 {
