@@ -35,8 +35,10 @@ from crawler.scan import Tags, scan, scan_quickly
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
-_QUICK_OCTETS = 131_072
+_QUICK_OCTETS = 786_432
+_QUICK_UNCOUNTED = 262_144  # octets that cannot hold more tags than are found in 20 ms, a tag of three octets being `<?>`
 _QUICK_MARKS = 45_000
+_QUICK_FOUND = 131_072  # octets
 _QUICK_TAGS = 6_000
 _QUICK_LINKS = 1_500
 _TITLE_LENGTH = 1_000  # characters
@@ -103,12 +105,12 @@ def extract_quickly(
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         return extract(body, url, content_type, policy, robots_tags)
-    if len(body) > _QUICK_OCTETS and (len(body) > 6 * _QUICK_OCTETS or body.count(b"<") > _QUICK_MARKS):
+    if len(body) > _QUICK_OCTETS or (len(body) > _QUICK_UNCOUNTED and body.count(b"<") > _QUICK_MARKS):
         return None
     cut = body[: policy.max_bytes]
     encoding = encoding_sent(cut, media.charset)
     tags = scan_quickly(_scannable(cut, encoding), policy.obey_nofollow, _QUICK_TAGS)
-    if tags is None or max(len(tags.hrefs), tags.others) > _QUICK_LINKS or tags.octets > _QUICK_OCTETS:
+    if tags is None or max(len(tags.hrefs), tags.others) > _QUICK_LINKS or tags.octets > _QUICK_FOUND:
         return None
     return _extracted(body, url, _Scanned(cut, media, tags, encoding), policy, robots_tags)
 

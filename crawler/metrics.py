@@ -11,25 +11,13 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 from crawler import events as ev
 from crawler.page import Exchange, Outcome, Page
-
-# When a series began is told by `process_start_time_seconds`; half the exposition is saved.
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
-Metric = TypeVar("Metric", Counter, Histogram)
+from crawler.tallies import Counter, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -37,18 +25,7 @@ _LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
 
-class Labelled(Generic[Metric]):
-    """The children of a metric, remembered: the client checks the labels anew each time, for 3 us."""
-
-    def __init__(self, metric: Metric) -> None:
-        self.metric: Metric = metric
-        self._children: dict[tuple[str, ...], Metric] = {}
-
-    def labels(self, *labels: str) -> Metric:
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = self.metric.labels(*labels)
-        return child
+_Tally = TypeVar("_Tally", Counter, Histogram)
 
 
 class Metrics:
@@ -66,21 +43,17 @@ class Metrics:
         self.received_total = 0
 
     def _declare_fetching(self) -> None:
-        self.pages = Labelled(
-            self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
-        )
-        self.reasons = Labelled(
-            self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
-        )
+        self.pages = self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
+        self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
         self.bytes = self._counter("received_bytes", "Octets of bodies as received")
         self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
         self.response = self._histogram("response_seconds", "Request to last octet of the response")
         phases = "Parts of a fetch; dns, connect and tls only where a connection was opened"
-        self.phases = Labelled(self._histogram("fetch_phase_seconds", phases, "phase"))
+        self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
     def _declare_politeness(self) -> None:
         self.robots = self._counter("robots_files", "robots.txt files settled, by what they allow", "access")
-        self.decisions = Labelled(self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict"))
+        self.decisions = self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict")
         self.rests = self._histogram(
             "politeness_rest_seconds", "Rests between two requests to a domain", buckets=_LONG_SECONDS
         )
@@ -89,10 +62,8 @@ class Metrics:
         self.late = self._histogram("turn_late_seconds", "How late domains under lease had their turn")
 
     def _declare_frontier(self) -> None:
-        self.links = Labelled(self._counter("links", "Links offered to the frontier, by what became of them", "fate"))
-        self.dropped = Labelled(
-            self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
-        )
+        self.links = self._counter("links", "Links offered to the frontier, by what became of them", "fate")
+        self.dropped = self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
         self.leases = self._counter("domains_leased", "Domains that came under lease")
         self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")
         self.fenced = self._counter("leases_fenced", "Lease calls refused for a newer view")
@@ -123,19 +94,23 @@ class Metrics:
             self.longest_loop_lag.set(lag_s)
 
     def _declare_storing(self) -> None:
-        self.commit = Labelled(self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step"))
+        self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
         self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
         self.hook_failures = self._counter("hook_failures", "Pages that a page hook failed for", "hook")
         self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(f"peercrawl_{name}", meaning, labels, registry=self.registry)
+        return self._registered(Counter(f"peercrawl_{name}", meaning, *labels))
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-        return Histogram(f"peercrawl_{name}", meaning, labels, buckets=buckets, registry=self.registry)
+        return self._registered(Histogram(f"peercrawl_{name}", meaning, buckets, *labels))
+
+    def _registered(self, tally: _Tally) -> _Tally:
+        self.registry.register(tally)
+        return tally
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
@@ -149,24 +124,24 @@ class Metrics:
             case ev.LinksPushed():
                 self._links(event)
             case ev.LinkDropped(reason, count):
-                self.dropped.labels(reason).inc(count)
+                self.dropped.count(reason, by=count)
             case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
-                    self.commit.labels(step).observe(seconds)
+                    self.commit.observe(seconds, step)
                 self.commit_lag.observe(lag_s)
-                self.stale.inc(stale)
+                self.stale.count(by=stale)
             case ev.DomainsLeased(domains, _, seconds):
-                self.leases.inc(domains)
+                self.leases.count(by=domains)
                 self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
 
     def _links(self, event: ev.LinksPushed) -> None:
-        self.links.labels("accepted").inc(event.accepted)
-        self.links.labels("known").inc(event.known)
-        self.links.labels("capped").inc(event.capped)
-        self.links.labels("outside").inc(event.outside)
-        self.links.labels("recent").inc(event.skipped)
+        self.links.count("accepted", by=event.accepted)
+        self.links.count("known", by=event.known)
+        self.links.count("capped", by=event.capped)
+        self.links.count("outside", by=event.outside)
+        self.links.count("recent", by=event.skipped)
 
     def _rare(self, event: ev.Event) -> None:
         match event:
@@ -175,23 +150,23 @@ class Metrics:
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
             case ev.RobotsSettled(_, access):
-                self.robots.labels(access).inc()
+                self.robots.count(access)
             case ev.UrlPostponed():
-                self.decisions.labels("postpone").inc()
+                self.decisions.count("postpone")
             case ev.BackedOff(reason, rest_s):
-                self.backoffs.labels(reason).inc()
+                self.backoffs.count(reason)
                 self.backoff_rests.observe(rest_s)
             case ev.ShardFenced():
-                self.fenced.inc()
+                self.fenced.count()
             case ev.RedisLost():
                 self.away.set(1)
-                self.losses.inc()
+                self.losses.count()
             case ev.RedisFound():
                 self.away.set(0)
             case ev.HookFailed(hook):
-                self.hook_failures.labels(hook).inc()
+                self.hook_failures.count(hook)
             case ev.SinkBlocked():
-                self.sink_blocked.inc()
+                self.sink_blocked.count()
             case _:
                 pass
 
@@ -201,39 +176,39 @@ class Metrics:
         self.replicas.set(event.view.replicas)
         self.checksum.set(event.view.checksum)
         self.shards.set(event.owned)
-        self.moved.labels("taken").inc(event.taken)
-        self.moved.labels("dropped").inc(event.dropped)
+        self.moved.count("taken", by=event.taken)
+        self.moved.count("dropped", by=event.dropped)
 
     def _page(self, page: Page) -> None:
         exchange = page.exchange
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
-        self.pages.labels(page.outcome, status).inc()
-        self.reasons.labels(page.outcome, bounded(page.reason)).inc()
+        self.pages.count(page.outcome, status)
+        self.reasons.count(page.outcome, bounded(page.reason))
         if page.reason in ("robots", "robots_unreachable"):
-            self.decisions.labels("deny").inc()
+            self.decisions.count("deny")
         if exchange is not None:
-            self.decisions.labels("allow").inc()
+            self.decisions.count("allow")
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
 
     def _exchange(self, exchange: Exchange) -> None:
-        self.bytes.inc(len(exchange.body))
+        self.bytes.count(by=len(exchange.body))
         self.response.observe(exchange.elapsed)
-        self.phases.labels("first_byte").observe(exchange.first_byte)
-        self.phases.labels("body").observe(exchange.elapsed - exchange.first_byte)
+        self.phases.observe(exchange.first_byte, "first_byte")
+        self.phases.observe(exchange.elapsed - exchange.first_byte, "body")
         if exchange.phases is not None:
             for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
                 if seconds is not None:
-                    self.phases.labels(phase).observe(seconds)
+                    self.phases.observe(seconds, phase)
         if exchange.truncated:
-            self.truncated.labels(exchange.truncated).inc()
+            self.truncated.count(exchange.truncated)
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         """Count a round trip to Redis."""
         self.round_trips.observe(seconds)
         if failed:
-            self.redis_errors.inc()
+            self.redis_errors.count()
 
     def render(self) -> bytes:
         """The text exposition format."""

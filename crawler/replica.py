@@ -113,7 +113,7 @@ class Replica:
         )
 
     def _on_drop(self, reason: str, count: int) -> None:
-        self.metrics.dropped.labels(reason).inc(count)
+        self.metrics.dropped.count(reason, by=count)
 
     # the three verbs
 

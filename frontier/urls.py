@@ -191,8 +191,8 @@ def origin_of(href: str) -> str:
     return href[: href.index("/", 8)]
 
 
-# The fast path: a link costs one native parse, one look-up of its site, and the tidying of what has `%`, `?`
-# or `;`.
+# The fast path: a plain path is added to the base; any other link costs one native parse, one look-up of its site, and the
+# tidying of what has `%`, `?` or `;`.
 
 _HTTP = ("http://", "https://")
 _C0_AND_SPACE = "".join(map(chr, range(0x21)))
@@ -200,6 +200,7 @@ _LONGEST_INPUT = 65_536  # characters; a data: URL may have millions, and parsin
 
 _REMEMBERED_LINKS = 16_384  # 460 octets each when typical: 7.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
+_REMEMBERED_DIRECTORIES = 256
 
 
 def _parse_base(base: str) -> can_ada.URL:
@@ -214,6 +215,17 @@ def _directory(href: str) -> str:
     return path[: path.rfind("/") + 1]
 
 
+_PLAIN_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*+"
+_is_plain = re.compile(f"(?:/|(?=.))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+").fullmatch
+"""Matches a path, absolute or not, of which no parser changes anything."""
+
+
+def _plain_site_of(directory: str) -> tuple[str, str] | None:
+    """Domain and origin, if what is added to `directory` makes nothing in it mean anything else."""
+    slash = directory.index("/", 8)
+    return None if any(mark in directory[slash:] for mark in "%;^") else site_of(directory[:slash])
+
+
 _TO_PAGE: Final = "to page"
 
 
@@ -221,10 +233,15 @@ _TO_PAGE: Final = "to page"
 def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to page"] | None]:
     """A join that remembers its results: pages of a site repeat the links of their menus, relative to one
     directory. None for references to the page itself; `_TO_PAGE` for those that depend on more than its directory."""
-    parse = lru_cache(maxsize=64)(_parse_base)
+    parse = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_parse_base)
+    plain_site_of = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_plain_site_of)
 
     @lru_cache(maxsize=_REMEMBERED_LINKS)
     def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
+        if _is_plain(href) and (site := plain_site_of(directory)):
+            domain, origin = site
+            url = (origin if href[0] == "/" else directory) + href
+            return Url(url, domain, origin) if len(url) <= rules.max_length else "length"
         text = _without_fragment(href)
         if not text:
             return None

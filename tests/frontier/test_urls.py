@@ -152,10 +152,17 @@ def test_a_canonical_url_is_its_own_canonical_form(text: str) -> None:
     assert url.href.isascii()
 
 
-@given(st.lists(TEXTS, max_size=5), st.sampled_from(["page", "page?x=/y/", "", "?z"]))
-def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], page: str) -> None:
-    """The memory of earlier joins must not change a result: pages of one directory share it."""
-    base = f"http://example.com/dir/{page}"
+PATHS = st.text(st.sampled_from("ab~-_./Hh"), max_size=8)
+DIRECTORIES = ["", "dir/", "a//b/", "%41/", "a^b/", f"a;jsessionid={TOKEN}/", ".x/..y/"]
+PAGES = ["page", "page?x=/y/", "", "?z", "100%"]
+
+
+@given(st.lists(TEXTS | PATHS, max_size=5), st.sampled_from(DIRECTORIES), st.sampled_from(PAGES))
+@example(["b"], "%41/", "100%")  # whose directory alone would be written otherwise
+def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], directory: str, page: str) -> None:
+    """Neither the memory of earlier joins, which pages of one directory share, nor the short way for plain paths may
+    change a result."""
+    base = canonicalize(f"http://example.com/{directory}{page}").href
     alone: dict[Url, None] = {}
     for href in hrefs:
         if href.partition("#")[0].strip("".join(map(chr, range(33)))):
