@@ -36,7 +36,9 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
 _QUICK_OCTETS = 786_432
-_QUICK_UNCOUNTED = 262_144  # octets that cannot hold more tags than are found in 20 ms, a tag of three octets being `<?>`
+_QUICK_UNCOUNTED = (
+    262_144  # octets that cannot hold more tags than are found in 20 ms, a tag of three octets being `<?>`
+)
 _QUICK_MARKS = 45_000
 _QUICK_FOUND = 131_072  # octets
 _QUICK_TAGS = 6_000

@@ -83,7 +83,7 @@ SESSION_PARAMS = (
 _TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
 
 
-class UrlRules(msgspec.Struct, frozen=True, dict=True):
+class UrlRules(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
     """What may be changed about a URL beyond its syntax. All replicas of a crawl must use equal rules.
 
     Names are compared without regard to case; a trailing `*` matches any ending.

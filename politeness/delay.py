@@ -11,7 +11,7 @@ MAX_DELAY_S: Final = 86_400.0
 """No rest between two requests is longer than a day, whatever robots.txt says under `above_cap="keep"`."""
 
 
-class DelayPolicy(msgspec.Struct, frozen=True):
+class DelayPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     """What a domain is granted. All in seconds, measured from the end of a response to the start of the next request.
 
     `min_delay_s`: the rest of a domain that asks for nothing.

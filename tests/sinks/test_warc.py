@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import re
 from base64 import b32encode
 from pathlib import Path
@@ -15,7 +14,7 @@ from fastwarc.warc import ArchiveIterator
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks import Archive
-from crawler.sinks.warc import WarcRecords, record_id, sha1, stored_head
+from crawler.sinks.warc import WarcRecords, sha1, stored_head
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
 
@@ -244,13 +243,21 @@ def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
     assert not records.exchange(unchanged).is_revisit
 
 
-def test_identity_is_an_argument() -> None:
+def test_the_beginning_of_names_is_an_argument() -> None:
     records = WarcRecords(settings(Path()), random=lambda octets: bytes(number % 256 for number in range(octets)))
-    assert b"<urn:uuid:00010203-0405-4607-8809-0a0b0c0d0e0f>" in gzip.decompress(records.warcinfo("f", NOON))
+    assert b"<urn:uuid:00010203-0405-8607-8809-000000000001>" in gzip.decompress(records.warcinfo("f", NOON))
 
 
-def test_identities_are_random_uuids_and_digests_are_base32() -> None:
-    name = record_id(os.urandom(16)).decode()
-    identity = UUID(name.strip("<>"))
-    assert (identity.version, identity.variant, name) == (4, RFC_4122, f"<{identity.urn}>")
+def test_each_record_has_a_name_of_its_own_and_no_other_run_has_it() -> None:
+    names: list[str] = []
+    for _ in range(20):
+        records = WarcRecords(settings(Path()))
+        made = records.exchange(exchange("a", b"a"))
+        for record in (made.request, made.response, records.warcinfo("f", NOON)):
+            names += re.findall(r"WARC-Record-ID: <(\S+)>", gzip.decompress(record).decode())
+    assert len(set(names)) == len(names) == 60
+    assert {(UUID(name).version, UUID(name).variant, UUID(name).urn == name) for name in names} == {(8, RFC_4122, True)}
+
+
+def test_digests_are_base32() -> None:
     assert sha1(b"abc") == "sha1:" + b32encode(hashlib.sha1(b"abc").digest()).decode()
