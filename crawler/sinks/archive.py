@@ -24,6 +24,7 @@ from crawler.sinks.group import Group, Groups
 from crawler.sinks.recovery import Wreck, find_wrecks, recover
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.sorted_lines import SortedLines
 from crawler.sinks.tail import TAIL
 from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
@@ -248,7 +249,7 @@ class Archive:
         self._serial += 1
         name = volume_name(self._settings, now, self._serial)
         folder = self._settings.folder
-        volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + TAIL)))
+        volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + TAIL)), SortedLines(folder))
         try:
             if self._settings.warc:
                 volume.warc = Segment.create(folder / (name + COMPRESSIONS[self._settings.compression].suffix))

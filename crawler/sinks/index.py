@@ -1,8 +1,8 @@
 """CDXJ: the sorted index beside each WARC file, by which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line is the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines of a file are kept while it is written, about 350 octets each, and sorted when it is finished; for a
-file whose writer died they are read back from its records. Requests and metadata are found through their response.
+record. The lines of a file, about 350 octets each, are collected while it is written (`crawler.sinks.sorted_lines`); for
+a file whose writer died they are read back from its records. Requests and metadata are found through their response.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iter
 
 
 def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
-    """Write the index of the file that is, or will be, called `warc`: whole, or not at all. Returns its path. Raises
-    OSError."""
+    """Write the index of the file that is, or will be, called `warc`, of sorted `lines`: whole, or not at all. Returns its
+    path. Raises OSError."""
     target = index_path(warc)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         with scratch.open("wb") as file:
-            file.writelines(sorted(lines))
+            file.writelines(lines)
             if fsync:
                 file.flush()
                 os.fsync(file.fileno())

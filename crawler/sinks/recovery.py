@@ -21,6 +21,7 @@ import msgspec
 from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.index import read_index, write_index
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
+from crawler.sinks.sorted_lines import SortedLines
 from crawler.sinks.tail import TAIL, Rest, Tail, decoded, encoded, without
 
 _STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
@@ -162,7 +163,12 @@ def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool
         os.ftruncate(fd, size)
         os.fsync(fd)
         if with_index:
-            write_index(path, read_index(path), fsync=True)
+            lines = SortedLines(path.parent)
+            try:
+                lines.add(read_index(path))
+                write_index(path, lines.merged(), fsync=True)
+            finally:
+                lines.close()
         path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
         return True
     finally:

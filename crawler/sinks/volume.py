@@ -10,21 +10,22 @@ import msgspec
 
 from crawler.sinks.index import lines_of, write_index
 from crawler.sinks.segment import Segment
+from crawler.sinks.sorted_lines import SortedLines
 from crawler.sinks.tail import Rest, Tail, encoded, without
 
 
 class Volume(msgspec.Struct):
     """The open files of an archive. Either of the first two may be left out. `opened_at` in seconds since 1970; `index`:
-    the lines for the index of the WARC file, about 350 octets a page; `indexed`: how many there were before the last
-    group; `doubt`: that group, until its URLs are settled."""
+    the lines for the index of the WARC file, but for `latest`, those of the last group; `doubt`: that group, until its URLs
+    are settled."""
 
     opened_at: float
     fsync: bool
     tail: Segment
+    index: SortedLines
     warc: Segment | None = None
     pages: Segment | None = None
-    index: list[bytes] = msgspec.field(default_factory=list)
-    indexed: int = 0
+    latest: list[bytes] = msgspec.field(default_factory=list)
     doubt: Tail | None = None
     is_broken: bool = False
 
@@ -53,8 +54,8 @@ class Volume(msgspec.Struct):
         except BaseException:
             self._undo(before)
             raise
-        self.doubt, self.indexed = doubt, len(self.index)
-        self.index += index
+        self.index.add(self.latest)
+        self.doubt, self.latest = doubt, list(index)
 
     def take_back(self, unsettled: Container[int]) -> None:
         """Take the `unsettled` pages of the last group, by their numbers in it, out of the files. Raises OSError."""
@@ -72,8 +73,8 @@ class Volume(msgspec.Struct):
         except BaseException:
             self.leave()
             raise
-        if self.warc is not None and len(self.index) > self.indexed:
-            self.index[self.indexed :] = lines_of(rest.records, self.warc.path.name, rest.records_at)
+        if self.warc is not None and self.latest:
+            self.latest = list(lines_of(rest.records, self.warc.path.name, rest.records_at))
         self.doubt = None
 
     def _append_to_tail(self, rest: Rest) -> None:
@@ -95,8 +96,9 @@ class Volume(msgspec.Struct):
         """
         files = []
         try:
+            self.index.add(self.latest)
             if self.warc is not None and self.index:
-                files.append(write_index(self.warc.path, self.index, self.fsync))
+                files.append(write_index(self.warc.path, self.index.merged(), self.fsync))
             for segment in self._segments():
                 if self.fsync:
                     segment.sync()
@@ -109,6 +111,7 @@ class Volume(msgspec.Struct):
 
     def discard(self) -> None:
         """Remove what was just created."""
+        self.index.close()
         for segment in (*self._segments(), self.tail):
             segment.remove()
 
@@ -138,5 +141,6 @@ class Volume(msgspec.Struct):
         return [segment for segment in (self.warc, self.pages) if segment is not None]
 
     def _close(self) -> None:
+        self.index.close()
         for segment in (*self._segments(), self.tail):
             segment.close()

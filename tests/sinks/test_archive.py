@@ -12,6 +12,7 @@ from crawler.errors import UserError
 from crawler.page import Page
 from crawler.sinks import Archive
 from crawler.sinks.segment import Segment
+from crawler.sinks.sorted_lines import SortedLines
 from crawler.sinks.tail import Rest, decoded
 from crawler.sinks.volume import Volume
 from tests.sinks import readers
@@ -198,7 +199,7 @@ async def test_a_folder_that_cannot_be_had_is_the_operators_to_mend(tmp_path: Pa
 
 def test_a_volume_that_cannot_be_cut_back_is_broken_and_left_to_a_recovery(tmp_path: Path) -> None:
     segment, tail = (Segment.create(tmp_path / name) for name in ("a.warc.gz", "a.tail"))
-    volume = Volume(opened_at=NOON, fsync=False, tail=tail, warc=segment)
+    volume = Volume(opened_at=NOON, fsync=False, tail=tail, index=SortedLines(tmp_path), warc=segment)
     volume.append(b"whole", b"")
     segment.close()
     with pytest.raises(OSError, match="Bad file descriptor"):

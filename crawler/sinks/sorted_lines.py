@@ -1,0 +1,77 @@
+"""Lines that come in any order and are wanted sorted, of which few are kept in memory.
+
+An external merge sort (Knuth, The Art of Computer Programming, volume 3, 5.4): so many lines at a time are sorted and
+written, as a run, to a file without a name, which is gone with its process; in the end the runs are merged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+RUN = 4_096
+"""Lines in memory at most, and a run: 1.5 MB of an index, sorted in 2 ms."""
+
+
+class SortedLines:
+    """Octets that end with a newline each. The file is in `folder`; while that takes none, more lines stay in memory."""
+
+    def __init__(self, folder: Path, run: int = RUN) -> None:
+        self._folder = folder
+        self._run = run
+        self._lines: list[bytes] = []
+        self._file: BinaryIO | None = None
+        self._ends = [0]  # of the runs in the file
+
+    def __repr__(self) -> str:
+        return f"<SortedLines lines={len(self._lines)} runs={len(self._ends) - 1}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._lines) or len(self._ends) > 1
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Keep `lines` as well."""
+        for line in lines:
+            self._lines.append(line)
+            if len(self._lines) % self._run == 0:
+                with contextlib.suppress(OSError):
+                    self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed by `close`
+        run = memoryview(b"".join(sorted(self._lines)))
+        self._file.seek(self._ends[-1])  # what a write that failed has left is written over
+        while run:
+            run = run[self._file.write(run) :]
+        self._ends.append(self._file.tell())
+        self._lines.clear()
+
+    def merged(self) -> Iterator[bytes]:
+        """All lines, sorted. Raises OSError."""
+        self._lines.sort()
+        if self._file is None or len(self._ends) == 1:
+            yield from self._lines
+            return
+        with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as written:
+            runs = (_lines(written, start, end) for start, end in zip(self._ends, self._ends[1:], strict=False))
+            yield from heapq.merge(self._lines, *runs)
+
+    def close(self) -> None:
+        """Forget the lines."""
+        self._lines, self._ends = [], [0]
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _lines(written: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        after = written.find(b"\n", start) + 1
+        yield written[start:after]
+        start = after
