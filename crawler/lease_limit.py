@@ -20,13 +20,10 @@ class LeaseLimit:
         self._ends_at = 0.0  # by the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, left_s: float) -> asyncio.Task[object]:
-        """The current task is within from now on; the lease lasts `left_s` seconds more. Returns the task, for `leave`."""
-        task = asyncio.current_task()
-        assert task is not None
+    def enter(self, task: asyncio.Task[object], left_s: float) -> None:
+        """The current `task` is within from now on; the lease lasts `left_s` seconds more."""
         self._within[task] = task.cancelling()
         self.move(left_s)
-        return task
 
     def leave(self, task: asyncio.Task[object]) -> bool:
         """It is within no more. Whether it was cancelled by the end of the lease, and by nobody else."""

@@ -30,8 +30,8 @@ class LeasedFetch:
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
         way."""
-        await self.pace.step()
-        task = visit.limit.enter(visit.deadline - self._clock.monotonic())
+        task = await self.pace.step()
+        visit.limit.enter(task, visit.deadline - self._clock.monotonic())
         try:
             exchange = await self._fetcher.fetch(
                 url,

@@ -37,9 +37,10 @@ class Pace:
     def __repr__(self) -> str:
         return f"<Pace waiting={len(self._waiting)}>"
 
-    async def step(self) -> None:
-        """Return when a step may begin: at once, or in a later turn of the loop."""
+    async def step(self) -> asyncio.Task[object]:
+        """Return when a step may begin: at once, or in a later turn of the loop. Returns the current task."""
         me = asyncio.current_task()
+        assert me is not None
         if me is not self._last and (self._waiting or not self._has_time()):
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -48,6 +49,7 @@ class Pace:
             await waiter
             self._has_time()  # may be the first step of its turn
         self._last = me
+        return me
 
     def _has_time(self) -> bool:
         now = self._clock.monotonic()

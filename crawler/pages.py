@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from http import HTTPStatus
+from operator import attrgetter
 
 import msgspec
 
@@ -132,12 +133,12 @@ class PageBuilder:
     async def _select(self, entry: Entry, reading: Reading) -> list[Entry]:
         """The entries for the links to follow; those dropped are told."""
         found = reading.found
-        links = [(url, link.kind) for url, link in zip(found.urls, found.links, strict=True)]
         selected: list[Entry] = []
-        for at in range(0, len(links), SLICE):
+        for at in range(0, len(found.urls), SLICE):
             if at:
                 await asyncio.sleep(0)
-            entries, dropped = self._links.select(links[at : at + SLICE], entry, reading.hints)
+            links = zip(found.urls[at : at + SLICE], map(_kind_of, found.links[at : at + SLICE]), strict=True)
+            entries, dropped = self._links.select(links, entry, reading.hints)
             selected += entries
             for reason, count in dropped.items():
                 self.on_drop(reason, count)
@@ -157,6 +158,9 @@ class PageBuilder:
         except BadUrl as error:
             self.on_drop(error.reason, 1)
             return None
+
+
+_kind_of: Callable[[Link], LinkKind] = attrgetter("kind")
 
 
 def _text(value: bytes | None) -> str:

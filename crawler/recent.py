@@ -41,7 +41,7 @@ class RecentUrls:
     def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark: few, as a rule, so they are looked for in one go."""
         young, old = self._young, self._old
-        return [link for link in links if (href := link[0].href) not in young and href not in old]
+        return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
     def _holds(self, text: str) -> bool:
         return text in self._young or text in self._old

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 from math import ceil
 
 import msgspec
@@ -18,9 +17,6 @@ from frontier.entries import Entry
 from politeness.backoff import BackoffPolicy, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
-
-_least_ms = lru_cache(maxsize=256)(delay_ms)
-"""Asked twice a page, and most sites ask for nothing."""
 
 
 class RestPolicy(msgspec.Struct, frozen=True):
@@ -73,7 +69,7 @@ class Rests:
             policy = msgspec.structs.replace(policy, min_delay_s=told_s, response_share=share)
         # Not by its truth: a file may ask for a delay and have no rule.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
-        return delay_ms(policy, *asked, response_s) if response_s else _least_ms(policy, *asked, 0.0)
+        return delay_ms(policy, *asked, response_s)
 
     def lanes(self, visit: Visit, known: KnownRobots) -> int:
         """How many requests of the domain may be in flight at once: several only where there is no delay, by settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import Final, Literal
 
@@ -40,14 +41,24 @@ def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float
     `crawl_delay` and `request_rate` are those of `Rules`, in seconds per request; None where robots.txt is silent.
     `response_s`: how long the last response took.
     """
+    shown = min(policy.response_share * response_s, policy.response_share_cap_s)
+    return max(_least_ms(policy, crawl_delay, request_rate), _in_ms(shown))
+
+
+@lru_cache(maxsize=256)  # asked twice a page, and most sites ask for nothing
+def _least_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> int:
+    """The delay after a response that took no time."""
     asked = _asked(crawl_delay, request_rate)
     if policy.crawl_delay_cap_s == 0:
         asked = 0.0
     elif asked > policy.crawl_delay_cap_s:
         asked = {"cap": policy.crawl_delay_cap_s, "keep": min(asked, MAX_DELAY_S), "skip": 0.0}[policy.above_cap]
-    shown = min(policy.response_share * response_s, policy.response_share_cap_s)
+    return _in_ms(max(policy.min_delay_s, asked))
+
+
+def _in_ms(seconds: float) -> int:
     # Rounded to microseconds first: 1.1 s are 1100 ms, though 1000 * 1.1 is a little more.
-    return ceil(round(1000 * max(policy.min_delay_s, asked, shown), 3))
+    return ceil(round(1000 * seconds, 3))
 
 
 def is_above_cap(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> bool:
