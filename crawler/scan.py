@@ -33,8 +33,8 @@ class Tags(msgspec.Struct):
     """The attributes of a page's tags, as they are written and in their order; `crawler.attributes` takes them apart.
 
     `hrefs` are those of `a` and `area`, each once, as written and up to the `#`, as pages of documentation lead to many
-    parts of another. `title` is the content of the first one, None if there is none. `others`: tags that are no links;
-    `octets`: of all that was found.
+    parts of another. `title` is the content of the first one, None if there is none. `count`: of all tags found; `others`:
+    of those that are no links, with so many `octets`.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -44,6 +44,7 @@ class Tags(msgspec.Struct):
     link: list[bytes] = msgspec.field(default_factory=list)
     meta: list[bytes] = msgspec.field(default_factory=list)
     title: bytes | None = None
+    count: int = 0
     others: int = 0
     octets: int = 0
 
@@ -72,11 +73,13 @@ def _sorted_out(page: bytes, told: bytes) -> Tags:
     if names and names[-1] and page.endswith(b"<%b%b" % (names[-1], contents[-1])):
         del names[-1], contents[-1]  # a tag that the page leaves open is none
     hrefs = list(dict.fromkeys(compress(contents, map(not_, names))))
-    tags = Tags(hrefs=hrefs, others=len(names) - names.count(b""), octets=len(told))
+    others = list(compress(zip(names, contents, strict=True), names))
+    octets = sum(len(content) for _, content in others)
+    tags = Tags(hrefs=hrefs, count=len(names), others=len(others), octets=octets)
     lists = {b"base": tags.base, b"frame": tags.frame, b"iframe": tags.frame}
     lists |= {b"html": tags.html, b"link": tags.link, b"meta": tags.meta}
     images = 0  # SVG images that are open: their titles are not the page's
-    for name, content in compress(zip(names, contents, strict=True), names):
+    for name, content in others:
         name = name.lower()
         if name in lists:
             lists[name].append(content)

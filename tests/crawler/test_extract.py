@@ -284,17 +284,27 @@ def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None
 
 
 SLOW = {
-    "links": b"".join(b"<a href=%d>" % n for n in range(2_000)),
-    "links to few pages": b"<a href=x>" * 7_000,
+    "links": b"".join(b"<a href=%d>" % n for n in range(2_500)),
+    "links to few pages": b"<a href=x>" * 25_000,
     "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
-    "descriptions": b"".join(b"<meta %d>" % n for n in range(2_000)),
-    "megabytes": b" " * 2_000_000,
+    "tags": b"<a href=x>" * 100_000,
+    "descriptions": b"".join(b"<meta %d>" % n for n in range(2_500)),
+    "attributes": b"<meta " + b"".join(b"a%d " % n for n in range(20_000)) + b">",
+    "character references": b"<a href=" + b"&amp;" * 40_000 + b">",
+    "megabytes": b" " * 4_000_000,
 }
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_what_may_take_long_is_not_read_quickly(name: str) -> None:
     assert extract_quickly(SLOW[name], URL, "text/html", ExtractPolicy()) is None
+
+
+def test_a_long_index_of_few_pages_is_read_quickly() -> None:
+    page = b"".join(b"<li><a href='page%d.html#part%d'>a part</a></li>\n" % (n % 500, n) for n in range(20_000))
+    found = extract_quickly(page, URL, "text/html", ExtractPolicy())
+    assert found is not None
+    assert len(found.links) == 500
 
 
 def test_renamed_formatting_tags_leave_links_as_they_are() -> None:
