@@ -10,14 +10,19 @@ most, and settled one by one, as the crawler does. URLs are 75 octets long on av
 server's default limits, and with the one that our deployments set. `--server` names another server's binary; `--set`
 gives the server a further setting.
 
-Last results, two cores of a virtual AMD EPYC, `--urls 100000 1000000 3000000`, Valkey 9.1 (docs/speed.md
-tells more); octets a queued URL in brackets as its length and what goes beyond:
+Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz) at six tenths of their speed, Valkey 9.1,
+`--urls 100000 1000000` (docs/speed.md tells more); octets a queued URL in brackets as its length and what goes beyond;
+default limits:
 
                        URLs a second                    server us a URL                        octets
       URLs      push push aga    lease   settle    push push a  lease settle    a seen  a queued  a domain  all/URL
-   100,000    64,771   73,690   84,553   19,937     5.9    3.8    5.4   28.5      8.42   131 (76+55)       112      137
- 1,000,000    55,354   71,336  114,071   15,829     8.3    5.1    3.5   40.0      8.81   130 (76+54)       106      136
- 3,000,000    46,813   55,631  103,537    7,448    10.7    6.1    3.9   44.8      8.46   128 (76+52)        91      137
+   100,000    51,591   68,612   67,138   11,165     9.2    6.4    9.0   59.5      8.41   131 (76+55)       113      137
+ 1,000,000    48,243   64,216  130,448   10,305    12.4    8.2    4.5   62.8      8.81   130 (76+54)        82      136
+
+as deployed:
+
+   100,000    56,384   78,800  100,967   11,194     8.8    5.5    6.1   55.1      8.41    88 (76+12)       115       95
+ 1,000,000    41,439   54,160  104,757   10,142    15.8    9.6    5.6   59.7      8.81    85 (76+9)        113       92
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing
 `--seconds 24` (docs/speed.md tells more):
 
            domains  pages/s of bound  cores us CPU/page speed  late p50      p99     most   early
-no delay    20,000      828     100%   0.99         629  0.53
-all         20,000    1,070      96%   1.00         662  0.71     0.183    0.787    0.802       0
-half           420      416      99%   0.56         719  0.53     0.009    0.044    0.065       0
-waiting     20,000        0       0%   0.05           0  0.59
+no delay    20,000    1,115     100%   1.00         671  0.75
+all         20,000    1,119      95%   1.00         705  0.79     0.149    0.410    0.425       0
+half           561      556      99%   0.65         811  0.69     0.008    0.036    0.053       0
+waiting     20,000        0       0%   0.05           0  0.58
 """
 
 from __future__ import annotations

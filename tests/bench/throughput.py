@@ -14,11 +14,11 @@ Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing
 all; `--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl             19,088      0        1,128   1.00    28.4      180           24.5   0.61
-bare aiohttp          19,088      0        6,330   0.18     5.3       71            0.0   0.57
-crawlee 1.11.0         2,386      0           89  12.74    40.2      320            0.0   0.62
-scrapy 2.19.0          2,386      0           60  18.51    60.1      255            0.0   0.68
-scrapy-redis 0.9.1     2,386      0           46  25.01    84.4      243          831.9   0.63
+peercrawl             19,088      0        1,087   1.00    31.5      181           25.8   0.58
+bare aiohttp          19,088      0        5,828   0.19     5.9       71            0.0   0.57
+crawlee 1.11.0         2,386      0           82  13.20    49.6      356            0.0   0.54
+scrapy 2.19.0          2,386      0           57  19.44    67.6      253            0.0   0.63
+scrapy-redis 0.9.1     2,386      0           43  25.71   105.1      247         1113.4   0.58
 """
 
 from __future__ import annotations
