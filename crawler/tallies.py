@@ -19,9 +19,9 @@ class Counter(Collector):
     """What only grows. Without labels it is there from the start, as 0; with labels, from the first count on."""
 
     def __init__(self, name: str, meaning: str, *label_names: str) -> None:
-        self._name = name
+        self.name = name
         self._meaning = meaning
-        self._label_names = label_names
+        self.label_names = label_names
         self._counts: dict[tuple[str, ...], float] = {} if label_names else {(): 0}
 
     def count(self, *labels: str, by: float = 1) -> None:
@@ -29,7 +29,7 @@ class Counter(Collector):
         self._counts[labels] = self._counts.get(labels, 0) + by
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._meaning, labels=self._label_names)
+        family = CounterMetricFamily(self.name, self._meaning, labels=self.label_names)
         for labels, count in self._counts.items():
             family.add_metric(labels, count)
         yield family
@@ -39,10 +39,10 @@ class Histogram(Collector):
     """How often values were at most each of `bounds` (ascending), and their sum; classic buckets."""
 
     def __init__(self, name: str, meaning: str, bounds: Sequence[float], *label_names: str) -> None:
-        self._name = name
+        self.name = name
         self._meaning = meaning
         self._bounds = bounds
-        self._label_names = label_names
+        self.label_names = label_names
         self._observed: dict[tuple[str, ...], _Observed] = {}
         if not label_names:
             self._observed_for(())
@@ -58,7 +58,7 @@ class Histogram(Collector):
         return observed
 
     def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._meaning, labels=self._label_names)
+        family = HistogramMetricFamily(self.name, self._meaning, labels=self.label_names)
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for labels, observed in self._observed.items():
             buckets = list(zip(bounds, accumulate(observed.counts), strict=True))

@@ -15,6 +15,7 @@ from crawler.metrics import Metrics
 from crawler.readings import Own, own_families
 from crawler.reference import PRESETS, Setting
 from crawler.tables import Table
+from crawler.tallies import Counter, Histogram
 from tests.metrics_list import families
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -131,8 +132,8 @@ def _told(one: Any) -> str:
 
 def metrics_page() -> str:
     """Every metric."""
-    metrics = [getattr(value, "metric", value) for value in vars(Metrics()).values()]
-    labels = {metric._name: list(metric._labelnames) for metric in metrics if hasattr(metric, "_labelnames")}
+    metrics = Metrics()
+    labels = {of.name: of.label_names for of in vars(metrics).values() if isinstance(of, Counter | Histogram)}
     lines = [
         "# Metrics",
         "",
@@ -150,7 +151,7 @@ def metrics_page() -> str:
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    own = set(labels) | _own_readings()
+    own = {family.name for family in metrics.registry.collect()} | _own_readings()
     for family in families():
         name = family.name + ("_total" if family.type == "counter" else "")
         found = labels.get(family.name) or sorted(
