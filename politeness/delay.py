@@ -47,7 +47,7 @@ def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float
 
 @lru_cache(maxsize=256)  # asked twice a page, and most sites ask for nothing
 def _least_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> int:
-    """The delay after a response that took no time."""
+    """Milliseconds of rest after a response that took no time."""
     asked = _asked(crawl_delay, request_rate)
     if policy.crawl_delay_cap_s == 0:
         asked = 0.0

@@ -10,6 +10,7 @@ The lock on a volume's `.tail.open` file stands for all its files: without it no
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable, Container
@@ -163,12 +164,9 @@ def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool
         os.ftruncate(fd, size)
         os.fsync(fd)
         if with_index:
-            lines = SortedLines(path.parent)
-            try:
+            with contextlib.closing(SortedLines(path.parent)) as lines:
                 lines.add(read_index(path))
                 write_index(path, lines.merged(), fsync=True)
-            finally:
-                lines.close()
         path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
         return True
     finally:

@@ -11,6 +11,7 @@ import heapq
 import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,7 +60,7 @@ class SortedLines:
             yield from self._lines
             return
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as written:
-            runs = (_lines(written, start, end) for start, end in zip(self._ends, self._ends[1:], strict=False))
+            runs = (_lines(written, start, end) for start, end in pairwise(self._ends))
             yield from heapq.merge(self._lines, *runs)
 
     def close(self) -> None:

@@ -96,8 +96,8 @@ class WarcRecords:
     def __init__(self, settings: ArchiveSettings, random: Callable[[int], bytes] = os.urandom) -> None:
         self._settings = settings
         self._compress = COMPRESSIONS[settings.compression].compress
-        self._names_begin = names_begin(random(16))
-        self._named = 0
+        self._id_prefix = id_prefix(random(16))
+        self._ids = 0
         self._warcinfo_id = b""
         self._originals: OrderedDict[str, Original] = OrderedDict()
         self._unsure: dict[str, Original] = {}
@@ -252,8 +252,8 @@ class WarcRecords:
         return self._compress(record, self._settings.compression_level)
 
     def _new_id(self) -> bytes:
-        self._named += 1
-        return b"%b%012x>" % (self._names_begin, self._named)
+        self._ids += 1
+        return b"%b%012x>" % (self._id_prefix, self._ids)
 
 
 def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:
@@ -271,11 +271,11 @@ def stored_head(exchange: Exchange) -> bytes:
     return head
 
 
-def names_begin(random: bytes) -> bytes:
-    """What all names of a run's records begin with, made of 16 `random` octets; a count of 12 digits and `>` follow.
+def id_prefix(random: bytes) -> bytes:
+    """What all record IDs of a run begin with, made of 16 `random` octets; a count of 12 hex digits and `>` follow.
 
-    So they are UUIDs of version 8 (RFC 9562 5.8), of which 74 bits tell runs apart. Beside one of 122 random bits for each
-    record that takes a sixth of the time, and the names that a record holds have most of their digits in common.
+    So they are UUIDs of version 8 (RFC 9562 5.8), of which 74 random bits tell runs apart. The IDs that a record holds have
+    most of their digits in common, so that it is compressed better than with 122 random bits for each.
     """
     digits = random.hex()
     variant = "89ab"[random[8] & 3]

@@ -243,20 +243,20 @@ def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
     assert not records.exchange(unchanged).is_revisit
 
 
-def test_the_beginning_of_names_is_an_argument() -> None:
+def test_the_prefix_of_record_ids_is_an_argument() -> None:
     records = WarcRecords(settings(Path()), random=lambda octets: bytes(number % 256 for number in range(octets)))
     assert b"<urn:uuid:00010203-0405-8607-8809-000000000001>" in gzip.decompress(records.warcinfo("f", NOON))
 
 
-def test_each_record_has_a_name_of_its_own_and_no_other_run_has_it() -> None:
-    names: list[str] = []
+def test_each_record_has_an_id_of_its_own_and_no_other_run_has_it() -> None:
+    ids: list[str] = []
     for _ in range(20):
         records = WarcRecords(settings(Path()))
         made = records.exchange(exchange("a", b"a"))
         for record in (made.request, made.response, records.warcinfo("f", NOON)):
-            names += re.findall(r"WARC-Record-ID: <(\S+)>", gzip.decompress(record).decode())
-    assert len(set(names)) == len(names) == 60
-    assert {(UUID(name).version, UUID(name).variant, UUID(name).urn == name) for name in names} == {(8, RFC_4122, True)}
+            ids += re.findall(r"WARC-Record-ID: <(\S+)>", gzip.decompress(record).decode())
+    assert len(set(ids)) == len(ids) == 60
+    assert {(UUID(one).version, UUID(one).variant, UUID(one).urn == one) for one in ids} == {(8, RFC_4122, True)}
 
 
 def test_digests_are_base32() -> None:
