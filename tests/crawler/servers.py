@@ -7,6 +7,17 @@ import ssl
 from asyncio import StreamReader, StreamWriter
 from typing import Self
 
+import trustme
+
+
+def tls_pair(*hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context for `hosts`, and a client's that trusts who signed it."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert(*hosts).configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
 
 class FaultServer:
     """A server that answers a small page; subclasses spoil that in one way."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 
 import pytest
-import trustme
 
 from crawler.addresses import AddressPolicy
 from crawler.connection import TLS_READ
@@ -23,6 +21,7 @@ from tests.crawler.servers import (
     Raw,
     SetsCookie,
     SpeaksUnasked,
+    tls_pair,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -188,8 +187,7 @@ class TestDeadline:
 
     async def test_a_lease_that_ends_during_the_handshake_sends_nothing(self) -> None:
         """The server's accept of the TLS connection is what ends the lease here."""
-        authority = trustme.CA()
-        server_tls, client_tls = _tls_pair(authority, "www.test")
+        server_tls, client_tls = tls_pair("www.test")
         over: list[bool] = []
         server_tls.sni_callback = lambda *_: over.append(True)
         async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
@@ -202,14 +200,14 @@ class TestDeadline:
 
 class TestTls:
     async def test_the_cipher_is_recorded(self) -> None:
-        server_tls, client_tls = _tls_pair(trustme.CA(), "www.test")
+        server_tls, client_tls = tls_pair("www.test")
         async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
             exchange = await under_test.fetch("https://www.test/")
         assert exchange.tls is not None
         assert exchange.tls.endswith(" TLSv1.3")
 
     async def test_an_idle_connection_keeps_little_room(self) -> None:
-        server_tls, client_tls = _tls_pair(trustme.CA(), "www.test")
+        server_tls, client_tls = tls_pair("www.test")
         async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
             await under_test.fetch("https://www.test/")
             assert under_test._connector is not None
@@ -219,8 +217,7 @@ class TestTls:
 
     @pytest.mark.parametrize("host", ["www.test", "other.test"])
     async def test_an_unknown_authority_and_a_wrong_name_are_refused(self, host: str) -> None:
-        authority = trustme.CA()
-        server_tls, client_tls = _tls_pair(authority, "www.test")
+        server_tls, client_tls = tls_pair("www.test")
         trust = client_tls if host == "other.test" else None
         async with FaultServer(server_tls) as server, fetcher(server.port, tls=trust) as under_test:
             with pytest.raises(FetchFailed) as caught:
@@ -229,7 +226,7 @@ class TestTls:
         assert server.requests == []
 
     async def test_verification_can_be_switched_off(self) -> None:
-        server_tls, _ = _tls_pair(trustme.CA(), "www.test")
+        server_tls, _ = tls_pair("www.test")
         async with FaultServer(server_tls) as server, fetcher(server.port, verify_tls=False) as under_test:
             assert (await under_test.fetch("https://other.test/")).status == 200
 
@@ -329,11 +326,3 @@ async def _fails(under_test: Fetcher, url: str, *kinds: FailureKind) -> FetchFai
         await under_test.fetch(url)
     assert caught.value.kind in kinds
     return caught.value
-
-
-def _tls_pair(authority: trustme.CA, host: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context for `host`, and a client's that trusts `authority`."""
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert(host).configure_cert(server)
-    authority.configure_trust(client)
-    return server, client

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import StreamWriter
+import contextlib
+import gc
+from asyncio import BaseTransport, StreamWriter
 
 import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from tests.crawler.fetching import fetcher
-from tests.crawler.servers import FallsSilent, FaultServer, NeverAnswers, OneByteASecond
+from tests.crawler.servers import FallsSilent, FaultServer, NeverAnswers, OneByteASecond, tls_pair
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SIZE = 2_400_000
@@ -143,3 +145,55 @@ async def test_a_cancelled_fetch_hangs_up() -> None:
                 await under_way
         # What does not answer cannot notice that it was hung up on: the next request needs another connection.
         assert server.connections == 3
+
+
+class ClosesAfterOne(FaultServer):
+    """Answers one request on a connection and closes it, of which it said nothing."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        await super().answer(writer)
+        return False
+
+
+class BreaksOff(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.transport.abort()
+        return False
+
+
+@pytest.mark.parametrize("kind", [FaultServer, ClosesAfterOne, BreaksOff])
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
+    kind: type[FaultServer], has_tls: bool
+) -> None:
+    """Given connections that were closed as idle ones too many, or by the server, or were broken off, when nothing is
+    collected, then they are gone."""
+    hosts = ["a.test", "b.test", "c.test"]
+    server_tls, client_tls = tls_pair(*hosts)
+    gc.collect()
+    gc.disable()
+    try:
+        async with (
+            kind(server_tls if has_tls else None) as server,
+            fetcher(server.port, tls=client_tls, max_idle=1) as under_test,
+        ):
+            for host in hosts:
+                with contextlib.suppress(FetchFailed):
+                    await under_test.fetch(f"http{'s' if has_tls else ''}://{host}/")
+            assert server.connections == len(hosts)
+            await _until_no_more_than(1, server.port)
+        await _until_no_more_than(0, server.port)
+    finally:
+        gc.enable()
+
+
+async def _until_no_more_than(count: int, port: int) -> None:
+    async with asyncio.timeout(5):
+        while len(_ends_of_connections_to(port)) > count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nobody tells that an object has gone
+
+
+def _ends_of_connections_to(port: int) -> set[int]:
+    """The local ports of those of which something is still in memory."""
+    ends = [thing.get_extra_info for thing in gc.get_objects() if isinstance(thing, BaseTransport)]
+    return {told("sockname")[1] for told in ends if told("peername", (None, None))[1] == port}

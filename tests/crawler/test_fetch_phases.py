@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
-
-import trustme
-
 from tests.crawler.fetching import fetcher
-from tests.crawler.servers import FaultServer
+from tests.crawler.servers import FaultServer, tls_pair
 
 
 async def test_a_new_connection_tells_its_phases_and_a_kept_one_has_none() -> None:
@@ -22,11 +18,7 @@ async def test_a_new_connection_tells_its_phases_and_a_kept_one_has_none() -> No
 
 
 async def test_the_handshake_is_told_apart_from_the_connection() -> None:
-    authority = trustme.CA()
-    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("www.test").configure_cert(server_tls)
-    client_tls = ssl.create_default_context()
-    authority.configure_trust(client_tls)
+    server_tls, client_tls = tls_pair("www.test")
     async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
         exchange = await under_test.fetch("https://www.test/")
     assert exchange.phases is not None
