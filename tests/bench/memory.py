@@ -7,19 +7,19 @@ domains, so the replica fetches a robots.txt before nearly every page, and lease
 for each tenth; it ends when `--urls` are discovered or `--seconds` have passed.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
-`--seconds 480` (docs/speed.md tells more):
+`--seconds 640` (docs/speed.md tells more):
 
 discovered   pages  visits replica MB  Valkey MB
-   502,400   2,512     271        200        100
- 1,002,200   5,011     254        221        125
- 1,514,200   7,571     256        221        155
- 2,000,600  10,003     256        222        182
- 2,512,600  12,563     382        225        211
- 3,050,200  15,251     384        233        242
- 3,511,000  17,299     384        233        266
- 4,023,200  19,860     256        231        295
- 4,535,200  22,420     256        227        325
- 4,817,400  24,087     384        235        342
+   505,000   2,525     381        204         99
+ 1,042,600   5,213     330        215        125
+ 1,529,000   7,389     323        223        154
+ 2,015,400  10,077     384        217        181
+ 2,528,000  12,640     384        226        210
+ 3,014,400  14,816     383        226        238
+ 3,501,400  17,507     384        229        264
+ 4,013,400  20,067     384        225        294
+ 4,500,200  22,501     384        225        322
+ 5,012,200  24,805     384        218        350
 grown since 1,000,000: 14 MB
 """
 
