@@ -38,7 +38,7 @@ from pathlib import Path
 from frontier.entries import Entry
 from tests.bench.crawl import Tables, fill, running
 from tests.bench.docweb import free_port, nginx
-from tests.bench.measure import Figure, percentile
+from tests.bench.measure import Figure, cpu_s, percentile
 from tests.bench.speed import speedometer
 from tests.valkey import ValkeyProcess
 
@@ -70,19 +70,19 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """One crawl: pages a second while it ran evenly, cores used, seconds of lateness of each turn, and how fast the machine
-    was meanwhile."""
+    """One crawl: pages a second while it ran evenly, cores used by the replica and by Redis, seconds of lateness of each
+    turn, and how fast the machine was meanwhile."""
 
     domains: int
     pages_per_s: float
     cores: float
+    redis_cores: float
     lateness: list[float]
     speed: float
 
-    @property
-    def cpu_us(self) -> float:
-        """CPU a page, at full speed."""
-        return self.cores * self.speed / self.pages_per_s * 1e6 if self.pages_per_s else 0.0
+    def us_a_page(self, cores: float) -> float:
+        """CPU a page, at full speed, of what keeps so many cores busy."""
+        return cores * self.speed / self.pages_per_s * 1e6 if self.pages_per_s else 0.0
 
     def bound(self, speed: float) -> float:
         """How many pages a second that would be on a machine as fast as `speed`, if all were for the processor to do."""
@@ -116,8 +116,9 @@ def crawl(domains: int, delay_s: float, warm_s: float, seconds: float) -> Paced:
             fill(valkey.url, settings(port, delay_s), entries(names, urls), without_robots=names)
             with running(valkey.url, folder) as replica:
                 time.sleep(warm_s)
-                before, began = replica.look(), time.time()
+                before, began, redis_before_s = replica.look(), time.time(), cpu_s(valkey.pid)
                 time.sleep(seconds)
+                redis_s = cpu_s(valkey.pid) - redis_before_s
                 after, ended = replica.look(), time.time()
                 speed = speedometer().mean(before.at, after.at)
         if after.values.get("page_reasons_total ok", 0) < after.pages:
@@ -125,7 +126,7 @@ def crawl(domains: int, delay_s: float, warm_s: float, seconds: float) -> Paced:
         turns = requests(folder / "access.log")
         pages_per_s = (after.pages - before.pages) / (after.at - before.at)
         late = [late for at, late in lateness(turns, delay_s) if began <= at < ended]
-        return Paced(domains, pages_per_s, after.cpu_since(before), late, speed)
+        return Paced(domains, pages_per_s, after.cpu_since(before), redis_s / (ended - began), late, speed)
 
 
 def settings(port: int, delay_s: float) -> Tables:
@@ -170,7 +171,8 @@ def show(name: str, paced: Paced, free: Paced) -> None:
     """A line of the table. `free`: the crawl without a delay."""
     ideal = min(free.bound(paced.speed), paced.domains / (PATIENT_S if name == "waiting" else DELAY_S))
     print(f"{name:9} {paced.domains:8,} {paced.pages_per_s:8,.0f} {paced.pages_per_s / ideal:8.0%} ", end="")
-    print(f"{paced.cores:6.2f} {paced.cpu_us:11,.0f} {paced.speed:5.2f} ", end="")
+    print(f"{paced.cores:6.2f} {paced.us_a_page(paced.cores):11,.0f} ", end="")
+    print(f"{paced.us_a_page(paced.redis_cores):8.1f} {paced.speed:5.2f} ", end="")
     late = paced.lateness if name in ("all", "half") else []
     early = sum(seconds < -0.002 for seconds in late)
     median, high, most = percentile(late, 0.5), percentile(late, 0.99), max(late, default=0.0)
@@ -194,10 +196,8 @@ def main() -> None:
     parser.add_argument("--domains", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
-    print(
-        f"{'':9} {'domains':>8} {'pages/s':>8} {'of bound':>8} {'cores':>6} {'us CPU/page':>11} {'speed':>5} ", end=""
-    )
-    print(f"{'late p50':>9} {'p99':>8} {'most':>8} {'early':>7}", flush=True)
+    print(f"{'':9} {'domains':>8} {'pages/s':>8} {'of bound':>8} {'cores':>6} {'us CPU/page':>11} ", end="")
+    print(f"{'of Redis':>8} {'speed':>5} {'late p50':>9} {'p99':>8} {'most':>8} {'early':>7}", flush=True)
     free: Paced | None = None
     for name, paced in compare(options.domains, options.seconds):
         free = free or paced
