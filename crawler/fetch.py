@@ -175,6 +175,8 @@ class Fetcher:
         try:
             return await self._exchange(connector, flight, url)
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, ValueError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError):
+                _forget_frames(error)
             raise self._failure(error, flight) from error
         finally:
             self._under_way -= 1
@@ -264,6 +266,13 @@ _ERRNO_KINDS = {
     errno.ECONNABORTED: FailureKind.DISCONNECTED,
     errno.ETIMEDOUT: FailureKind.CONNECT_TIMEOUT,
 }
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Those that tried to connect keep the error, which keeps them: 58 objects, and a socket, would wait for the garbage
+    collector."""
+    while error is not None:
+        error.__traceback__, error = None, error.__cause__
 
 
 def _failure_kind(error: Exception, flight: Flight) -> FailureKind:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 from asyncio import BaseTransport, StreamWriter
 
 import pytest
@@ -183,6 +184,20 @@ async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
             assert server.connections == len(hosts)
             await _until_no_more_than(1, server.port)
         await _until_no_more_than(0, server.port)
+    finally:
+        gc.enable()
+
+
+async def test_nothing_of_a_refused_connection_waits_for_the_collector() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    gc.collect()
+    gc.disable()
+    try:
+        async with fetcher(port) as under_test:
+            with contextlib.suppress(FetchFailed):
+                await under_test.fetch("http://www.test/")
+        assert [thing for thing in gc.get_objects() if isinstance(thing, ConnectionRefusedError)] == []
     finally:
         gc.enable()
 
