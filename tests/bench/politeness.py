@@ -12,16 +12,17 @@ response before it and the delay. Four crawls:
 - *half*: as many domains as keep a core half busy: nothing should be late;
 - *waiting*: all domains under lease, none due: what a replica uses that only waits.
 
-CPU is told at full speed, which `tests.bench.speed` watches, and the bound is that of a machine as fast as it was then.
+CPU, the replica's and Redis's a page, is told at full speed, which `tests.bench.speed` watches, and the bound is that of a
+machine as fast as it was then.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
 `--seconds 24` (docs/speed.md tells more):
 
-           domains  pages/s of bound  cores us CPU/page speed  late p50      p99     most   early
-no delay    20,000    1,115     100%   1.00         671  0.75
-all         20,000    1,119      95%   1.00         705  0.79     0.149    0.410    0.425       0
-half           561      556      99%   0.65         811  0.69     0.008    0.036    0.053       0
-waiting     20,000        0       0%   0.05           0  0.58
+           domains  pages/s of bound  cores us CPU/page of Redis speed  late p50      p99     most   early
+no delay    20,000      978     100%   0.99         589     40.6  0.58
+all         20,000      942      90%   1.00         658     47.6  0.62     0.219    0.701    0.719       0
+half           494      485      98%   0.63         670     49.9  0.52     0.009    0.029    0.034       0
+waiting     20,000        0       0%   0.04           0      0.0  0.56
 """
 
 from __future__ import annotations
