@@ -150,7 +150,7 @@ async def test_finished_files_are_copied_and_then_removed_here(
     await archived(tmp_path, upload=f"{scheme}://crawls/news", keep_local=False, parquet=True)
     assert readers.files(tmp_path) == []
     stored = contents()
-    assert [name.partition("00001")[2] for name in sorted(stored)] == [
+    assert [name.rpartition("-00001")[2] for name in sorted(stored)] == [
         ".cdxj",
         ".pages.jsonl",
         ".pages.parquet",
