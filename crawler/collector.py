@@ -7,8 +7,8 @@ next. So it is switched off, and a task asks for the collections: the youngest g
 
 What is there when the crawl begins, the program's own classes and functions, stays to the end and is never looked at again.
 Of what a crawl makes, little ends in cycles (exceptions with their tracebacks), and hardly any of that is old: less than a
-hundred objects a second beside 200 hostile domains. Values that there are many of, and that
-hold nothing but texts and numbers, are made so that the collector does not know of them (`gc=False`).
+hundred objects a second beside 200 hostile domains. Values that there are many of, and that hold nothing but texts and
+numbers, are made so that the collector does not know of them (`gc=False`).
 """
 
 from __future__ import annotations

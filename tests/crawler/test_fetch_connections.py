@@ -1,4 +1,4 @@
-"""When a connection is used again, and when it must not be; bodies of many pieces on one."""
+"""When a connection is used again, and when it must not be; bodies of many pieces; and that nothing is left of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import gc
 import socket
 from asyncio import BaseTransport, StreamWriter
+from collections.abc import Iterator
 
 import pytest
 
@@ -171,9 +172,7 @@ async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
     collected, then they are gone."""
     hosts = ["a.test", "b.test", "c.test"]
     server_tls, client_tls = tls_pair(*hosts)
-    gc.collect()
-    gc.disable()
-    try:
+    with _nothing_collected():
         async with (
             kind(server_tls if has_tls else None) as server,
             fetcher(server.port, tls=client_tls, max_idle=1) as under_test,
@@ -184,20 +183,25 @@ async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
             assert server.connections == len(hosts)
             await _until_no_more_than(1, server.port)
         await _until_no_more_than(0, server.port)
-    finally:
-        gc.enable()
 
 
 async def test_nothing_of_a_refused_connection_waits_for_the_collector() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    gc.collect()
-    gc.disable()
-    try:
+    with _nothing_collected():
         async with fetcher(port) as under_test:
             with contextlib.suppress(FetchFailed):
                 await under_test.fetch("http://www.test/")
         assert [thing for thing in gc.get_objects() if isinstance(thing, ConnectionRefusedError)] == []
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """From a moment on at which there is no garbage."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
 
