@@ -58,9 +58,11 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
         for at in range(0, len(shards), SHARDS_A_PART)
     )
     surveys: list[ShardSurvey] = []
-    async for replies in in_parts(store, calls):
-        # Read while the server is busy with the next part.
-        surveys += map(_parsed, shards[len(surveys) : len(surveys) + len(replies)], replies)
+
+    def look(replies: list[Reply]) -> None:
+        surveys.extend(map(_parsed, shards[len(surveys) : len(surveys) + len(replies)], replies))
+
+    await in_parts(store, calls, look)
     return surveys
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,35 +21,29 @@ from frontier.keys import CrawlKeys
 from frontier.peers import View
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import Call, RedisStore, Reply
-from tests.frontier.helpers import entry
+from tests.frontier.helpers import CountingStore, entry
 from tests.sinks.values import settings
 
 
-class CountingStore:
-    """Counts the calls by script or command. `looked` is set at every tenth look at the shards."""
+class LookedAtStore(CountingStore):
+    """`looked` is set after ten looks at the shards."""
 
     def __init__(self, store: RedisStore) -> None:
-        self._store = store
-        self.calls: Counter[str] = Counter()
+        super().__init__(store)
         self.looked = asyncio.Event()
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        self.calls.update(call.script.name if call.script else str(call.arguments[0]) for call in calls)
+        replies = await super().send(calls)
         if self.calls["EXISTS"] >= 10:
             self.looked.set()
-        return await self._store.send(calls)
-
-    async def time_ms(self) -> float:
-        return await self._store.time_ms()
-
-    async def close(self) -> None: ...
+        return replies
 
 
 async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_others_push_there(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     # Given a replica with one shard, in which there is nothing,
-    counting, clock, events = CountingStore(store), SystemClock(), Events()
+    counting, clock, events = LookedAtStore(store), SystemClock(), Events()
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
     frontier = Frontier(counting, CrawlKeys(crawl_name, 1), server_clock, FrontierSettings(), b"key")

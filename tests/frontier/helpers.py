@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
-from frontier.store import Store
+from frontier.store import Call, Reply, Store
 
 
 class ManualTime:
@@ -23,6 +26,23 @@ class ManualTime:
 
     async def read_ms(self) -> float:
         return self.ms
+
+
+class CountingStore:
+    """Counts the calls by script or command."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self.calls.update(call.script.name if call.script else str(call.arguments[0]) for call in calls)
+        return await self._store.send(calls)
+
+    async def time_ms(self) -> float:
+        return await self._store.time_ms()
+
+    async def close(self) -> None: ...
 
 
 async def make_frontier(
