@@ -253,8 +253,9 @@ class Replica:
 
     async def _refresh_budget(self) -> None:
         while True:
-            # No more than there is use for: permits that lie idle here are missing elsewhere.
-            wanted = min(2 * self._local.concurrency, self._feeder.due_within(1.0))
+            # No more than there is use for: permits that lie idle here are missing elsewhere. Without a limit nobody
+            # asks for one, and a look at 20,000 visits takes 3 ms.
+            wanted = min(2 * self._local.concurrency, self._feeder.due_within(1.0)) if self._budget.limit else 0
             await self._patience.insist(lambda wanted=wanted: self._budget.refresh(wanted))  # type: ignore[misc]
             if self._budget.is_spent and not self._is_busy:
                 self._end("max_pages")

@@ -11,12 +11,11 @@ its holder. `lua/lease.lua` counts that last one up, so its place is part of the
     | |  | +---- redirect hops from the last link, one hexadecimal digit
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits
-    +----------- how the URL begins, see _PREFIXES
+    +----------- how the URL begins, see _BEGINNINGS
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -28,14 +27,8 @@ MAX_HOPS = 15
 PushMode = Literal["new", "known", "again"]
 """`new`: if it has not been seen. `known`: that, and if the frontier has had URLs of its domain. `again`: at any rate."""
 
-_PREFIXES = {"s": "https://{}", "w": "https://www.{}", "h": "http://{}", "i": "http://www.{}"}
+_BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"
-
-
-@lru_cache(maxsize=1024)
-def _starts(domain: str) -> list[tuple[str, str]]:
-    """How a URL of `domain` may begin, up to the slash of its path, and the character for it."""
-    return [(prefix.format(domain) + "/", code) for code, prefix in _PREFIXES.items()]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -55,11 +48,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def raw(self) -> str:
         """The text that stands in Redis."""
-        code, rest = _WHOLE, self.url
-        for start, candidate in _starts(self.domain):
-            if self.url.startswith(start):
-                code, rest = candidate, self.url[len(start) - 1 :]
-                break
+        code, rest = _shortened(self.url, self.domain)
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
         return f"{raw} {self.via}" if self.via else raw
@@ -69,9 +58,19 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
 
 
+def _shortened(url: str, domain: str) -> tuple[str, str]:
+    """The character for how `url` begins, and what of it is kept."""
+    for code, beginning in _BEGINNINGS.items():
+        if url.startswith(beginning) and url.startswith(domain, len(beginning)):
+            path_at = len(beginning) + len(domain)
+            if url.startswith("/", path_at):
+                return code, url[path_at:]
+    return _WHOLE, url
+
+
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is no entry."""
     rest, _, via = raw[6:].partition(" ")
-    url = rest if raw[0] == _WHOLE else _PREFIXES[raw[0]].format(domain) + rest
+    url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
     return Entry(url, domain, priority, depth, tries, hops, lost, via=via)

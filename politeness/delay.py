@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil
 from typing import Final, Literal
 
 import msgspec
@@ -58,7 +57,7 @@ def _least_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: floa
 
 def _in_ms(seconds: float) -> int:
     # Rounded to microseconds first: 1.1 s are 1100 ms, though 1000 * 1.1 is a little more.
-    return ceil(round(1000 * seconds, 3))
+    return -(-round(1_000_000 * seconds) // 1000)
 
 
 def is_above_cap(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> bool:

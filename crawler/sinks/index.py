@@ -145,7 +145,7 @@ def surt_key(url: str) -> str:
     return f"{site}){path.rstrip('/') or '/'}"
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8192)
 def _site_key(site: str) -> str | None:
     """The key of a URL up to its path; None if that is for the library."""
     simple = _SIMPLE_SITE.fullmatch(site)

@@ -288,6 +288,8 @@ SLOW = {
     "links to few pages": b"<a href=x>" * 25_000,
     "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
     "tags": b"<a href=x>" * 100_000,
+    "tags of no interest": b"<a href=x>" + b"<b>" * 700_000,
+    "tags of no interest at the end": b"<a href=x>" + b" " * 1_000_000 + b"<b>" * 100_000,
     "descriptions": b"".join(b"<meta %d>" % n for n in range(2_500)),
     "attributes": b"<meta " + b"".join(b"a%d " % n for n in range(20_000)) + b">",
     "character references": b"<a href=" + b"&amp;" * 40_000 + b">",

@@ -34,3 +34,11 @@ def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() 
 
 def test_the_head_costs_six_octets_and_the_domain_none() -> None:
     assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.test:8443/x", "https://a.test.evil/x", "https://sub.a.test/x", "https://b.test/x"]
+)
+def test_what_does_not_begin_with_the_domain_alone_is_kept_whole(url: str) -> None:
+    """The text is how a settled URL is found again: one and the same URL must not have two, in no version."""
+    assert Entry(url, "a.test").raw == f"u00000{url}"
