@@ -14,17 +14,11 @@ Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing
 all; `--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl             19,088      0        1,116   1.00    31.5      182           25.2   0.59
-bare aiohttp          19,088      0        5,868   0.19     5.4       71            0.0   0.60
-crawlee 1.11.0         2,386      0           85  12.93    42.5      339            0.0   0.61
-scrapy 2.19.0          2,386      0           58  19.48    75.9      235            0.0   0.56
-scrapy-redis 0.9.1     2,386      0           43  25.86    99.4      262         1038.2   0.59
-
-seven rounds with crawlee alone, `--runs 7 --against crawlee`:
-
-peercrawl             19,088      0        1,137   1.00    30.4      180           25.1   0.58
-bare aiohttp          19,088      0        6,218   0.18     5.3       73            0.0   0.57
-crawlee 1.11.0         2,386      0           87  13.07    41.2      318            0.0   0.62
+peercrawl             19,088      0        1,150   1.00    35.4      178           25.4   0.52
+bare aiohttp          19,088      0        6,012   0.19     6.8       74            0.0   0.51
+crawlee 1.11.0         2,386      0           89  13.07    48.1      321            0.0   0.55
+scrapy 2.19.0          2,386      0           60  19.18    77.6      240            0.0   0.54
+scrapy-redis 0.9.1     2,386      0           45  25.55   100.6      250         1035.1   0.57
 """
 
 from __future__ import annotations
