@@ -47,6 +47,10 @@ from frontier.urls import UrlRules
 from politeness.address_gate import AddressGate, Gate, GatePolicy, LocalGate
 from politeness.robots_cache import RobotsCache
 
+HOSTS_A_DOMAIN = 2
+"""Whose robots.txt and addresses are remembered while the domain is under lease: often it has one with `www.` and one
+without."""
+
 
 class Parts(msgspec.Struct, frozen=True):
     """What a replica is built with besides Redis: made by `crawler.assembly` from the settings, by tests as they like."""
@@ -132,8 +136,10 @@ class Engine:
         self._gatekeeper = Gatekeeper(self._gate(manners.gate), parts.fetcher, base.patience, base.clock)
         self._passage = self._build_passage(settings)
         self._fetch = LeasedFetch(parts.fetcher, base.clock, self._validators())
+        robots_cache = RobotsCache(base.store, self.frontier, settings.fetch.user_agent)
+        robots_cache.in_turn = parts.fetcher.in_turn = lambda: HOSTS_A_DOMAIN * len(self.feeder.visits)
         self._robots = RobotsDesk(
-            RobotsCache(base.store, self.frontier, settings.fetch.user_agent),
+            robots_cache,
             manners.robots,
             (self._fetch, self._gatekeeper, self._passage),
             self._rests,
@@ -146,6 +152,7 @@ class Engine:
 
     def _build_turns(self) -> None:
         base, parts = self._base, self._parts
+        self.feeder.prepare = self._robots.foresee
         parts.hooks.on_failure = base.events.emit
         self._robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, self._robots.named_for
         self.turns = Turns(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -29,6 +29,9 @@ CALLS_A_ROUND = 64
 """Lease calls in one round trip: about 1 ms of the server's time, which nobody else can use meanwhile."""
 
 
+async def _nothing(visits: Sequence[Visit]) -> None: ...
+
+
 class FeedSettings(msgspec.Struct, frozen=True):
     """`ahead`: due domains kept ready for the workers. `visits`: leases held at most, those that wait included: each
     costs about 4 KB. `poll_s`: how often an idle shard is looked at, at least."""
@@ -39,7 +42,8 @@ class FeedSettings(msgspec.Struct, frozen=True):
 
 
 class Feeder:
-    """Leases due domains of the owned shards and keeps their leases alive."""
+    """Leases due domains of the owned shards and keeps their leases alive. `prepare` is awaited with new visits before they
+    have their first turn."""
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Feeder:
         self._wake = asyncio.Event()
         self._quiet = False
         self._paused = False
+        self.prepare: Callable[[Sequence[Visit]], Awaitable[None]] = _nothing
         committer.on_settled = self.settled
         committer.next_ms = self.next_ms
         committer.on_pushed = self.pushed
@@ -220,14 +225,21 @@ class Feeder:
             return asked_at, *await self._frontier.lease(shards, epoch, self._replica, each)
 
         asked_at, leased, fenced = await self._patience.insist(lease)
-        for answer in leased:
-            self._take_up(answer, asked_at)
+        taken = [visit for answer in leased for visit in self._take_up(answer, asked_at)]
         for refusal in fenced:
             self._events.emit(ShardFenced(str(refusal)))
         self._put_off(shards, now)  # fenced: the next view will tell
         count = sum(len(answer.leases) for answer in leased)
         urls = sum(len(lease.entries) for answer in leased for lease in answer.leases)
         self._events.emit(DomainsLeased(count, urls, self._clock.monotonic() - now))
+        await self._place(taken)
+
+    async def _place(self, visits: Sequence[Visit]) -> None:
+        if visits:
+            await self.prepare(visits)
+        for visit in visits:
+            if not visit.closing:  # by now
+                self._schedule.put(visit, visit.next_at)
 
     async def _without_empty(self, shards: list[int], now: float) -> list[int]:
         """`shards` but for those that were empty when they were asked, and still are.
@@ -248,15 +260,17 @@ class Feeder:
             if self._ask_at.get(shard, float("inf")) <= now:
                 self._ask_at[shard] = now + self._settings.poll_s
 
-    def _take_up(self, answer: Leased, asked_at: float) -> None:
+    def _take_up(self, answer: Leased, asked_at: float) -> list[Visit]:
+        """Hold the leases of `answer`; returns the visits that are to be placed on the schedule."""
         deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
         still_ours = answer.shard in self._ask_at and not self._quiet
+        taken: list[Visit] = []
         for lease in answer.leases:
             visit = Visit(lease, deadline, asked_at)
             self.visits[visit] = None
             self._visits_of_shard[lease.shard] += 1
             if still_ours:
-                self._schedule.put(visit, asked_at)
+                taken.append(visit)
             else:
                 visit.closing = True
                 self.finish(visit)
@@ -267,6 +281,7 @@ class Feeder:
                 self._empty.add(answer.shard)
             # Never in the past: a shard that is due now is asked again next round, not at once.
             self._ask_at[answer.shard] = max(min(poll, due), math.nextafter(asked_at, math.inf))
+        return taken
 
     async def keep_alive(self) -> None:
         """Renew leases that have less than half of their time left, until cancelled.

@@ -21,12 +21,13 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Scheme, host and port. `tail` is what follows the target in the head of every request, without the empty line that
-    closes it."""
+    """Scheme, host and port. `host_line` and `fields`, which all origins share, follow the target in the head of every
+    request."""
 
     url: URL
     key: ConnectionKey  # what aiohttp keeps idle connections under
-    tail: bytes
+    host_line: bytes
+    fields: bytes
 
     @classmethod
     def parse(cls, text: str, fields: bytes) -> Origin:
@@ -36,7 +37,7 @@ class Origin(msgspec.Struct, frozen=True):
         try:
             url = URL.build(scheme=scheme, authority=authority, encoded=True)
             host, port = url.raw_host, url.port
-            head = header_lines([("Host", url.host_port_subcomponent or "")])
+            host_line = header_lines([("Host", url.host_port_subcomponent or "")])
         except ValueError as error:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
         if not host or scheme not in ("http", "https"):
@@ -50,16 +51,17 @@ class Origin(msgspec.Struct, frozen=True):
             proxy_auth=None,
             proxy_headers_hash=None,
         )
-        return cls(url, key, b" HTTP/1.1\r\n" + head + fields)
+        return cls(url, key, host_line, fields)
 
     def request_head(self, target: str, extra: Iterable[tuple[str, str]] = ()) -> bytes:
         """A GET of `target`, octet for octet. Raises FetchFailed: BAD_URL."""
         if _BREAKS_TARGET.search(target):
             raise FetchFailed(FailureKind.BAD_URL, "a space or a control character in the path")
         try:
-            return b"GET %b%b%b\r\n" % (target.encode(), self.tail, header_lines(extra))
+            parts = (target.encode(), self.host_line, self.fields, header_lines(extra))
         except ValueError as error:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
+        return b"GET %b HTTP/1.1\r\n%b%b%b\r\n" % parts
 
 
 def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -50,8 +50,8 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
     An answer is kept for its time to live, at most `max_ttl_s`; a host that does not exist or leads to
     forbidden addresses for `negative_ttl_s`, a failure of the DNS for `failure_ttl_s`: long enough that the
-    URLs of one batch do not ask again, short enough that a hiccup passes. The cache takes about 300 bytes an
-    entry.
+    URLs of one batch do not ask again, short enough that a hiccup passes. `max_entries` are kept, or as many
+    as take turns, if that is more. The cache takes about 300 bytes an entry.
     """
 
     max_entries: int = 10_000
@@ -69,7 +69,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Resolver(AbstractResolver):
-    """aiohttp's resolver for a whole process. `resolve` raises FetchFailed, which aiohttp lets through."""
+    """aiohttp's resolver for a whole process. `resolve` raises FetchFailed, which aiohttp lets through. `in_turn`: how many
+    hosts take turns."""
 
     def __init__(
         self,
@@ -78,12 +79,14 @@ class Resolver(AbstractResolver):
         host_map: HostMap,
         clock: Clock,
         settings: ResolverSettings = ResolverSettings(),
+        in_turn: Callable[[], int] = lambda: 0,
     ) -> None:
         self._lookup = lookup
         self._policy = policy
         self._host_map = host_map
         self._clock = clock
         self._settings = settings
+        self._in_turn = in_turn
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asking: dict[str, asyncio.Task[_Known]] = {}
 
@@ -138,7 +141,7 @@ class Resolver(AbstractResolver):
             known = self._judged(host, answer)
         self._known[host] = known
         self._known.move_to_end(host)
-        while len(self._known) > self._settings.max_entries:
+        while len(self._known) > max(self._settings.max_entries, self._in_turn()):
             self._known.popitem(last=False)
         return known
 

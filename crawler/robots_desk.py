@@ -52,6 +52,20 @@ class RobotsDesk:
         self._rng = rng
         self.sitemaps: Callable[[str, str, Iterable[str]], Sequence[Entry]] = lambda origin, domain, named: ()
 
+    async def foresee(self, visits: Sequence[Visit]) -> None:
+        """Read what Redis has of the robots.txt that counts for the first URL of each of `visits`: one round trip for all,
+        where each would make one. Where a long delay leaves one page to a lease, that is an eighth of the CPU of a page."""
+        asking = {origin_of(visit.pending[0].url): visit for visit in visits if visit.pending}
+        domains = {origin: visit.domain for origin, visit in asking.items() if not self._is_at_hand(origin)}
+        if domains:
+            records = await self._patience.insist(lambda: self._cache.read(domains))
+            for origin, record in records.items():
+                asking[origin].stored_robots = origin, record
+
+    def _is_at_hand(self, origin: str) -> bool:
+        known = self._cache.recall(origin)
+        return known is not None and known.record.is_fresh(self._server_clock.now_ms())
+
     async def known_for(self, visit: Visit, url: str) -> KnownRobots | None:
         """What counts for `url`, or None when this turn of `visit` went to finding out."""
         origin = origin_of(url)
@@ -59,12 +73,18 @@ class RobotsDesk:
         known = self._cache.recall(origin)
         if known is not None and known.record.is_fresh(now_ms):
             return known
-        known = await self._patience.insist(lambda: self._cache.load(origin, visit.domain))
+        known = await self._load(visit, origin)
         if known is not None and known.record.is_fresh(now_ms):
             await self._offer_sitemaps(visit, origin, known)
             return known
         await self._ask(visit, origin, known)
         return None
+
+    async def _load(self, visit: Visit, origin: str) -> KnownRobots | None:
+        stored, visit.stored_robots = visit.stored_robots, None
+        if stored is not None and stored[0] == origin:
+            return await self._cache.know(*stored)
+        return await self._patience.insist(lambda: self._cache.load(origin, visit.domain))
 
     async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         if visit.busy > 1:

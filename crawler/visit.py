@@ -19,6 +19,8 @@ class Visit:
     the visit is due in the schedule. `deadline`: when the lease is no longer ours, by our own monotonic clock, which is
     what makes a replica that slept harmless. `closing`: the lease shall be given back as soon as nothing is in flight.
 
+    `stored_robots`: an origin, and the record of its robots.txt that Redis had when the visit began, until it is looked at.
+
     `busy`: workers that give it a turn now, at most `lanes`. `placed`: its next turn is on the schedule, or is being
     prepared by one of them; so one worker at a time decides what the domain is asked next, however many requests are in
     flight.
@@ -42,6 +44,7 @@ class Visit:
         "refusals",
         "reservation",
         "robots",
+        "stored_robots",
     )
 
     def __init__(self, lease: Lease, deadline: float, now: float) -> None:
@@ -56,6 +59,7 @@ class Visit:
         self.octets = 0  # of the last body
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
+        self.stored_robots: tuple[str, bytes | None] | None = None
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # of a reservation, in a row
         self.busy = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import msgspec
@@ -26,6 +27,9 @@ MAX_OCTETS = 64 << 20
 """Of memory that the parsed files take, about: 500 KiB of short rules take 13 MB. What is forgotten costs a call to Redis
 and the parsing."""
 
+RECORD_OCTETS = 500
+"""Of memory a record without rules."""
+
 RULE_OCTETS = 400
 """Of memory a rule, at most: 260 for a plain path, 370 for one with several `*`."""
 
@@ -39,12 +43,15 @@ class KnownRobots(msgspec.Struct, frozen=True):
     @property
     def octets(self) -> int:
         """What it takes in memory, about."""
-        return len(self.record.body) + RULE_OCTETS * (len(self.rules) if self.rules is not None else 0)
+        return RECORD_OCTETS + len(self.record.body) + RULE_OCTETS * (len(self.rules) if self.rules is not None else 0)
 
 
 class RobotsCache:
-    """The rules for `product_token`. Those of the `capacity` origins used last are kept parsed, if they take no more than
-    `max_octets` together: 17 KB for a file of 60 rules."""
+    """The rules for `product_token`. Those of the `capacity` origins used last are kept parsed, or of as many as take
+    turns, if they take no more than `max_octets` together: 17 KB for a file of 60 rules.
+
+    `in_turn` tells how many origins take turns. With room for fewer, each would be forgotten right before its next one.
+    """
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class RobotsCache:
         self._product_token = product_token
         self._capacity = capacity
         self._max_octets = max_octets
+        self.in_turn: Callable[[], int] = lambda: 0
         self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
         self._octets = 0
         self._parsing = asyncio.Lock()
@@ -71,12 +79,23 @@ class RobotsCache:
         return known
 
     async def load(self, origin: str, domain: str) -> KnownRobots | None:
-        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway.
+        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway."""
+        return await self.know(origin, (await self.read({origin: domain}))[origin])
 
-        A record that cannot be read counts as none: to ask the origin again is what mends it.
+    async def read(self, domains: Mapping[str, str]) -> dict[str, bytes | None]:
+        """The records of some origins as they stand in Redis, None where there is none, in one round trip. `domains`: that
+        of each origin. Raises RedisAway."""
+        keys = self._frontier.keys.shards
+        calls = [
+            command("HGET", keys[self._frontier.shard_of(domain)].robots, origin) for origin, domain in domains.items()
+        ]
+        return dict(zip(domains, await self._store.send(calls), strict=True))
+
+    async def know(self, origin: str, packed: bytes | None) -> KnownRobots | None:
+        """Take up a record that was read.
+
+        One that cannot be unpacked counts as none: to ask the origin again is what mends it.
         """
-        key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
-        (packed,) = await self._store.send([command("HGET", key, origin)])
         if packed is None:
             return None
         try:
@@ -96,7 +115,8 @@ class RobotsCache:
         before = self._parsed.pop(origin, None)
         self._octets += known.octets - (before.octets if before is not None else 0)
         self._parsed[origin] = known
-        while len(self._parsed) > 1 and (len(self._parsed) > self._capacity or self._octets > self._max_octets):
+        capacity = max(self._capacity, self.in_turn())
+        while len(self._parsed) > 1 and (len(self._parsed) > capacity or self._octets > self._max_octets):
             _, forgotten = self._parsed.popitem(last=False)
             self._octets -= forgotten.octets
         return known

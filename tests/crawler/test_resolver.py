@@ -125,6 +125,15 @@ async def test_the_cache_forgets_the_host_unused_for_longest() -> None:
     assert repr(resolver) == "<Resolver known=2 asking=0>"
 
 
+async def test_a_host_that_takes_turns_with_others_is_not_forgotten_before_its_next_one() -> None:
+    lookup = ScriptedLookup(PUBLIC)
+    settings = ResolverSettings(max_entries=2)
+    resolver = Resolver(lookup, AddressPolicy(), HostMap(), ManualClock(), settings, in_turn=lambda: 3)
+    for host in 2 * ("a.example", "b.example", "c.example"):
+        await resolver.resolve(host, 80)
+    assert lookup.asked == ["a.example", "b.example", "c.example"]
+
+
 async def test_one_look_up_serves_all_who_wait_and_outlives_the_first() -> None:
     lookup = ScriptedLookup(PUBLIC)
     lookup.gate.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.store import RedisStore, command
-from politeness.robots_cache import RULE_OCTETS, RobotsCache
+from politeness.robots_cache import RECORD_OCTETS, RULE_OCTETS, RobotsCache
 from politeness.robots_fetch import RobotsRecord
 from tests.frontier.helpers import ManualTime, make_frontier
 
@@ -29,7 +29,7 @@ async def test_a_damaged_record_counts_as_none(store: RedisStore, crawl_name: st
 async def test_the_files_used_last_are_remembered_within_the_room(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(100))
-    octets = len(body) + 100 * RULE_OCTETS
+    octets = RECORD_OCTETS + len(body) + 100 * RULE_OCTETS
     cache = RobotsCache(store, frontier, "peercrawl", max_octets=3 * octets)
     for name in ("a", "b", "c"):
         await cache.save(f"https://{name}.test", f"{name}.test", record(body))
@@ -48,3 +48,18 @@ async def test_a_file_larger_than_the_room_is_remembered_alone(store: RedisStore
         await cache.save(f"https://{name}.test", f"{name}.test", record(b"User-agent: *\nDisallow: /x\n" * 9))
     assert cache.recall("https://a.test") is None
     assert cache.recall("https://b.test") is not None
+
+
+async def test_what_takes_turns_is_remembered_till_its_next_turn(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    cache = RobotsCache(store, frontier, "peercrawl", capacity=2)
+    cache.in_turn = lambda: 3
+
+    async def known() -> list[str]:
+        for name in "abcd":
+            await cache.save(f"https://{name}.test", f"{name}.test", record(b""))
+        return [name for name in "abcd" if cache.recall(f"https://{name}.test") is not None]
+
+    assert await known() == ["b", "c", "d"]
+    cache.in_turn = lambda: 0
+    assert await known() == ["c", "d"]

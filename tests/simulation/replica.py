@@ -188,6 +188,7 @@ class SimReplica:
             clocks,
             self._rng,
         )
+        self._feeder.prepare = robots.foresee
         self._turns = Turns(
             self._schedule,
             self._feeder,
