@@ -6,21 +6,21 @@ A web without end (`tests.bench.endless`) with a delay of a second a domain: eac
 domains, so the replica fetches a robots.txt before nearly every page, and leases as many domains as it may hold. One line
 for each tenth; it ends when `--urls` are discovered or `--seconds` have passed.
 
-Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
+Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2,
 `--seconds 640` (docs/speed.md tells more):
 
 discovered   pages  visits replica MB  Valkey MB
-   505,000   2,525     381        204         99
- 1,042,600   5,213     330        215        125
- 1,529,000   7,389     323        223        154
- 2,015,400  10,077     384        217        181
- 2,528,000  12,640     384        226        210
- 3,014,400  14,816     383        226        238
- 3,501,400  17,507     384        229        264
- 4,013,400  20,067     384        225        294
- 4,500,200  22,501     384        225        322
- 5,012,200  24,805     384        218        350
-grown since 1,000,000: 14 MB
+   537,200   2,686     506        208        101
+ 1,027,000   5,135     406        220        126
+ 1,513,400   7,567     384        217        156
+ 2,051,000  10,255     384        226        185
+ 2,537,400  12,687     384        222        212
+ 3,049,400  15,247     384        227        241
+ 3,536,000  17,680     384        230        268
+ 4,048,000  20,240     384        229        295
+ 4,508,800  22,288     511        230        324
+ 5,046,800  25,234     384        230        350
+grown since 1,000,000: 11 MB
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ product runs right before each, and *we: x* is the median of the ratios of such 
 children, without nginx and without Redis, which has a column of its own, and *at full speed*: `tests.bench.speed` tells
 how fast the machine was.
 
-Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2 for
-all; `--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
+Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2 for all;
+`--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl             19,088      0        1,150   1.00    35.4      178           25.4   0.52
-bare aiohttp          19,088      0        6,012   0.19     6.8       74            0.0   0.51
-crawlee 1.11.0         2,386      0           89  13.07    48.1      321            0.0   0.55
-scrapy 2.19.0          2,386      0           60  19.18    77.6      240            0.0   0.54
-scrapy-redis 0.9.1     2,386      0           45  25.55   100.6      250         1035.1   0.57
+peercrawl             19,088      0        1,966   1.00    14.5      179           16.0   0.76
+bare aiohttp          19,088      0        9,451   0.21     2.6       78            0.0   0.78
+crawlee 1.11.0         2,386      0          140  14.08    21.0      354            0.0   0.77
+scrapy 2.19.0          2,386      0          112  17.24    29.1      243            0.0   0.76
+scrapy-redis 0.9.1     2,386      0           68  29.40    57.8      246         1585.1   0.71
 """
 
 from __future__ import annotations
