@@ -17,15 +17,15 @@ time in which the replica had something to do, ran or waited for a core that som
 without a delay before it would have fetched with the processor time that the replica would have been given, had it always
 been awake.
 
-Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, Debian's CPython 3.11.2,
-`--seconds 24`, the last of five rounds (docs/speed.md has all):
+Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2, `--seconds 24`, the
+last of five rounds (docs/speed.md has all):
 
            domains  pages/s of bound  cores  awake us CPU/page of Redis speed  late p50      p99     most   early
-no delay    20,000      774     100%   0.96   1.00         628     44.6  0.51
-all         20,000      892     100%   0.98   1.00         628     47.7  0.57     0.188    0.808    0.828       0
-half           407      406     100%   0.53   0.54         776     62.6  0.59     0.007    0.030    0.045       0
-waiting     20,000        0       0%   0.04   0.05           0      0.0  0.49
-all, of bound: 99%, the median of 5
+no delay    20,000    2,048     100%   1.00   1.00         392     32.9  0.80
+all         20,000    1,963      98%   1.00   1.00         396     35.4  0.78     0.098    0.274    0.282       0
+half         1,028    1,023     100%   0.59   0.61         443     36.1  0.76     0.006    0.065    0.079       0
+waiting     20,000        0       0%   0.04   0.05           0      0.0  0.80
+all, of bound: 98%, the median of 5
 """
 
 from __future__ import annotations
