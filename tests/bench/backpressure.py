@@ -6,15 +6,15 @@ A web without end, 5,000 domains, a delay of a second; the same replica goes thr
 full speed, with a sink that takes 20 ms a page, at full speed, with a Redis whose replies come 300 ms late (a TCP proxy),
 and at full speed again. The first phase is longer, so that caches fill.
 
-Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz), nothing else running, `--seconds 14`
+Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, `--seconds 14`
 (docs/speed.md tells more):
 
              pages/s  leases/s  backlog  URLs leased    MB  grown
-full speed       585        92      256       12,984    95    +72
-slow sink         46         0      256        8,888   166     +0
-full speed       481         0      256        8,234   166     +6
-slow Redis        46         0      256        2,744   170     +2
-full speed       516         0      256       14,859   172     +7
+full speed       724       145      256       20,298   112    +54
+slow sink         37         0      256       20,106   169     +2
+full speed       710         0      256       17,546   168     +6
+slow Redis        46         0      256        9,354   174     +0
+full speed       741        92      256       14,285   174     +0
 """
 
 from __future__ import annotations
