@@ -31,9 +31,11 @@ def tokens(text: str, special: str) -> Iterator[str]:
     for found in ESCAPE_OR_OCTET.findall(text.encode()):
         octet, is_raw = (found[0], True) if len(found) == 1 else (int(found[1:], 16), False)
         char = chr(octet)
-        divides = is_raw and char in ("=&" if in_query else "=&/?") + special
+        # RFC 3986 3.4: behind the first `?`, another one or a `/` divides nothing and equals its escape.
+        is_plain = char.isascii() and (char.isalnum() or char in ("-._~/?" if in_query else "-._~"))
+        divides = is_raw and char in "=&/?" + special
         in_query = in_query or (divides and char == "?")
-        yield char if divides or (char.isascii() and (char.isalnum() or char in "-._~")) else f"%{octet:02X}"
+        yield char if divides or is_plain else f"%{octet:02X}"
 
 
 def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
@@ -52,10 +54,8 @@ def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
 
 def octets(pattern: tuple[str, ...]) -> int:
     """A reserved character that may be written either way counts once; `politeness.robots_text` says why."""
-    path_end = pattern.index("?") if "?" in pattern else len(pattern)
     either_way = {f"%{ord(char):02X}" for char in ":@!'()+,;[]"}
-    in_path = sum(1 if token in either_way else len(token) for token in pattern[:path_end])
-    return in_path + sum(1 if token in either_way | {"%2F", "%3F"} else len(token) for token in pattern[path_end:])
+    return sum(1 if token in either_way else len(token) for token in pattern)
 
 
 def naive_decision(rules: list[tuple[bool, str]], url: str) -> bool:
@@ -72,6 +72,7 @@ def naive_decision(rules: list[tuple[bool, str]], url: str) -> bool:
 @settings(max_examples=600, deadline=None)
 @given(rule_lists, url_paths)
 @example([(False, "/a:*"), (True, "/a%3A")], "/a:b")
+@example([(False, "/*/")], "/?/")
 def test_agrees_with_a_naive_matcher(rules: list[tuple[bool, str]], url: str) -> None:
     lines = [f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules]
     decision = Rules.parse("\n".join(["User-agent: *", *lines]).encode(), "ourbot").decide("http://h" + url)
