@@ -6,6 +6,7 @@ import socket
 
 from crawler import open_files
 from crawler.engine import Changed, Parts
+from crawler.events import Events
 from crawler.extract import ExtractPolicy
 from crawler.fetch import Fetcher, FetchSettings
 from crawler.hooks import SINKS, PageHooks, load
@@ -27,10 +28,11 @@ def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Par
     """Raises UserError for settings that name what cannot be had."""
     replica = new_replica_id(socket.gethostname().partition(".")[0])
     recent = RecentUrls(RECENT_URLS)
-    hooks = PageHooks.named(settings.archive.on_page)
+    hooks, events = PageHooks.named(settings.archive.on_page), Events()
     return Parts(
         replica=replica,
-        sink=sink(crawl, replica, settings, local, hooks),
+        sink=sink(crawl, replica, settings, local, hooks, events),
+        events=events,
         hooks=hooks,
         refetched=refetched(settings),
         fetcher=Fetcher(fetch_settings(settings, open_files.make_room(local.concurrency)), SystemClock()),
@@ -57,7 +59,6 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
-        max_bytes=settings.limits.max_parsed,
         rules=url_rules(settings),
     )
     return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
@@ -80,9 +81,11 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
     )
 
 
-def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks) -> Keeper:
+def sink(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks, events: Events
+) -> Keeper:
     """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
-    archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks)
+    archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
     if not settings.archive.sinks:
         return archive
     context = SinkContext(local.out, crawl, replica)

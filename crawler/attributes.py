@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from html import unescape
 from html.entities import html5
+
+from turbohtml import unescape
 
 SPACE = r"\t\n\f\r "
 """ASCII whitespace of HTML: no vertical tab."""

@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
 from crawler.page import Exchange, Page
@@ -90,12 +91,15 @@ class _Told(msgspec.Struct):
     urls: list[Settled] = msgspec.field(default_factory=list)
     octets: int = 0
     duplicates: int = 0
+    cut: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: Settled, page: Page | None, is_duplicate: bool) -> None:
         self.urls.append(settled)
         self.duplicates += is_duplicate
         if page is not None and page.exchange is not None:
             self.octets += len(page.exchange.body)
+            for reason in page.cut:
+                self.cut[reason] = self.cut.get(reason, 0) + 1
 
 
 _FREED_AT_ONCE = 4 << 20
@@ -219,13 +223,19 @@ class Committer:
         settled = self._clock.monotonic()
         for number, result in enumerate(group.results, 1):
             if result.page is not None:
-                self._events.emit(PageSettled(result.page))
+                self._announce_page(result.page)
             if number % TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
         lag_s = settled - group.first_at if group.results else 0.0
         self._events.emit(
             GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, len(stale), lag_s)
         )
+
+    def _announce_page(self, page: Page) -> None:
+        try:
+            self._events.emit(PageSettled(page))
+        except Exception as error:  # a listener's; the page is settled all the same
+            self._events.emit(defect("listener", page.url, error))
 
     async def _push(self, results: Sequence[Result]) -> None:
         links: dict[tuple[str, PushMode], Entry] = {}
@@ -287,7 +297,8 @@ class Committer:
             at = self._clock.monotonic()
             told = by_visit.items()
             settlements = [
-                visit.settlement(self.next_ms(visit), news.urls, news.octets, news.duplicates) for visit, news in told
+                visit.settlement(self.next_ms(visit), news.urls, news.octets, news.duplicates, news.cut)
+                for visit, news in told
             ]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]

@@ -77,6 +77,8 @@ def summary(found: Overview, out: Path) -> RenderableType:
     table.add_row("retries", f"{found.retried:,}", _reasons(found, "retry"))
     table.add_row("dead", f"{found.dead:,}", _reasons(found, "dead"))
     table.add_row("duplicates", f"{found.duplicates:,}", "bodies that were archived before")
+    if found.cut:
+        table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
     if found.open:
         table.add_row("left", f"{found.open:,}", "run the same command again to go on")
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, Text(f"output in {out}/", style="green"))

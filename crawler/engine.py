@@ -64,6 +64,7 @@ class Parts(msgspec.Struct, frozen=True):
     rules: UrlRules
     hooks: PageHooks = msgspec.field(default_factory=PageHooks)
     refetched: frozenset[str] = frozenset()
+    events: Events = msgspec.field(default_factory=Events)
 
 
 class Changed(msgspec.Struct, frozen=True):

@@ -127,6 +127,16 @@ class HookFailed(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
+class DefectFound(msgspec.Struct, frozen=True, gc=False):
+    """Something raised while what a site sent was handled; that URL was settled without it. `stage`: see
+    `crawler.defects.Stage`; `error`: its type and message, at most 200 characters."""
+
+    stage: str
+    url: str
+    error: str
+    traceback: str
+
+
 class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
     """The records of a group could not be written; the crawl pauses until they can."""
 
@@ -171,6 +181,7 @@ Event = (
     | RedisLost
     | RedisFound
     | HookFailed
+    | DefectFound
     | SinkBlocked
     | SettingsFollowed
     | SettingsRefused

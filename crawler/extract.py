@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from html import unescape
 from itertools import repeat
 from typing import NamedTuple
 from urllib.parse import quote, quote_from_bytes
 
 import msgspec
+from turbohtml import unescape
 
 from crawler.attributes import attribute_text, attributes
 from crawler.charset import (
@@ -54,15 +54,13 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
     """What to take from a page.
 
     `obey_nofollow`: take no links from pages and elements that say nofollow. `link_rels`: of `link` elements
-    those with one of these relations. `max_links`: links at most. `max_bytes`: octets of a body that are
-    parsed, the rest is cut.
+    those with one of these relations. `max_links`: links at most.
     """
 
     obey_nofollow: bool = True
     user_agent: str = "peercrawl"
     link_rels: frozenset[str] = frozenset({"canonical", "next", "prev", "alternate"})
     max_links: int = 10_000
-    max_bytes: int = 4_194_304
     rules: UrlRules = DEFAULT_RULES
 
 
@@ -80,8 +78,6 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     noarchive: bool = False
     dropped: dict[str, int] = {}
     """Links left out, by reason: those of BadUrl, and `excess` above `max_links`."""
-    cut: int = 0
-    """Octets beyond `max_bytes`, not parsed."""
     error: str | None = None
     """Why there was no text to parse (`type`: not HTML), or None."""
 
@@ -98,7 +94,7 @@ def extract(
     if not is_html(media.essence, body):
         said = directives((), robots_tags, policy.user_agent)
         return Extracted(nofollow=said.nofollow, noindex=said.noindex, noarchive=said.noarchive, error="type")
-    return _extracted(body, url, _scanned(body[: policy.max_bytes], media, policy), policy, robots_tags)
+    return _extracted(url, _scanned(body, media, policy), policy, robots_tags)
 
 
 def extract_quickly(
@@ -110,12 +106,11 @@ def extract_quickly(
         return extract(body, url, content_type, policy, robots_tags)
     if len(body) > _QUICK_OCTETS or _us_to_scan(body) > _QUICK_US:
         return None
-    cut = body[: policy.max_bytes]
-    encoding = encoding_sent(cut, media.charset)
-    tags = scan_quickly(_scannable(cut, encoding), policy.obey_nofollow, _QUICK_TAGS)
+    encoding = encoding_sent(body, media.charset)
+    tags = scan_quickly(_scannable(body, encoding), policy.obey_nofollow, _QUICK_TAGS)
     if tags is None or _us_to_read(tags) > _QUICK_US:
         return None
-    return _extracted(body, url, _Scanned(cut, media, tags, encoding), policy, robots_tags)
+    return _extracted(url, _Scanned(body, media, tags, encoding), policy, robots_tags)
 
 
 def _us_to_scan(body: bytes) -> float:
@@ -136,9 +131,7 @@ def _us_to_read(tags: Tags) -> float:
     return each + href_octets * _HREF_OCTET_US + tags.octets * _OCTET_US
 
 
-def _extracted(
-    body: bytes, url: str, scanned: _Scanned, policy: ExtractPolicy, robots_tags: Sequence[str]
-) -> Extracted:
+def _extracted(url: str, scanned: _Scanned, policy: ExtractPolicy, robots_tags: Sequence[str]) -> Extracted:
     page = _understood(scanned, policy)
     said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
@@ -155,7 +148,6 @@ def _extracted(
         noindex=said.noindex,
         noarchive=said.noarchive,
         dropped=dropped,
-        cut=max(0, len(body) - policy.max_bytes),
     )
 
 
@@ -271,10 +263,10 @@ def _related(page: _Markup, policy: ExtractPolicy) -> Iterator[str]:
 
 
 _REFRESH = re.compile(
-    r"""\s*(?:[0-9]+|(?=\.))[0-9.]*(?:\s*[;,]\s*|\s+)(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*))""",
+    r"""\s*+(?:[0-9]++|(?=\.))[0-9.]*+(?:\s*+[;,]\s*+|\s++)(?:url\s*+=\s*+)?+(?:"([^"]*+)|'([^']*+)|(.*+))""",
     re.IGNORECASE | re.DOTALL,
 )
-"""HTML 4.2.5.3, the shared declarative refresh steps."""
+"""HTML 4.2.5.3, the shared declarative refresh steps. Linear: no repetition gives back what it took."""
 
 
 def _refreshes(metas: list[_Attributes]) -> Iterator[str]:

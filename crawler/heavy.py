@@ -80,4 +80,4 @@ class HeavyLane:
 
 
 def _unread(document: Document) -> Reading:
-    return Reading(Extracted(error="unread", dropped={"unread": 1}), NO_HINTS, len(document.body))
+    return Reading(Extracted(error="unread", dropped={"unread": 1}), NO_HINTS, len(document.body), ("unread",))

@@ -121,7 +121,8 @@ async def _ask(process: asyncio.subprocess.Process, document: Document, limits: 
             if ref.hint is not None:
                 hints[ref.href] = ref.hint
         await asyncio.sleep(0)  # the next part may be here already, and then nothing else would get its turn
-    return Reading(msgspec.structs.replace(told.found, links=tuple(links), urls=tuple(urls)), hints, told.decoded_size)
+    found = msgspec.structs.replace(told.found, links=tuple(links), urls=tuple(urls))
+    return Reading(found, hints, told.decoded_size, told.cut)
 
 
 async def _content(answers: asyncio.StreamReader) -> bytes:

@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from crawler.extract import Extracted
-from crawler.page import LinkKind
+from crawler.page import Cut, LinkKind
 from crawler.reading import Reading, read
 
 NICENESS = 10
@@ -57,6 +57,7 @@ class Answer(NamedTuple):
 
     found: Extracted | None
     decoded_size: int
+    cut: tuple[Cut, ...]
     parts: int
 
 
@@ -71,7 +72,7 @@ def answer(reading: Reading) -> Iterator[bytes]:
     refs = [Ref(url.href, url.domain, url.origin, link.kind, reading.hints.get(url.href)) for url, link in pairs]
     parts = [refs[at : at + PART] for at in range(0, len(refs), PART)]
     bare = msgspec.structs.replace(found, links=(), urls=())
-    yield msgspec.msgpack.encode(Answer(bare, reading.decoded_size, len(parts)))
+    yield msgspec.msgpack.encode(Answer(bare, reading.decoded_size, reading.cut, len(parts)))
     for part in parts:
         yield msgspec.msgpack.encode(part)
 
@@ -86,7 +87,7 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
             document, limits = pickle.loads(job)
             contents = list(answer(read(document._replace(body=body), limits)))
         except MemoryError:
-            contents = [msgspec.msgpack.encode(Answer(None, 0, 0))]
+            contents = [msgspec.msgpack.encode(Answer(None, 0, (), 0))]
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for content in contents:
             answers.write(frame(content))

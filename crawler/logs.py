@@ -97,6 +97,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.RedisLost,
     ev.RedisFound,
     ev.HookFailed,
+    ev.DefectFound,
     ev.SinkBlocked,
     ev.GroupCommitted,
     ev.SettingsFollowed,
@@ -137,6 +138,8 @@ class LogListener:
                 tell(logging.INFO, "redis_found", replica=self._replica, away_s=round(away_s, 1))
             case ev.HookFailed(hook, url, error):
                 tell(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
+            case ev.DefectFound(stage, url, error, trace):
+                tell(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
             case ev.SinkBlocked(error) if not self._sink_blocked:
                 self._sink_blocked = True
                 tell(logging.ERROR, "sink_blocked", replica=self._replica, error=error)

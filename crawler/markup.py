@@ -29,9 +29,13 @@ def parse(body: bytes, charset: str | None) -> turbohtml.Document:
     if body.count(b"<") > _SAFE_TAGS:
         # So few octets hold no more than 2,730 start tags, whatever the number of their `<`.
         encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
-        text = body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff")
-        return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False)
+        return parse_text(body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff"))
     return _parse_whole(body, charset)
+
+
+def parse_text(text: str) -> turbohtml.Document:
+    """The document in `text`, without formatting elements but `a`."""
+    return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False)
 
 
 def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:

@@ -47,6 +47,7 @@ class Metrics:
         self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
         self.bytes = self._counter("received_bytes", "Octets of bodies as received")
         self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
+        self.cut = self._counter("pages_cut", "Pages of which something was left out, by what", "reason")
         self.response = self._histogram("response_seconds", "Request to last octet of the response")
         phases = "Parts of a fetch; dns, connect and tls only where a connection was opened"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
@@ -97,6 +98,7 @@ class Metrics:
         self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
         self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
         self.hook_failures = self._counter("hook_failures", "Pages that a page hook failed for", "hook")
+        self.defects = self._counter("defects", "Errors while handling what a site sent, by what was done", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
@@ -165,6 +167,8 @@ class Metrics:
                 self.away.set(0)
             case ev.HookFailed(hook):
                 self.hook_failures.count(hook)
+            case ev.DefectFound(stage):
+                self.defects.count(stage)
             case ev.SinkBlocked():
                 self.sink_blocked.count()
             case _:
@@ -191,6 +195,8 @@ class Metrics:
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
+            for reason in page.cut:
+                self.cut.count(reason)
 
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.count(by=len(exchange.body))

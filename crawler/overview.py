@@ -42,6 +42,7 @@ class Overview(msgspec.Struct, frozen=True):
     last_ms: int  # when the last one was
     reasons: dict[str, int]  # "outcome:reason" -> URLs
     dropped: dict[str, int]
+    cut: dict[str, int]  # reason -> pages of which something was left out
     settings_revision: int
 
     @property
@@ -84,6 +85,7 @@ async def read(store: RedisStore, crawl: Crawl) -> Overview:
         last_ms=counts.last_ms,
         reasons=dict(counts.reasons),
         dropped=dict(counts.dropped),
+        cut=dict(counts.cut),
         settings_revision=crawl.revision,
     )
 
@@ -128,7 +130,7 @@ def _books_table(found: Overview) -> Table:
         f"domains due {found.domains_due:,}",
         f"leased {found.domains_leased:,}",
         f"leases expired {found.leases_expired:,}",
-        "",
+        f"pages cut {sum(found.cut.values()):,}",
     )
     return table
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,16 @@ class LinkKind(StrEnum):
     LINK = "link"
     SITEMAP = "sitemap"
     LISTED = "listed"
+
+
+Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "defect"]
+"""By what something of a page was left out.
+
+`length`, `time`, `disconnect`: the body as received ended early (`Exchange.truncated`). `decoded`: it is longer than
+`limits.max_decoded` once decompressed. `coding`: it could not be decompressed to its end. `links`: it has more links than
+`limits.max_links`. `sitemap`: it is a sitemap that is malformed or has too many entries. `unread`: reading it took more
+time or memory than a document may take. `defect`: something was raised while it was handled (`crawler.defects`).
+"""
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
@@ -84,8 +94,8 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 class Page(msgspec.Struct, frozen=True, gc=False):
     """A URL that was settled, with everything that the sinks may want of it.
 
-    `exchange` is None when nothing was received (denied by robots.txt, or dead for want of an answer). `text_error`
-    says why a body was not parsed. `links` are those found, before scope and deduplication.
+    `exchange` is None when nothing was received (denied by robots.txt, or dead for want of an answer). `links` are those
+    found, before scope and deduplication. `cut` says by what something of the page was left out: see `Cut`.
     """
 
     url: str
@@ -106,4 +116,5 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     digest: str = ""  # "sha1:" and base32 of the entity as received
     noarchive: bool = False
     noindex: bool = False
+    cut: tuple[Cut, ...] = ()
     via: str = ""  # the URL of the page where this one was first found; empty for seeds, and unless asked for

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
 from http import HTTPStatus
 from operator import attrgetter
+from typing import cast
 
 import msgspec
 
@@ -13,7 +14,7 @@ from crawler.charset import MediaType
 from crawler.extract import Extracted, ExtractPolicy
 from crawler.heavy import HeavyLane
 from crawler.links import NO_HINTS, LinkFilter
-from crawler.page import Exchange, Link, LinkKind, Page
+from crawler.page import Cut, Exchange, Link, LinkKind, Page
 from crawler.reading import Document, Limits, Reading, read_quickly
 from crawler.verdict import Verdict
 from frontier.entries import Entry
@@ -114,6 +115,7 @@ class PageBuilder:
             decoded_size=reading.decoded_size,
             noarchive=found.noarchive,
             noindex=found.noindex,
+            cut=(cast(Cut, exchange.truncated), *reading.cut) if exchange.truncated else reading.cut,
             via=entry.via,
         )
         return page, entries

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from crawler import sitemaps
-from crawler.decode import INLINE_INPUT, INLINE_OUTPUT, decode_body
+from crawler.decode import INLINE_INPUT, INLINE_OUTPUT, Decoded, decode_body
 from crawler.extract import Extracted, ExtractPolicy, extract, extract_quickly
 from crawler.links import NO_HINTS
+from crawler.page import Cut
+from frontier.urls import EXCESS
 
 
 class Document(NamedTuple):
@@ -41,42 +43,59 @@ class Limits(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What was read. `hints` of a sitemap are for the priorities; `decoded_size`: octets of the decoded body."""
+    """What was read. `hints` of a sitemap are for the priorities; `decoded_size`: octets of the decoded body. `cut`: by
+    what something was left out."""
 
     found: Extracted
     hints: Mapping[str, float]
     decoded_size: int
+    cut: tuple[Cut, ...] = ()
 
 
 def read(document: Document, limits: Limits) -> Reading:
     """What `document` says. Never raises for what a site sent."""
-    body = decode_body(document.body, document.coding, limits.max_decoded).data if document.coding else document.body
-    if _is_sitemap(document, body):
-        return _sitemap(document, body, limits)
-    found = extract(body, document.url, document.content_type, limits.extract, document.robots_tags)
-    return Reading(found, NO_HINTS, len(body))
+    decoded = decode_body(document.body, document.coding, limits.max_decoded)
+    if _is_sitemap(document, decoded.data):
+        return _sitemap(document, decoded, limits)
+    found = extract(decoded.data, document.url, document.content_type, limits.extract, document.robots_tags)
+    return Reading(found, NO_HINTS, len(decoded.data), _cut(decoded, found))
 
 
 def read_quickly(document: Document, limits: Limits) -> Reading | None:
     """As `read`; None if that may take long."""
-    body = document.body
+    limit = limits.max_decoded
     if document.coding:
-        if len(body) > INLINE_INPUT:
+        if len(document.body) > INLINE_INPUT:
             return None
-        decoded = decode_body(body, document.coding, min(limits.max_decoded, INLINE_OUTPUT))
-        if decoded.truncated and limits.max_decoded > INLINE_OUTPUT:
-            return None
-        body = decoded.data
+        limit = min(limit, INLINE_OUTPUT)
+    decoded = decode_body(document.body, document.coding, limit)
+    if decoded.truncated and limit < limits.max_decoded:
+        return None
+    body = decoded.data
     if _is_sitemap(document, body):
-        return _sitemap(document, body, limits) if sitemaps.is_quick(body) else None
+        return _sitemap(document, decoded, limits) if sitemaps.is_quick(body) else None
     found = extract_quickly(body, document.url, document.content_type, limits.extract, document.robots_tags)
-    return None if found is None else Reading(found, NO_HINTS, len(body))
+    return None if found is None else Reading(found, NO_HINTS, len(body), _cut(decoded, found))
 
 
 def _is_sitemap(document: Document, body: bytes) -> bool:
     return document.may_be_sitemap and sitemaps.is_sitemap(body, document.content_type, document.is_named)
 
 
-def _sitemap(document: Document, body: bytes, limits: Limits) -> Reading:
-    listed = sitemaps.sitemap_links(body, document.url, document.seen_at, limits.extract.rules)
-    return Reading(listed.found, listed.hints, len(body))
+def _sitemap(document: Document, decoded: Decoded, limits: Limits) -> Reading:
+    listed = sitemaps.sitemap_links(decoded.data, document.url, document.seen_at, limits.extract.rules)
+    cut = _cut(decoded, listed.found)
+    return Reading(listed.found, listed.hints, len(decoded.data), (*cut, "sitemap") if listed.error else cut)
+
+
+def _cut(decoded: Decoded, found: Extracted) -> tuple[Cut, ...]:
+    if not (decoded.truncated or decoded.error or found.dropped):
+        return ()
+    reasons: list[Cut] = []
+    if decoded.truncated:
+        reasons.append("decoded")
+    if decoded.error:
+        reasons.append("coding")
+    if EXCESS in found.dropped:
+        reasons.append("links")
+    return tuple(reasons)

@@ -18,7 +18,7 @@ import msgspec
 
 from crawler.assembly import changed
 from crawler.engine import Base, Engine, Parts
-from crawler.events import CrawlEnded, Events, PageSettled
+from crawler.events import CrawlEnded, PageSettled
 from crawler.following import Follower
 from crawler.health import HEALTH_INTERVALS, HealthRecord
 from crawler.ledger import Ledger
@@ -52,7 +52,7 @@ class Replica:
         parts: Parts,
     ) -> None:
         self.id = parts.replica
-        self.events = Events()
+        self.events = parts.events
         self.metrics = Metrics()
         self._store = store
         self._crawl = crawl

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from crawler.commit import Committer, Result
 from crawler.decode import decode_body
+from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.events import Events, RobotsSettled
 from crawler.fetch import host_of
@@ -83,8 +84,15 @@ class RobotsDesk:
     async def _load(self, visit: Visit, origin: str) -> KnownRobots | None:
         stored, visit.stored_robots = visit.stored_robots, None
         if stored is not None and stored[0] == origin:
-            return await self._cache.know(*stored)
-        return await self._patience.insist(lambda: self._cache.load(origin, visit.domain))
+            known = await self._cache.know(*stored)
+        else:
+            known = await self._patience.insist(lambda: self._cache.load(origin, visit.domain))
+        self._report(origin, known)
+        return known
+
+    def _report(self, origin: str, known: KnownRobots | None) -> None:
+        if known is not None and known.error is not None:
+            self._events.emit(defect("robots", f"{origin}/robots.txt", known.error))
 
     async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         if visit.busy > 1:
@@ -109,13 +117,18 @@ class RobotsDesk:
                 await self._passage.ended(visit, None, visit.delay_ms)
                 return
             verdict: Verdict | None = fetch.failed(str(failure.kind), self._server_clock.now_ms())
+        except Exception as error:
+            verdict = self._defect(fetch, error)
         except BaseException:
             self._rests.begin(
                 visit, self._clock.monotonic() - started, known
             )  # cut off; it has been asked all the same
             raise
         else:
-            verdict = fetch.received(exchange, self._server_clock.now_ms(), _decoded(exchange))
+            try:
+                verdict = fetch.received(exchange, self._server_clock.now_ms(), _decoded(exchange))
+            except Exception as error:
+                verdict = self._defect(fetch, error)
         self._rests.begin(visit, self._clock.monotonic() - started, known)
         await self._fetch.pace.step()
         was_abroad = await self._passage.ended(visit, exchange, visit.delay_ms)
@@ -132,6 +145,7 @@ class RobotsDesk:
         now_ms = self._server_clock.now_ms()
         record = next_record(known.record if known else None, verdict, now_ms, self._rng.random(), self.policy)
         saved = await self._patience.insist(lambda: self._cache.save(origin, visit.domain, record))
+        self._report(origin, saved)
         self._events.emit(RobotsSettled(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)
 
@@ -139,9 +153,18 @@ class RobotsDesk:
         """Push the sitemaps that the file names. Whoever comes to know the file does, also by loading it: who fetched it
         may have died before the push, and a second push changes nothing."""
         if known.rules is not None and known.rules.sitemaps:
-            links = self.sitemaps(origin, visit.domain, known.rules.sitemaps)
+            links: Sequence[Entry] = ()
+            try:
+                links = self.sitemaps(origin, visit.domain, known.rules.sitemaps)
+            except Exception as error:
+                self._events.emit(defect("robots", f"{origin}/robots.txt", error))
             if links:
                 await self._committer.add(Result(visit, links=links))
+
+    def _defect(self, fetch: RobotsFetch, error: Exception) -> Verdict:
+        """A file that cannot be handled counts as unreachable."""
+        self._events.emit(defect("robots", fetch.url, error))
+        return fetch.failed("defect", self._server_clock.now_ms())
 
     def named_for(self, url: str) -> tuple[str, ...]:
         """The sitemaps, as written, in the file that counts for `url`, if it is known here."""

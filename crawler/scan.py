@@ -18,6 +18,7 @@ takes the hrefs of links out of their tags as well.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import compress
 from operator import not_
 from typing import Any
@@ -25,8 +26,10 @@ from typing import Any
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
+from turbohtml import Element, Namespace
 
 from crawler.attributes import ANY_VALUE, EQUALS, NAME, SPACE
+from crawler.markup import parse_text
 
 
 class Tags(msgspec.Struct):
@@ -53,13 +56,21 @@ def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
     """The tags of `page`, in an encoding that writes ASCII as ASCII. Links to a part of the page itself are left out
     where they are written as is usual, and with `obey_nofollow` those whose `rel` says nofollow."""
     page = _without_nuls(page)
-    return _sorted_out(page, _found_in(page, obey_nofollow))
+    try:
+        told = _found_in(page, obey_nofollow)
+    except pcre2.LibraryError:  # PCRE2 limits its steps for one match: three million attributes are too many for it
+        told = _found_in_tree(page, obey_nofollow)
+    return _sorted_out(page, told)
 
 
 def scan_quickly(page: bytes, obey_nofollow: bool, at_most: int) -> Tags | None:
-    """As `scan`; None if there are more tags than `at_most`, after two thirds of the time or less."""
+    """As `scan`; None if there are more tags than `at_most`, after two thirds of the time or less, and for a page that
+    only a tree can tell."""
     page = _without_nuls(page)
-    told = _found_in(page, obey_nofollow)
+    try:
+        told = _found_in(page, obey_nofollow)
+    except pcre2.LibraryError:
+        return None
     return _sorted_out(page, told) if told.count(b"\0") <= 2 * at_most else None
 
 
@@ -179,3 +190,51 @@ def _found_in(page: bytes, obey_nofollow: bool) -> bytes:
     told: bytes
     told, _ = _cy.substitute(tags._pcre2_code, _TOLD, page, 0, options=_ALL_AND_NOTHING_ELSE)
     return told
+
+
+_TOLD_OF_TREE = frozenset({"link", "meta", "base", "html", "frame", "iframe"})
+_HIGH = 0xF700
+"""Bytes beyond ASCII are private-use characters in the tree, so that they differ from what references stand for."""
+_AS_CHARACTERS = {byte: chr(_HIGH + byte) for byte in range(0x80, 0x100)}
+
+
+def _found_in_tree(page: bytes, obey_nofollow: bool) -> bytes:
+    """As `_found_in`, from the tree of the page: for what the expression cannot tell."""
+    told: list[bytes] = []
+    for element in parse_text(page.decode("latin-1").translate(_AS_CHARACTERS)).iter_elements():
+        if element.tag in ("a", "area"):
+            href = element.attr("href")
+            if href and not href.startswith("#") and not (obey_nofollow and _says_nofollow(element)):
+                told += b"", _written(href.partition("#")[0])
+        elif element.tag == "title" and element.namespace is Namespace.HTML:
+            told += b"title", _written(element.text)
+        elif element.tag in _TOLD_OF_TREE:
+            told += element.tag.encode(), b" ".join(_attributes_of(element))
+    return b"".join(b"%b\0" % part for part in told)
+
+
+def _says_nofollow(element: Element) -> bool:
+    return "nofollow" in (element.attr("rel") or "").lower().split()
+
+
+def _attributes_of(element: Element) -> Iterator[bytes]:
+    for name in element.attrs:
+        yield b'%b="%b"' % (name.encode("latin-1", "replace"), _written(element.attr(name) or ""))
+
+
+def _written(text: str) -> bytes:
+    """`text` of the tree as it may stand in the page, between quotation marks."""
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").translate(_AS_BYTES)
+    return escaped.encode("latin-1")
+
+
+class _AsBytes(dict[int, str]):
+    """For `str.translate`: bytes beyond ASCII as they were, references for characters beyond ASCII."""
+
+    def __missing__(self, code: int) -> str:
+        found = chr(code) if code < 0x80 else chr(code - _HIGH) if 0x80 <= code - _HIGH < 0x100 else f"&#{code};"
+        self[code] = found
+        return found
+
+
+_AS_BYTES = _AsBytes()

@@ -81,6 +81,7 @@ class Summary(msgspec.Struct, frozen=True):
     last_ms: int
     reasons: dict[str, int]
     dropped: dict[str, int]
+    cut: dict[str, int]  # reason -> pages of which something was left out
     busiest: list[DomainLine]
     overdue: list[DomainLine]
     resting: list[DomainLine]
@@ -136,6 +137,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         last_ms=counts.last_ms,
         reasons=dict(counts.reasons),
         dropped=dict(counts.dropped),
+        cut=dict(counts.cut),
         busiest=busiest,
         overdue=overdue,
         resting=resting,

@@ -147,12 +147,9 @@ class Limits(Table):
         10_485_760, description="Octets of a body as received; what is beyond is cut off and the record says so."
     )
     max_decoded: PositiveInt = Field(
-        33_554_432, description="Octets of a body after decompression; bounds what a compression bomb can do."
-    )
-    max_parsed: PositiveInt = Field(
-        2_097_152,
-        description="Octets of an HTML document that are parsed; links beyond are not seen. What takes more than some "
-        "milliseconds is parsed in a process of its own, one document at a time: higher costs its time and memory.",
+        33_554_432,
+        description="Bytes of a body after decompression; bounds what a compression bomb can do. All of it is read for "
+        "links. What takes more than some milliseconds is read in a process of its own, one document at a time.",
     )
     max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
 

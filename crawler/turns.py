@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from crawler.commit import Committer, Result
 from crawler.control import Control
+from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.events import Events, TurnTaken, UrlPostponed
 from crawler.feed import Feeder
@@ -24,7 +25,7 @@ from crawler.pages import PageBuilder
 from crawler.rests import Rests
 from crawler.robots_desk import RobotsDesk
 from crawler.schedule import Schedule
-from crawler.verdict import NOBODYS_FAULT, Verdict, judge_failure, judge_status, last_try
+from crawler.verdict import DEFECT, NOBODYS_FAULT, Verdict, judge_failure, judge_status, last_try
 from crawler.visit import Visit
 from frontier.budget import Budget
 from frontier.clock import Clock, ServerClock
@@ -158,6 +159,8 @@ class Turns:
 
     def _verdict_on_robots(self, entry: Entry, known: KnownRobots) -> Verdict | None:
         record = known.record
+        if known.error is not None:
+            return DEFECT
         if record.access == "disallow":
             # RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to
             # fetch the file, as many times as it would be tried itself.
@@ -165,8 +168,14 @@ class Turns:
             tries = min(self.tries, NO_SUCH_HOST_TRIES) if is_gone else self.tries
             outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY
             return Verdict(outcome, "no_such_host" if is_gone else "robots_unreachable")
-        if known.rules is not None and not known.rules.decide(entry.url).allowed:
-            return Verdict(Outcome.DENIED, "robots")
+        if known.rules is not None:
+            try:
+                decision = known.rules.decide(entry.url)
+            except Exception as error:  # a file that cannot be applied counts as unreachable
+                self._events.emit(defect("robots", entry.url, error))
+                return DEFECT
+            if not decision.allowed:
+                return Verdict(Outcome.DENIED, "robots")
         if self._rests.asks_too_much(known):
             return Verdict(Outcome.DENIED, "crawl_delay")
         return None
@@ -206,6 +215,11 @@ class Turns:
             if failure.request_sent:
                 self._rests.begin(visit, self._clock.monotonic() - started, known)
             await self._failed(visit, entry, failure)
+        except Exception as error:
+            self._budget.give_back()
+            self._rests.begin(visit, self._clock.monotonic() - started, known)
+            self._events.emit(defect("fetch", entry.url, error))
+            await self._settle(visit, entry, DEFECT)
         except BaseException:
             self._budget.give_back()
             visit.pending.appendleft(entry)
@@ -223,7 +237,10 @@ class Turns:
             self._budget.give_back()
         else:
             self._budget.used()
-        self._rests.back_off(visit, verdict, exchange)
+        try:
+            self._rests.back_off(visit, verdict, exchange)
+        except Exception as error:
+            self._events.emit(defect("answer", entry.url, error))
         await self._settle(visit, entry, verdict, exchange)
 
     async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
@@ -238,20 +255,30 @@ class Turns:
         """Hand the end of `entry` to the commit, with the page and the links that it brought."""
         now_s = self._server_clock.now_ms() / 1000
         if verdict.outcome is Outcome.RETRY:
-            page = Page(
-                url=entry.url,
-                domain=visit.domain,
-                depth=entry.depth,
-                outcome=verdict.outcome,
-                reason=verdict.reason,
-                settled_at=now_s,
-                tries=entry.tries,
-                exchange=exchange,
-            )
+            page = self._bare_page(visit, entry, verdict, exchange)
             ready_ms = self._rests.retry_at_ms(visit, entry, verdict)
             settled = retry(entry, verdict.reason, ready_ms, entry.priority - 1)
             await self._committer.add(Result(visit, settled, page))
             return
-        page, links = await self._builder.build(entry, verdict, exchange, now_s)
+        try:
+            page, links = await self._builder.build(entry, verdict, exchange, now_s)
+        except Exception as error:
+            self._events.emit(defect("read", entry.url, error))
+            verdict, links = DEFECT, ()
+            page = self._bare_page(visit, entry, verdict, exchange)
         reason = str(exchange.status) if exchange and verdict.outcome is Outcome.DONE else verdict.reason
         await self._committer.add(Result(visit, Settled(entry, verdict.outcome, reason), page, links))
+
+    def _bare_page(self, visit: Visit, entry: Entry, verdict: Verdict, exchange: Exchange | None) -> Page:
+        """The page of `entry` without anything that its body says."""
+        return Page(
+            url=entry.url,
+            domain=visit.domain,
+            depth=entry.depth,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            settled_at=self._server_clock.now_ms() / 1000,
+            tries=entry.tries,
+            exchange=exchange,
+            via=entry.via,
+        )

@@ -42,6 +42,9 @@ _FAILURES = {
 }
 
 
+DEFECT = Verdict(Outcome.DEAD, "defect")
+"""On a URL whose handling raised what it should not have. To try again would raise it again."""
+
 NOBODYS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION})
 """Kinds that say nothing about the URL: our lease or our process ended, or a kept-alive connection was closed."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from crawler.lease_limit import LeaseLimit
 from frontier.entries import Entry
@@ -10,6 +12,8 @@ from frontier.queue import Lease, Settled, Settlement
 from frontier.reservations import Reservation
 from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
+
+NONE_CUT: Mapping[str, int] = MappingProxyType({})
 
 
 class Visit:
@@ -88,7 +92,8 @@ class Visit:
         self.ended_at = ended_at
         self.next_at = max(self.next_at, until)
 
-    def settlement(self, next_ms: int, urls: list[Settled], octets: int = 0, duplicates: int = 0) -> Settlement:
-        """What there is to tell Redis about this visit now. `octets` were received for `urls`, and the bodies of
-        `duplicates` of them were archived before."""
-        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets, duplicates)
+    def settlement(
+        self, next_ms: int, urls: list[Settled], octets: int = 0, duplicates: int = 0, cut: Mapping[str, int] = NONE_CUT
+    ) -> Settlement:
+        """What there is to tell Redis about this visit now. For the other arguments see `Settlement`."""
+        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets, duplicates, cut)

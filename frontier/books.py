@@ -49,6 +49,7 @@ class Counts(msgspec.Struct, frozen=True):
     last_ms: int = 0  # of the last one
     reasons: Counter[str] = msgspec.field(default_factory=Counter)  # "outcome:reason"
     dropped: Counter[str] = msgspec.field(default_factory=Counter)
+    cut: Counter[str] = msgspec.field(default_factory=Counter)  # reason -> pages of which something was left out
 
     @property
     def settled(self) -> int:
@@ -211,5 +212,10 @@ def counts_of(shards: Iterable[ShardBooks]) -> Counts:
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,
         reasons=Counter({name: named[name] for name in outcomes}),
-        dropped=Counter({name[5:]: number for name, number in named.items() if name.startswith("drop:")}),
+        dropped=_counted_as("drop:", named),
+        cut=_counted_as("cut:", named),
     )
+
+
+def _counted_as(prefix: str, named: Mapping[str, int]) -> Counter[str]:
+    return Counter({name.removeprefix(prefix): number for name, number in named.items() if name.startswith(prefix)})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -105,7 +105,8 @@ class Settlement(msgspec.Struct):
     """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
 
     `next_ms`: when the domain may next be fetched from, counted from `ServerClock.now_ms`.
-    `octets` were received for these URLs, `duplicates` of them had a content that was archived before: for the books.
+    `octets` were received for these URLs, `duplicates` of them had a content that was archived before, and something was
+    left out of the pages in `cut`, by reason: for the books.
     """
 
     lease: Lease
@@ -115,6 +116,7 @@ class Settlement(msgspec.Struct):
     urls: list[Settled] = msgspec.field(default_factory=list)
     octets: int = 0
     duplicates: int = 0
+    cut: Mapping[str, int] = {}
 
 
 class SettleReply(msgspec.Struct, frozen=True):
@@ -292,6 +294,7 @@ class Frontier:
                 "" if settlement.state is None else settlement.state,
                 settlement.octets,
                 settlement.duplicates,
+                " ".join(f"{reason} {number}" for reason, number in settlement.cut.items()),
                 len(ends),
                 *ends,
             )

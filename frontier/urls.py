@@ -140,6 +140,10 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
     raise BadUrl(text, result)
 
 
+EXCESS = "excess"
+"""The reason for links beyond the limit of `canonicalize_links`."""
+
+
 def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
 ) -> tuple[dict[str, Url], dict[str, int]]:
@@ -159,7 +163,7 @@ def canonicalize_links(
     for href in dict.fromkeys(hrefs):
         if len(found) + refused == limit:
             if _without_fragment(href):
-                rejected["excess"] = rejected.get("excess", 0) + 1
+                rejected[EXCESS] = rejected.get(EXCESS, 0) + 1
             continue
         result = join(directory, href) if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:

@@ -35,10 +35,12 @@ RULE_OCTETS = 400
 
 
 class KnownRobots(msgspec.Struct, frozen=True):
-    """An origin's robots.txt as it stands in Redis, and its rules. `rules` is None unless the record has any."""
+    """An origin's robots.txt as it stands in Redis, and its rules. `rules` is None unless the record has any. `error`: what
+    was raised when they were parsed, which should not be; then nothing of the origin may be fetched."""
 
     record: RobotsRecord
     rules: Rules | None
+    error: Exception | None = None
 
     @property
     def octets(self) -> int:
@@ -110,8 +112,12 @@ class RobotsCache:
         return await self._keep(origin, record)
 
     async def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
-        rules = await self._parse(record.body) if record.access == "rules" else None
-        known = KnownRobots(record, rules)
+        rules = error = None
+        try:
+            rules = await self._parse(record.body) if record.access == "rules" else None
+        except Exception as raised:
+            error = raised
+        known = KnownRobots(record, rules, error)
         before = self._parsed.pop(origin, None)
         self._octets += known.octets - (before.octets if before is not None else 0)
         self._parsed[origin] = known

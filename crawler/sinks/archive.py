@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, cast
 
+from crawler.events import Events
 from crawler.hooks import PageHooks
 from crawler.logs import tell
 from crawler.page import Exchange, Page
@@ -86,9 +87,14 @@ class Archive:
     """
 
     def __init__(
-        self, settings: ArchiveSettings, wall: Callable[[], float] = time.time, hooks: PageHooks | None = None
+        self,
+        settings: ArchiveSettings,
+        wall: Callable[[], float] = time.time,
+        hooks: PageHooks | None = None,
+        events: Events | None = None,
     ) -> None:
         self._settings = settings
+        self._events = events or Events()
         self._hooks = hooks or PageHooks()
         self._finished = Finished(settings)
         self._wall = wall
@@ -123,14 +129,15 @@ class Archive:
             now = self._wall()
             try:
                 if not self._groups.are_quick:
-                    return await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
+                    group = await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
+                    return self._reported(group)
                 volume = self._volume_at_hand(now)
                 if volume is None:
                     volume = await self._in_thread(lambda: self._current_volume(now))
                 with self._groups.attempt():
                     group = await self._by_and_by(self._groups.make(volume, pages, exchanges, leased))
                     await self._in_thread(lambda: self._append(volume, group))
-                return group.duplicates
+                return self._reported(group)
             finally:
                 self._hooks.report()
 
@@ -204,11 +211,17 @@ class Archive:
 
     def _write(
         self, now: float, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> frozenset[str]:
+    ) -> Group:
         with self._groups.attempt():
             volume = self._current_volume(now)
             group = _at_once(self._groups.make(volume, pages, exchanges, leased))
             self._append(volume, group)
+        return group
+
+    def _reported(self, group: Group) -> frozenset[str]:
+        """The duplicates in `group`, once listeners have been told of its defects."""
+        for found in group.defects:
+            self._events.emit(found)
         return group.duplicates
 
     def _append(self, volume: Volume, group: Group) -> None:

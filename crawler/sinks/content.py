@@ -16,7 +16,7 @@ from crawler.page import Exchange, Outcome, Page
 
 TextForm = Literal["off", "text", "markdown"]
 
-_MAX_OCTETS = 4_194_304  # of a body that are looked at, as for links
+_MAX_BYTES = 4_194_304  # of a body whose text and data are looked at: the tree of so much hostile markup takes 600 MB
 _MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
 _LEAST_MAIN = 200  # characters; on pages of nothing but tables the main content is often a single cell
@@ -26,7 +26,8 @@ GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 class Content(msgspec.Struct, frozen=True):
     """None where nothing was asked for, or where the page has nothing. `json_ld`: the blocks as they are; `opengraph`: its
-    keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept.
+    keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept. `cut`:
+    "text" if only the beginning of the page was looked at.
 
     `main`, `whole` and `heading` are what the verdicts are made of, and in no row: the main text, or all text where no
     part is the main one; the main text, or all text where that is too short to tell pages apart; the first heading.
@@ -42,12 +43,16 @@ class Content(msgspec.Struct, frozen=True):
     soft_404: bool | None = None
     is_dropped: bool = False
     is_judged: bool = False
+    cut: tuple[str, ...] = ()
     main: str = ""
     whole: str = ""
     heading: str = ""
 
 
 NOTHING = Content()
+
+UNREADABLE = Content(cut=("defect",))
+"""Of a page whose text could not be found because something was raised that should not be."""
 
 
 def content_of(
@@ -62,7 +67,7 @@ def content_of(
     if not is_html(page.content_type, page.exchange.body):
         return NOTHING
     body = decoded(page.exchange)
-    document = parse(body[:_MAX_OCTETS], page.charset or None)
+    document = parse(body[:_MAX_BYTES], page.charset or None)
     main = document.main_content() if text != "off" or judged else None
     content = Content(
         description=_description(document),
@@ -70,6 +75,7 @@ def content_of(
         markdown=main.to_markdown() or None if main and text == "markdown" else None,
         json_ld=document.json_ld() or None if structured else None,
         opengraph={str(key): str(value) for key, value in document.opengraph().items()} or None if structured else None,
+        cut=("text",) if len(body) > _MAX_BYTES else (),
     )
     return _to_be_judged(content, document, main) if judged else content
 

@@ -7,12 +7,14 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 
 import msgspec
 
+from crawler.defects import defect
+from crawler.events import DefectFound
 from crawler.hooks import KEEP, Answer, PageHooks
 from crawler.page import Exchange, Outcome, Page
-from crawler.sinks.content import NOTHING, Content, content_of
+from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
 from crawler.sinks.index import Indexed
 from crawler.sinks.likeness import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.pages import PageLines, Place, Row, bare_row
 from crawler.sinks.segment import Segment
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.tail import Share, Tail
@@ -35,13 +37,14 @@ _EACH = 32_768
 
 class Group(msgspec.Struct, frozen=True):
     """What a group adds to the files of a volume, and the URLs whose body was there before. `doubt`: what may have to be
-    taken back."""
+    taken back. `defects`: what was raised while it was made, each of which costs one page a part of its records."""
 
     octets: bytes
     index: list[bytes]
     lines: bytes
     duplicates: frozenset[str]
     doubt: Tail | None
+    defects: list[DefectFound]
 
 
 class _Tape:
@@ -115,6 +118,7 @@ class Groups:
         rows: list[Row] = []
         duplicates: set[str] = set()
         shares: list[Share] = []
+        defects: list[DefectFound] = []
         work = 0
         for number, page in enumerate(pages):
             alone = _work(page)
@@ -125,15 +129,20 @@ class Groups:
             start = tape.at
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
-            content = self._content(page) if is_settled else NOTHING
+            content = self._content(page, defects) if is_settled else NOTHING
             digest, place = page.digest, None
             if volume.warc and page.exchange and self._keeps(page, answer, content):
-                made = self._records.exchange(page.exchange, digest)
-                digest, place = made.digest, tape.add(page.exchange, made)
-                if is_settled and self._settings.metadata:
-                    tape.append(self._records.metadata(page, made))
-                if is_settled and made.is_revisit:
-                    duplicates.add(page.url)
+                try:
+                    made = self._records.exchange(page.exchange, digest)
+                    metadata = self._records.metadata(page, made) if is_settled and self._settings.metadata else b""
+                    digest, place = made.digest, tape.add(page.exchange, made)
+                    tape.append(metadata)
+                    if is_settled and made.is_revisit:
+                        duplicates.add(page.url)
+                except Exception as error:
+                    self._records.forget((page.url,))
+                    defects.append(defect("record", page.url, error))
+                    page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
             elif page.exchange and not digest:
                 digest = sha1(page.exchange.body)
             if is_settled:
@@ -146,13 +155,17 @@ class Groups:
             if work > _SLICE:
                 work = alone
                 yield alone > _LONG
-            tape.add(exchange, self._records.exchange(exchange))
+            try:
+                made = self._records.exchange(exchange)
+                tape.add(exchange, made)
+            except Exception as error:
+                defects.append(defect("record", exchange.url, error))
         lines: list[bytes] = []
         for at in range(0, len(rows), _LINES) if volume.pages else ():
             yield False
-            lines.append(self._lines.encode(rows[at : at + _LINES]))
+            lines.append(self._encoded(rows[at : at + _LINES], defects))
         doubt = self._doubt(volume, shares)
-        return Group(b"".join(tape.octets), tape.index, b"".join(lines), frozenset(duplicates), doubt)
+        return Group(b"".join(tape.octets), tape.index, b"".join(lines), frozenset(duplicates), doubt, defects)
 
     def _keeps(self, page: Page, answer: Answer, content: Content) -> bool:
         is_barred = page.noarchive and self._settings.noarchive
@@ -164,12 +177,26 @@ class Groups:
         records, lines = volume.warc, volume.pages
         return Tail(self._settings.crawl, records.size if records else 0, lines.size if lines else 0, shares)
 
-    def _content(self, page: Page) -> Content:
+    def _encoded(self, rows: Sequence[Row], defects: list[DefectFound]) -> bytes:
+        """The lines of `rows`. A line that cannot be made is replaced by one that says so."""
+        try:
+            return self._lines.encode(rows)
+        except Exception as error:
+            if len(rows) > 1:
+                return b"".join(self._encoded([row], defects) for row in rows)
+            defects.append(defect("line", rows[0].page.url, error))
+            return self._lines.encode([bare_row(rows[0])])
+
+    def _content(self, page: Page, defects: list[DefectFound]) -> Content:
         settings = self._settings
-        content = content_of(
-            page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
-        )
-        return self._likeness.judge(page, content) if content.is_judged else content
+        try:
+            content = content_of(
+                page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
+            )
+            return self._likeness.judge(page, content) if content.is_judged else content
+        except Exception as error:
+            defects.append(defect("text", page.url, error))
+            return UNREADABLE
 
 
 def _work(page: Page) -> int:

@@ -30,7 +30,9 @@ class Line(msgspec.Struct, frozen=True):
     `description` to `soft_404` are null unless the settings ask for them; `extra` holds what page hooks returned.
     Times are UTC with milliseconds. `size` counts the octets of the body as received, `decoded_size` those after content
     decoding. `links` are the found URLs in the page's order, null when the settings leave them out. `simhash`: 16
-    hexadecimal digits, as readers of JSON have no integers of 64 bits in common.
+    hexadecimal digits, as readers of JSON have no integers of 64 bits in common. `cut`: by what something of the page was
+    left out, in the words of `crawler.page.Cut`; `text` stands for the text and data that a page says beyond its first
+    4 MiB, `defect` for a line that lacks what could not be written.
     """
 
     url: str
@@ -66,6 +68,7 @@ class Line(msgspec.Struct, frozen=True):
     simhash: str | None = None
     near_of: str | None = None
     soft_404: bool | None = None
+    cut: list[str] = []
     via: str | None = None
     extra: Any = None  # encoded before; a dict when the line is read
 
@@ -93,8 +96,8 @@ class PageLines:
         lines = [self._line(row) for row in rows]
         try:
             return self._encoder.encode_lines(lines)
-        except UnicodeEncodeError:
-            # A lone surrogate, which no parser should let through, must not hold up the crawl.
+        except (UnicodeEncodeError, OverflowError, RecursionError):
+            # A page's JSON-LD may hold what JSON can say and UTF-8, 64 bits or a stack of our size cannot hold.
             return self._encoder.encode_lines([_encodable(line) for line in lines])
 
     def _line(self, row: Row) -> Line:
@@ -133,17 +136,37 @@ class PageLines:
             simhash=None if content.simhash is None else f"{content.simhash:016x}",
             near_of=content.near_of,
             soft_404=content.soft_404,
+            cut=[*page.cut, *content.cut],
             via=page.via or None,
             extra=row.extra,
         )
 
 
+_DEEPEST = 100
+"""Levels of lists and objects in what a page says of itself; of what lies deeper, null is kept."""
+
+
 def _encodable(line: Line) -> Line:
-    """`line` with question marks for what UTF-8 cannot hold."""
-    clean = {
-        name: value.encode(errors="replace").decode()
-        for name, value in msgspec.structs.asdict(line).items()
-        if isinstance(value, str)
-    }
-    links = line.links and [url.encode(errors="replace").decode() for url in line.links]
-    return msgspec.structs.replace(line, **clean, links=links)
+    """`line` with question marks for lone surrogates, numbers beyond 64 bits as text, and nothing nested too deeply."""
+    fields = msgspec.structs.asdict(line)
+    return Line(**{name: _plain(value, _DEEPEST) for name, value in fields.items()})
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+        return hex(value)
+    if isinstance(value, list):
+        return [_plain(item, depth - 1) for item in value] if depth else None
+    if isinstance(value, dict):
+        return {_plain(key, 1): _plain(item, depth - 1) for key, item in value.items()} if depth else None
+    return value
+
+
+def bare_row(row: Row) -> Row:
+    """`row` with nothing that a page or a hook says, marked as cut by a defect: for a line that cannot be made."""
+    page = msgspec.structs.replace(
+        row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""
+    )
+    return Row(page, row.digest, row.place)

@@ -7,12 +7,13 @@
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, octets, duplicates,
---                         first_ms, last_ms
+--                         cut:<reason>, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] now_ms   ARGV[2] lease_ms
 -- ARGV[3...] for each lease: domain, token, next_ms (when the domain may next be fetched from), delay_ms ("": as it
---   was), state ("": as it was), octets received, how many of the URLs were duplicates, number of words that follow:
+--   was), state ("": as it was), octets received, how many of the URLs were duplicates, of how many pages
+--   something was left out ("reason number" each, or ""), number of words that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry" else "", number of entries
 --   (1 for dead and retry), the entries
 --
@@ -51,15 +52,18 @@ end
 
 -- Returns what is to be said of the lease that ARGV[at] begins with.
 local function settle(at, last)
-  local domain, token, wanted_ms, delay_ms, state, octets, duplicates = unpack(ARGV, at, at + 6)
+  local domain, token, wanted_ms, delay_ms, state, octets, duplicates, cut = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
   local known = redis.call('HMGET', domain_key, 'token', 'next')
   if known[1] ~= token then
     return 'stale', -1
   end
-  if settle_urls(domain, inflight, at + 8, last) > 0 then
+  if settle_urls(domain, inflight, at + 9, last) > 0 then
     count('octets', octets)
     if duplicates ~= '0' then count('duplicates', duplicates) end
+    if cut ~= '' then
+      for reason, number in string.gmatch(cut, '(%S+) (%d+)') do count('cut:' .. reason, number) end
+    end
   end
 
   local next_ms = math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))
@@ -83,7 +87,7 @@ end
 
 local reply, at = {'settled'}, 3
 while at <= #ARGV do
-  local last = at + 7 + ARGV[at + 7]
+  local last = at + 8 + ARGV[at + 8]
   local said = #reply
   reply[said + 1], reply[said + 2] = settle(at, last)
   at = last + 1

@@ -43,6 +43,16 @@ class TestSettle:
         assert counts.reasons == {"done:200": 2, "dead:x": 1}
         assert [letter async for letter in letters.find()] == [DeadLetter(0, "a.test", three.raw, "x")]
 
+    async def test_pages_of_which_something_was_left_out_are_counted_once(
+        self, frontier: Frontier, books: Books
+    ) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")], cut={"links": 1, "time": 2})
+        await frontier.settle([settlement])
+        await frontier.settle([settlement])
+        assert (await books.counts()).cut == {"links": 1, "time": 2}
+
     async def test_leases_of_one_shard_are_settled_each_by_itself(
         self, frontier: Frontier, time: ManualTime, books: Books
     ) -> None:

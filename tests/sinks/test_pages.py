@@ -68,6 +68,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "decoded_size": 12,
         "digest": sha1(b"body"),
         "truncated": "length",
+        "cut": [],
         "noarchive": False,
         "noindex": False,
         "link_count": 2,

@@ -1,0 +1,237 @@
+"""Pages that nobody would write by accident: each costs itself at most, and neither the crawl nor the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from types import MappingProxyType
+
+import pytest
+
+from crawler.logs import BURST
+from tests.e2e.harness import Running, answering, toml, wait_until
+
+pytestmark = pytest.mark.e2e
+
+CRAWLER = [sys.executable, "-m", "crawler"]
+HTML = "text/html"
+SPACES = " " * 16_000
+NUMBER = "&#" + "1" * 4_301
+"""A character reference to a number that Python's int() refuses."""
+
+GOOD = [f"/good/{number}" for number in range(50)]
+ODD: dict[str, tuple[str, str]] = {  # name -> content type, document; each links to /from/NAME
+    "title": (HTML, f"<title>{NUMBER}</title><a href=/from/title>"),
+    "elsewhere": (
+        HTML,
+        f"<html lang='{NUMBER}'><base href='/{NUMBER}'><link rel=next href='{NUMBER}'><iframe src='{NUMBER}'></iframe>"
+        f"<a href='{NUMBER}'><a href='http://a.test/from/elsewhere'>",
+    ),
+    "open-tag": (HTML, "<a href=/from/open-tag><a " + "a " * 880_000),
+    "attributes": (HTML, "<a href=/from/attributes><a " + "a " * 3_400_000 + ">"),
+    "charset": (f"text/html;charset={SPACES};", "<a href=/from/charset>"),
+    "meta": (HTML, f"<meta http-equiv=content-type content='text/html;charset={SPACES};'><a href=/from/meta>"),
+    "refresh": (HTML, f"<meta http-equiv=refresh content='{'1' * 16_000}'><a href=/from/refresh>"),
+    "type": (HTML, f"<link rel=alternate type='text/html;charset={SPACES};' href=/from/type>"),
+    "long": (HTML, "<p>text</p>" * 290_000 + "<a href=/from/long>"),
+    "surrogate": (HTML, r'<script type="application/ld+json">{"name": "\ud800"}</script><a href=/from/surrogate>'),
+    "digits": (
+        HTML,
+        f'<script type="application/ld+json">{{"name": {"9" * 4_000}}}</script><a href=/from/digits>',
+    ),
+    "nested": (
+        HTML,
+        f'<script type="application/ld+json">{"[" * 900 + "]" * 900}</script><a href=/from/nested>',
+    ),
+    "many": (
+        HTML,
+        "<a href=/from/many>" + "".join(f"<a href=mailto:{number}>" for number in range(99)) + "<a href=/no>",
+    ),
+}
+CUT = {"/attributes": ["text"], "/many": ["links"]}
+PATHS = {"/", *GOOD, *(f"/{name}" for name in ODD), *(f"/from/{name}" for name in ODD)}
+
+
+class Web(ThreadingHTTPServer):
+    """One site with `GOOD` and `ODD` pages. `asked`: paths, in order."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[str] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Web
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        type_, document = ODD.get(self.path[1:], (HTML, "<html lang=en><p>a page"))
+        if self.path == "/":
+            document = "".join(f"<a href={path}>" for path in [*(f"/{name}" for name in ODD), *GOOD])
+        if self.path == "/robots.txt":
+            type_, document = "text/plain", "User-agent: *\nDisallow: /private"
+        body = gzip.compress(document.encode(), 1)
+        self.send_response(200 if self.path in {*PATHS, "/robots.txt"} else 404)
+        self.send_header("Content-Type", type_)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # the replica may have met its error meanwhile
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def watched(crawler: Running) -> Iterator[list[float]]:
+    """How long each answer of /healthz took, in seconds, asked ten times a second while the replica runs."""
+    started = wait_until(lambda: re.search(r"replica_started .*address=(\S+)", crawler.err), "the status server")
+    seconds: list[float] = []
+    over = Event()
+
+    def ask() -> None:
+        while not over.wait(0.1):
+            began = time.monotonic()
+            with contextlib.suppress(OSError, urllib.error.URLError):
+                urllib.request.urlopen(f"http://{started[1]}/healthz", timeout=30).read()
+                seconds.append(time.monotonic() - began)
+
+    asking = Thread(target=ask)
+    asking.start()
+    try:
+        yield seconds
+    finally:
+        over.set()
+        asking.join()
+
+
+def crawl(folder: Path, web: Web, environment: Mapping[str, str] = MappingProxyType({})) -> tuple[Running, Path]:
+    settings = folder / "crawler.toml"
+    settings.write_text(
+        toml(
+            {
+                "politeness": {"delay": 0},
+                "fetch": {"host_map": [f"a.test=127.0.0.1:{web.server_port}"]},
+                "archive": {"structured": True},
+                "limits": {"max_links": 100},
+                "replica": {
+                    "data_dir": str(folder / "data"),
+                    "out": str(folder / "out"),
+                    "interval": 0.5,
+                },
+            }
+        )
+    )
+    options = ["-s", str(settings)]
+    seeded = Running([*CRAWLER, "seed", *options, "http://a.test/"], folder, "seed", {}).wait()
+    assert seeded.code == 0, seeded.err
+    return Running([*CRAWLER, "run", "--until-empty", *options], folder, "run", environment), folder / "out"
+
+
+def lines_in(folder: Path) -> dict[str, dict[str, object]]:
+    lines = (json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
+    return {line["url"].removeprefix("http://a.test"): line for line in lines}
+
+
+def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
+    """Given pages that crashed or froze a replica, or whose links were lost, when their site is crawled, then every page
+    and every link of each is fetched once, and the replica answers throughout."""
+    with answering(Web()) as web:
+        crawler, out = crawl(tmp_path, web)
+        with watched(crawler) as seconds:
+            done = crawler.wait()
+    assert done.code == 0, done.err
+    asked = [path for path in web.asked if path != "/robots.txt"]
+    assert set(asked) >= PATHS
+    assert len(asked) == len(set(asked))
+    lines = lines_in(out)
+    assert {path for path in PATHS if lines[path]["outcome"] != "done"} == set()
+    assert {path: lines[path]["cut"] for path in PATHS if lines[path]["cut"]} == CUT
+    assert "/no" not in web.asked
+    status = Running(
+        [*CRAWLER, "status", "--json", "-s", str(tmp_path / "crawler.toml")], tmp_path, "status", {}
+    ).wait()
+    assert json.loads(status.out)["cut"] == {"links": 1}
+    assert lines["/surrogate"]["json_ld"] == [{"name": "?"}]
+    assert "defect" not in done.err
+    assert len(seconds) > 10
+    assert max(seconds) < 0.5, sorted(seconds)[-5:]
+
+
+STAGES = {
+    "fetch": "crawler.connection:GuardedProtocol.receive",
+    "robots": "politeness.robots:Rules.decide",
+    "answer": "crawler.rests:Rests.back_off",
+    "read": "crawler.pages:read_quickly",
+    "text": "crawler.sinks.group:content_of",
+    "record": "crawler.sinks.warc:WarcRecords.metadata",
+    "line": "crawler.sinks.pages:PageLines._line",
+    "listener": "crawler.metrics:Metrics._page",
+}
+"""Of each stage, a function that is called there."""
+
+LOST = {"fetch", "robots", "read"}
+"""Stages without which nothing is known of a page."""
+
+RAISES = """
+import importlib, json, os
+
+def about(value):
+    flight = getattr(value, "_flight", None)
+    return str(flight.request_head if flight else value)
+
+def replace(target, url):
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner = importlib.import_module(module)
+    for step in owners:
+        owner = getattr(owner, step)
+    function = getattr(owner, name)
+
+    def raising(*arguments, **named):
+        if any(url in (said := about(argument)) and (name != "_line" or "lang='en'" in said) for argument in arguments):
+            raise RuntimeError("for the test")
+        return function(*arguments, **named)
+
+    setattr(owner, name, raising)
+
+for target, url in json.loads(os.environ["RAISES"]).items():
+    replace(target, url)
+"""
+"""A `sitecustomize` module: in every process it makes each of some functions raise for one URL."""
+
+
+def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
+    """Given that each stage raises for one URL, then all others are fetched, those are settled and not asked for again, the
+    errors are in the log with their tracebacks, and the crawl ends as usual."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(RAISES)
+    paths = {stage: f"/good/{number}" for number, stage in enumerate(STAGES, 20)}
+    raises = json.dumps({STAGES[stage]: path for stage, path in paths.items()})
+    with answering(Web()) as web:
+        crawler, out = crawl(tmp_path, web, {"PYTHONPATH": str(tmp_path / "path"), "RAISES": raises})
+        done = crawler.wait()
+    assert done.code == 0, done.err
+    assert set(web.asked) >= PATHS - {paths["robots"], paths["fetch"]}
+    lines = lines_in(out)
+    assert set(lines) >= PATHS
+    for stage, path in paths.items():
+        assert web.asked.count(path) == (stage != "robots"), stage
+        ended = ("dead", "defect") if stage in LOST else ("done", "ok")
+        assert (lines[path]["outcome"], lines[path]["reason"]) == ended, stage
+        assert lines[path]["cut"] == (["defect"] if stage in ("text", "record", "line") else []), stage
+    assert "RuntimeError: for the test" in done.err
+    assert done.err.count("Traceback (most recent call last)") >= BURST
