@@ -1,0 +1,27 @@
+"""Settings from their sources: what was given can be told from what is a default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.running import EMBEDDED_INTERVAL_S, embedded_defaults
+from crawler.settings import load
+
+
+def test_a_table_has_those_settings_from_its_sources_that_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defaults of one machine, such as a short interval, depend on it."""
+    (tmp_path / "crawler.toml").write_text("[frontier]\nlease = 5\n")
+    monkeypatch.setenv("CRAWLER_POLITENESS__DELAY", "3")
+    loaded = load(tmp_path / "crawler.toml", {"politeness": {"tries": 2}})
+    assert loaded.model_fields_set == {"frontier", "politeness"}
+    assert loaded.frontier.model_fields_set == {"lease"}
+    assert loaded.politeness.model_fields_set == {"delay", "tries"}
+
+
+def test_on_one_machine_the_interval_is_short_unless_it_was_given(tmp_path: Path) -> None:
+    assert embedded_defaults(load(None, {"replica": {"out": tmp_path}})).replica.interval == EMBEDDED_INTERVAL_S
+    assert embedded_defaults(load(None, {"replica": {"interval": 3.0}})).replica.interval == 3.0
