@@ -16,6 +16,17 @@ class UserError(CrawlerError):
     """Raised when the operator can put it right; the message is one line and says how."""
 
 
+class SettingsDiffer(UserError):
+    """Raised when a start has other settings than its crawl. `differences`: one line each."""
+
+    def __init__(self, crawl: str, differences: tuple[str, ...]) -> None:
+        super().__init__(
+            f"crawl {crawl!r} has other settings than this command, so nothing was started or changed: add --keep-settings "
+            "to go on with those of the crawl, or --apply-settings to replace them with those of this command"
+        )
+        self.differences = differences
+
+
 class DataDirError(UserError):
     """Raised when the data directory cannot hold the embedded store."""
 

@@ -19,9 +19,10 @@ from crawler.page import LinkKind
 from crawler.policies import check, scorer, url_rules
 from crawler.seeds import Seed, read_seeds
 from crawler.settings import CrawlSettings, Settings
+from crawler.start_settings import OnDifference, settle
 from crawler.supervisor import Supervisor, replica_command
 from frontier.clock import ServerClock, SystemClock
-from frontier.crawls import Crawl, create_crawl, open_crawl, save_settings
+from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Pushed
@@ -44,15 +45,24 @@ def _shards(settings: Settings) -> int:
 # seeds
 
 
-async def seed_crawl(crawl: str, settings: Settings, urls: tuple[str, ...], files: tuple[Path, ...]) -> int:
-    """Create the crawl if need be, and push the seeds. Returns the exit code."""
+async def seed_crawl(
+    crawl: str,
+    settings: Settings,
+    urls: tuple[str, ...],
+    files: tuple[Path, ...],
+    on_difference: OnDifference = "stop",
+) -> int:
+    """Create the crawl if need be, and push the seeds. Returns the exit code. Raises SettingsDiffer, and pushes nothing, if
+    the crawl exists with other settings than were given."""
     check(settings.crawl)
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
         raise UserError(NO_SEEDS)
     async with open_store(settings.replica) as store:
         opened = await create_crawl(store, crawl, _shards(settings), settings.crawl.to_json())
-        pushed = await push_seeds(store, opened, seeds)
+        if not opened.created:
+            opened = await settle(store, opened, settings, on_difference)
+        pushed = await push_seeds(store, opened, seeds, settings.crawl)
     Console().print(
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
@@ -80,9 +90,11 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
     return seeds
 
 
-async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed]) -> Pushed:
-    """Queue the seeds at depth 0."""
+async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: CrawlSettings) -> Pushed:
+    """Queue the seeds at depth 0. `read_by`: the settings that they were read by."""
     settings = CrawlSettings.from_json(crawl.settings)
+    if url_rules(settings) != url_rules(read_by):
+        seeds = _read_again(seeds, settings)
     clock = ServerClock(SystemClock(), store.time_ms)
     await clock.refresh()
     frontier = Frontier(
@@ -106,16 +118,24 @@ async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed]) -> Push
     return Pushed(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
 
 
+def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+    """`seeds` by the rules of `settings`. Rules that drop fewer parameters may make a URL too long: it is reported."""
+    found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
+    for broken in errors:
+        Console(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}", markup=False, highlight=False)
+    return found
+
+
 # replicas
 
 
 def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
 ) -> Supervisor:
-    """A supervisor of replicas of `crawl`. The Redis URL, which may hold a password, travels by the environment, where
-    `ps` does not show it."""
+    """A supervisor of replicas of `crawl`, which take its settings as they are: whoever starts the supervisor has compared
+    them. The Redis URL, which may hold a password, travels by the environment, where `ps` does not show it."""
     local = settings.replica
-    words = ["--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
+    words = ["--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
     if "interval" in local.model_fields_set:
         words += ["--interval", str(local.interval)]
@@ -134,7 +154,7 @@ def supervise(
 
 
 class CrawlJob(msgspec.Struct, frozen=True):
-    """`crawler crawl`: seed, run replicas until the crawl has ended, and tell what came of it."""
+    """`crawler crawl`: seed, run replicas until the crawl has ended, and report the result."""
 
     crawl: str
     settings: Settings
@@ -142,6 +162,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
     files: tuple[Path, ...]
     replicas: int
     show: bool
+    on_difference: OnDifference = "stop"
 
     async def run(self) -> int:
         logs.configure(self.settings.replica.log, "warning")
@@ -153,7 +174,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         console = Console(stderr=True)
         async with open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
-            pushed = await push_seeds(store, stored, seeds)
+            pushed = await push_seeds(store, stored, seeds, self.settings.crawl)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
             await Control(store, stored.keys).set("run")
@@ -166,15 +187,14 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return code
 
     async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:
-        """The crawl with the settings of this very command: on one machine the last word is the user's."""
-        if not seeds:
+        """The crawl, created if there are seeds for it. Raises SettingsDiffer."""
+        if seeds:
+            opened = await create_crawl(store, self.crawl, _shards(self.settings), self.settings.crawl.to_json())
+        else:
             try:
-                await open_crawl(store, self.crawl)
+                opened = await open_crawl(store, self.crawl)
             except BadInput as error:
                 raise UserError(NO_SEEDS) from error
-        settings = self.settings.crawl.to_json()
-        opened = await create_crawl(store, self.crawl, _shards(self.settings), settings)
-        if not opened.created:
-            await save_settings(store, self.crawl, settings)
-            opened = await open_crawl(store, self.crawl)
-        return opened
+        if opened.created:
+            return opened
+        return await settle(store, opened, self.settings, self.on_difference, whole=True)

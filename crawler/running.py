@@ -14,6 +14,7 @@ from crawler.errors import UserError
 from crawler.jobs import supervise
 from crawler.replica import Replica
 from crawler.settings import CrawlSettings, Settings
+from crawler.start_settings import OnDifference, settle
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 
@@ -24,13 +25,16 @@ INTERRUPTED = 130
 """Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
 
 
-async def run_replica(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:
-    """Run `replicas` replicas of an existing crawl, one in this process or several in their own."""
+async def run_replica(
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference = "stop"
+) -> int:
+    """Run `replicas` replicas of an existing crawl, one in this process or several in their own. Raises SettingsDiffer, and
+    starts nothing, if the crawl has other settings than were given."""
     if replicas > 1:
-        return await _run_several(crawl, settings, replicas, until_empty)
+        return await _run_several(crawl, settings, replicas, until_empty, on_difference)
     settings = embedded_defaults(settings)
     async with open_store(settings.replica) as store:
-        opened = await open_crawl(store, crawl)
+        opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
         stored = CrawlSettings.from_json(opened.settings)
         replica = Replica(store, opened, stored, settings.replica, assemble(crawl, stored, settings.replica))
         async with calm_collector():
@@ -64,9 +68,11 @@ async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) ->
     return INTERRUPTED if signals > 1 else 0
 
 
-async def _run_several(crawl: str, settings: Settings, replicas: int, until_empty: bool) -> int:
-    async with open_store(settings.replica) as store:
-        await open_crawl(store, crawl)  # what is wrong from the start is told once, and not by each replica again
+async def _run_several(
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference
+) -> int:
+    async with open_store(settings.replica) as store:  # what is wrong is reported once, and not again by each replica
+        await settle(store, await open_crawl(store, crawl), settings, on_difference)
     supervisor = supervise(crawl, settings, replicas, until_empty)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

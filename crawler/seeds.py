@@ -17,11 +17,13 @@ _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECA
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """A URL to begin with. `priority` is None where the list gives none; `line` counts from 1."""
+    """A URL to begin with. `priority` is None where the list gives none; `line` counts from 1; `text` is the line without
+    its comment."""
 
     url: Url
     priority: float | None
     line: int
+    text: str
 
 
 class SeedError(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
         if name != "priority":
             raise BadUrl(text, "option")
         priority = _priority(text, value)
-    return Seed(url, priority, line)
+    return Seed(url, priority, line, text)
 
 
 def _priority(text: str, value: str) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, ValidationError
+from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -111,6 +111,23 @@ class Settings(BaseSettings):
     schedule: tuple[Duty, ...] = ()
     replica: ReplicaSettings = ReplicaSettings()
 
+    _file_has_crawl_tables: bool = PrivateAttr(False)
+
+    @classmethod
+    def read(cls, file: dict[str, Any], *layers: dict[str, Any]) -> Settings:
+        """The settings of a file's tables and of the layers above them, the topmost last. Raises ValidationError."""
+        merged: dict[str, Any] = {}
+        for layer in (file, *layers):
+            _merge(merged, layer)
+        made = cls(**merged)
+        made._file_has_crawl_tables = bool(file.keys() & CrawlSettings.model_fields.keys())
+        return made
+
+    @property
+    def file_has_crawl_tables(self) -> bool:
+        """Whether there is a settings file with more than `[replica]`."""
+        return self._file_has_crawl_tables
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -141,10 +158,8 @@ def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = Non
 
     Raises UserError, naming the key, for anything unknown or malformed.
     """
-    merged: dict[str, Any] = {}
-    for layer in (_read_file(path) if path else {}, _environment(), flags or {}):
-        _merge(merged, layer)
-    return _checked(lambda: Settings(**merged), str(path) if path else "settings")
+    layers = (_read_file(path) if path else {}, _environment(), flags or {})
+    return _checked(lambda: Settings.read(*layers), str(path) if path else "settings")
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from itertools import chain
 
 import msgspec
 
-from frontier.errors import BadInput, CrawlLost, SchemaMismatch
+from frontier.errors import BadInput, CrawlLost, SchemaMismatch, SettingsMoved
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
 from frontier.store import Reply, Store, command, run
@@ -69,10 +69,15 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
         )
 
 
-async def save_settings(store: Store, name: str, settings: bytes) -> int:
-    """Replace a crawl's settings. Replicas see them at their next look. Returns the revision, which stays the same where
-    nothing changes. Raises RedisAway."""
-    (reply,) = await store.send([run(SAVE_SETTINGS, [meta_key(name)], settings)])
+async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
+    """Replace the settings that `crawl` was opened with. Replicas see them at their next look. Returns the revision, which
+    stays the same where nothing changes. Raises SettingsMoved if others were saved meanwhile, RedisAway."""
+    (reply,) = await store.send([run(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
+    if reply[0] == b"moved":
+        raise SettingsMoved(
+            f"another command has changed the settings of crawl {crawl.name!r} meanwhile, and nothing was changed by this "
+            "one: repeat it to compare again"
+        )
     return int(reply[1])
 
 

@@ -31,6 +31,10 @@ class SchemaMismatch(FrontierError):
     """Raised when the crawl's keys were written by another version of the key schema."""
 
 
+class SettingsMoved(FrontierError):
+    """Raised when somebody else has changed a crawl's settings since they were read; nothing was written."""
+
+
 class CrawlLost(FrontierError):
     """Raised when Redis no longer holds the crawl that was opened, or holds another one of its name."""
 

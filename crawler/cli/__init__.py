@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from crawler import __version__
 from crawler.cli.commands import Commands
-from crawler.errors import TRY_LATER, UserError
+from crawler.errors import TRY_LATER, SettingsDiffer, UserError
 from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
@@ -50,10 +50,13 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line on standard error, never a traceback."""
+    """Entry point: a user's mistake is one line on standard error, never a traceback; settings that differ come before it,
+    a line each."""
     try:
         app()
     except (UserError, FrontierError) as error:
-        told = escape(" ".join(str(error).split()))
-        Console(stderr=True, soft_wrap=True).print(f"[red]error:[/red] {told}", highlight=False)
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        for difference in error.differences if isinstance(error, SettingsDiffer) else ():
+            console.print(difference, markup=False)
+        console.print(f"[red]error:[/red] {escape(' '.join(str(error).split()))}")
         sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)

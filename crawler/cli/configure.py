@@ -146,7 +146,7 @@ def apply(
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int]:
         before = CrawlSettings.from_json(opened.settings)
-        revision = await save_settings(store, crawl, _kept(wanted, before).to_json())
+        revision = await save_settings(store, opened, _kept(wanted, before).to_json())
         return _changes(before, wanted), revision
 
     changes, revision = Where(crawl, redis, data_dir, file).do(work)

@@ -20,6 +20,7 @@ from crawler.cli.options import (
 from crawler.errors import UserError
 from crawler.jobs import CrawlJob, seed_crawl
 from crawler.settings import Settings, load
+from crawler.start_settings import OnDifference
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
@@ -50,6 +51,12 @@ Capacity = Annotated[
     float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)
 ]
 Listen = Annotated[str | None, typer.Option(help="ADDRESS:PORT of /metrics, /healthz, /readyz.", show_default=False)]
+KeepSettings = Annotated[
+    bool, typer.Option("--keep-settings", help="If the settings differ, go on with those of the crawl.")
+]
+ApplySettings = Annotated[
+    bool, typer.Option("--apply-settings", help="If the settings differ, replace those of the crawl.")
+]
 UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")
 ]
@@ -71,19 +78,25 @@ def crawl(
     redis: Redis = None,
     data_dir: DataDir = None,
     settings: SettingsFile = None,
+    keep_settings: KeepSettings = False,
+    apply_settings: ApplySettings = False,
     quiet: Quietly = False,
 ) -> None:
     """Crawl from URLs or seed files until nothing is left.
 
     Needs no service: the queue lives in the data directory. Ctrl-C stops in good order, and the same command goes on
-    where it stopped.
+    where it stopped. With other settings than those of the crawl, defaults included, it shows the difference and stops,
+    unless `--keep-settings` or `--apply-settings` is given.
 
     [bold]Examples[/bold]
 
         crawler crawl https://example.com --max-pages 1000
 
         crawler crawl -f seeds.txt --replicas 4 --out pages
+
+        crawler crawl --keep-settings
     """
+    otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
         settings,
         flags(
@@ -96,7 +109,7 @@ def crawl(
         ),
     )
     _embedded_defaults(loaded)
-    job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, show=not quiet)
+    job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
     _finish(job.run())
 
 
@@ -107,18 +120,22 @@ def seed(
     redis: Redis = None,
     data_dir: DataDir = None,
     settings: SettingsFile = None,
+    keep_settings: KeepSettings = False,
+    apply_settings: ApplySettings = False,
 ) -> None:
     """Create a crawl, or add seeds to one; replicas that run will take them up.
 
-    The crawl's settings are fixed by the first seeding; see `crawler config` to change them.
+    The first seeding sets the crawl's settings. Later ones need none. A settings file that differs from them, or an
+    environment variable, stops the command, unless `--keep-settings` or `--apply-settings` is given.
 
     [bold]Example[/bold]
 
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
+    otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
     logs.configure(loaded.replica.log, loaded.replica.log_level)
-    _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ())))
+    _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ()), otherwise))
 
 
 def run(
@@ -136,10 +153,14 @@ def run(
     ] = None,
     grace: Annotated[float | None, typer.Option(min=0, help="Seconds for requests in flight when stopping.")] = None,
     settings: SettingsFile = None,
+    keep_settings: KeepSettings = False,
+    apply_settings: ApplySettings = False,
 ) -> None:
     """Run replicas of a crawl; they join those that run already, anywhere.
 
-    SIGTERM and Ctrl-C hand the work over and end; a second one hurries.
+    SIGTERM and Ctrl-C hand the work over and end; a second one hurries. Replicas take their settings from the crawl. A
+    settings file that differs from them, or an environment variable, stops the command, unless `--keep-settings` or
+    `--apply-settings` is given.
 
     [bold]Example[/bold]
 
@@ -147,6 +168,7 @@ def run(
     """
     from crawler.running import run_replica  # noqa: PLC0415 - the engine, 0.4 s of imports, is of no use to the others
 
+    otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
         settings,
         flags(
@@ -164,7 +186,7 @@ def run(
     )
     _embedded_defaults(loaded)
     logs.configure(loaded.replica.log, loaded.replica.log_level)
-    _finish(run_replica(crawl, loaded, replicas, until_empty))
+    _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
 
 
 def demo(
@@ -182,6 +204,13 @@ def demo(
     from crawler.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
 
     _finish(run_demo(replicas, pages, domains, out))
+
+
+def _on_difference(keep: bool, apply: bool) -> OnDifference:
+    """What to do if the settings differ from those of the crawl. Raises UserError."""
+    if keep and apply:
+        raise UserError("give either --keep-settings or --apply-settings, not both")
+    return "keep" if keep else "apply" if apply else "stop"
 
 
 def _embedded_defaults(settings: Settings) -> None:

@@ -1,13 +1,18 @@
--- save_settings: replace a crawl's settings, and count it as a revision unless they are the same.
+-- save_settings: replace a crawl's settings, and count it as a revision unless they are the same. Settings that are no longer
+-- those that the caller has read stay as they are.
 --
 -- KEYS[1] meta  hash  settings, revision
--- ARGV[1] settings
+-- ARGV[1] settings   ARGV[2] revision that the caller has read
 --
--- Returns {"saved" | "unchanged", revision}
+-- Returns {"saved" | "unchanged" | "moved", revision}
 
-local revision = tonumber(redis.call('HGET', KEYS[1], 'revision') or '1')
-if redis.call('HGET', KEYS[1], 'settings') == ARGV[1] then
+local stored = redis.call('HMGET', KEYS[1], 'settings', 'revision')
+local revision = tonumber(stored[2] or '1')
+if stored[1] == ARGV[1] then
   return {'unchanged', revision}
+end
+if not stored[1] or revision ~= tonumber(ARGV[2]) then
+  return {'moved', revision}
 end
 redis.call('HSET', KEYS[1], 'settings', ARGV[1], 'revision', revision + 1)
 return {'saved', revision + 1}

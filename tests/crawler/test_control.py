@@ -61,10 +61,10 @@ async def test_a_look_brings_the_revision_of_the_settings(
     both: tuple[Control, Control], store: RedisStore, crawl_name: str
 ) -> None:
     _, seen = both
-    await create_crawl(store, crawl_name, 1, b"{}")
+    crawl = await create_crawl(store, crawl_name, 1, b"{}")
     await seen.refresh()
     assert seen.settings_revision == 1
-    await save_settings(store, crawl_name, b'{"a": 1}')
+    await save_settings(store, crawl, b'{"a": 1}')
     await seen.refresh()
     assert seen.settings_revision == 2
 

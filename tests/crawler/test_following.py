@@ -73,8 +73,8 @@ async def follower(store: RedisStore, crawl_name: str, told: Told) -> Follower:
 
 async def test_a_revision_is_obeyed_once(store: RedisStore, crawl_name: str, told: Told, follower: Follower) -> None:
     wanted = crawl(limits={"max_pages": 5})
-    assert await save_settings(store, crawl_name, wanted.to_json()) == 2
-    assert await save_settings(store, crawl_name, wanted.to_json()) == 2
+    assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
+    assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
     for _ in range(2):
         await follower.follow(2)
     assert told.obeyed == [wanted]
@@ -91,11 +91,11 @@ async def test_no_question_is_asked_while_the_revision_stays(store: RedisStore, 
 async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
     store: RedisStore, crawl_name: str, told: Told, follower: Follower
 ) -> None:
-    await save_settings(store, crawl_name, crawl(archive={"compression": "zstd"}).to_json())
+    await save_settings(store, await open_crawl(store, crawl_name), crawl(archive={"compression": "zstd"}).to_json())
     await follower.follow(2)
     assert told.obeyed == [crawl()]
     assert (follower.revision, follower.waiting) == (1, ("archive.compression",))
-    await save_settings(store, crawl_name, crawl().to_json())
+    await save_settings(store, await open_crawl(store, crawl_name), crawl().to_json())
     await follower.follow(3)
     assert (follower.revision, follower.waiting) == (3, ())
 
@@ -104,7 +104,7 @@ async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
 async def test_what_cannot_be_used_changes_nothing(
     store: RedisStore, crawl_name: str, told: Told, follower: Follower, stored: bytes
 ) -> None:
-    await save_settings(store, crawl_name, stored)
+    await save_settings(store, await open_crawl(store, crawl_name), stored)
     await follower.follow(2)
     assert told.obeyed == []
     (event,) = told.events
@@ -112,6 +112,6 @@ async def test_what_cannot_be_used_changes_nothing(
     assert follower.refused == event.error
     assert "\n" not in event.error
     assert follower.revision == 1
-    await save_settings(store, crawl_name, crawl().to_json())
+    await save_settings(store, await open_crawl(store, crawl_name), crawl().to_json())
     await follower.follow(3)
     assert (follower.revision, follower.refused) == (3, "")

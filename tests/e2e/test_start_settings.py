@@ -1,0 +1,162 @@
+"""A crawl is started again in its folder, as a user types it: its settings stay, or the user says that they change."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Finished, Running, Tables, answering, toml
+
+pytestmark = pytest.mark.e2e
+
+PAGES = 12
+
+
+class Site(ThreadingHTTPServer):
+    """One page that links to all others, at a port that crawls only visit if their settings allow it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = "".join(f"<a href=/{number}>" for number in range(1, PAGES)) if self.path == "/" else "<p>a page"
+        self.send_response(404 if self.path == "/robots.txt" else 200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Folder:
+    """A folder in which a user crawls the site with no option but those of the test."""
+
+    def __init__(self, path: Path, port: int) -> None:
+        self._path = path
+        self._port = port
+        self.seed = f"http://127.0.0.1:{port}/"
+
+    def type(self, *words: str, **environment: str) -> Finished:
+        """What is to stop and goes on instead is ended in good order."""
+        running = Running([sys.executable, "-m", "crawler", *words], self._path, words[0], environment)
+        try:
+            return running.wait(20.0)
+        except AssertionError:
+            running.send(signal.SIGTERM)
+            running.wait()
+            raise
+
+    def write(self, changes: Tables) -> None:
+        """crawler.toml: what this site needs, and `changes`."""
+        tables: Tables = {
+            "politeness": {"delay": 0.02, "response_share": 0},
+            "fetch": {"allow_private": True, "ports": [self._port]},
+        }
+        (self._path / "crawler.toml").write_text(toml({**tables, **changes}))
+
+    @property
+    def status(self) -> Any:
+        return json.loads(self.type("status", "--json").out)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """URLs that are done, denied and open."""
+        found = self.status
+        return found["done"], found["denied"], found["open"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """In which a crawl of a few of the site's pages has ended."""
+    with answering(Site()) as site:
+        made = Folder(tmp_path, site.server_port)
+        made.write({"limits": {"max_pages": 3}})
+        done = made.type("crawl", made.seed, "-s", "crawler.toml", "--quiet")
+        assert done.code == 0, done.err
+        assert made.counts == (3, 0, PAGES - 3)
+        yield made
+
+
+def test_a_bare_crawl_does_not_replace_the_settings_of_the_crawl(folder: Folder) -> None:
+    """Its defaults would deny every URL that is queued."""
+    done = folder.type("crawl", "--quiet")
+    assert done.code == 2, done.err
+    *shown, last = done.err.splitlines()
+    assert any(
+        re.fullmatch(r"fetch\.ports: \[\d+] in the crawl, \[80, 443, .*] \(the default\) here", line) for line in shown
+    )
+    assert "fetch.allow_private: true in the crawl, false (the default) here" in shown
+    assert "limits.max_pages: 3 in the crawl, 0 (the default) here" in shown
+    assert len(shown) == 5
+    assert last.startswith("error: crawl 'crawl' ")
+    assert "--keep-settings" in last
+    assert "--apply-settings" in last
+    assert folder.counts == (3, 0, PAGES - 3)
+    assert folder.status["settings_revision"] == 1
+
+
+def test_a_crawl_goes_on_with_its_own_settings_and_then_with_new_ones(folder: Folder) -> None:
+    for words in (("-s", "crawler.toml"), ("--keep-settings",)):
+        done = folder.type("crawl", "--quiet", *words)
+        assert done.code == 0, done.err
+        assert folder.counts == (3, 0, PAGES - 3)
+    folder.write({})
+    assert folder.type("crawl", "--quiet", "-s", "crawler.toml").code == 2
+    done = folder.type("crawl", "--quiet", "-s", "crawler.toml", "--apply-settings", "--replicas", "2")
+    assert done.code == 0, done.err
+    assert folder.counts == (PAGES, 0, 0)
+
+
+def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None:
+    """As the README has it: the same command goes on where it stopped."""
+    with answering(Site()) as site:
+        folder = Folder(tmp_path, site.server_port)
+        mapped = f"a.test=127.0.0.1:{site.server_port}"
+        words = ("crawl", "http://a.test/", "--quiet", "--max-pages", "3", "--delay", "0.02", "--host-map", mapped)
+        for _ in range(2):
+            done = folder.type(*words)
+            assert done.code == 0, done.err
+        done = folder.type("crawl", "--quiet")
+        assert done.code == 2, done.err
+        assert len(done.err.splitlines()) == 4
+        done = folder.type("crawl", "--quiet", "--keep-settings")
+        assert done.code == 0, done.err
+        assert "goes on where it stopped" in done.err
+        assert folder.counts == (3, 0, PAGES - 3)
+
+
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_replica_starts_with_the_settings_of_the_crawl_alone(folder: Folder, replicas: str) -> None:
+    """The environment, which its processes inherit, is compared by the command and not again by each of them."""
+    words = ("run", "--replicas", replicas, "--until-empty")
+    for given in ({"CRAWLER_POLITENESS__DELAY": "0.02"}, {}):
+        done = folder.type(*words, **given)
+        assert done.code == 0, done.err
+    slow = {"CRAWLER_POLITENESS__DELAY": "9"}
+    done = folder.type(*words, **slow)
+    assert done.code == 2, done.err
+    shown, last = done.err.splitlines()
+    assert shown == "politeness.delay: 0.02 in the crawl, 9.0 here"
+    assert last.startswith("error: crawl 'crawl' ")
+    folder.write({"limits": {"max_pages": 4}})
+    assert folder.type(*words, "-s", "crawler.toml").code == 2
+    assert folder.counts == (3, 0, PAGES - 3)
+    done = folder.type(*words, "--keep-settings", **slow)
+    assert done.code == 0, done.err
+    done = folder.type(*words, "-s", "crawler.toml", "--apply-settings")
+    assert done.code == 0, done.err
+    assert folder.counts == (4, 0, PAGES - 4)
