@@ -190,7 +190,7 @@ def _children_cpu_s() -> float:
 async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
-        await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()))
+        await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen.crawl)
         parts = assemble("hostile", chosen.crawl, chosen.replica)
         replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
         replica.events.subscribe(reasons.observe)
