@@ -17,12 +17,14 @@ class UserError(CrawlerError):
 
 
 class SettingsDiffer(UserError):
-    """Raised when a start has other settings than its crawl. `differences`: one line each."""
+    """Raised when a start has other settings than its crawl. `differences`: one line each. `named`: those that the start
+    would change, as the user has given them."""
 
-    def __init__(self, crawl: str, differences: tuple[str, ...]) -> None:
+    def __init__(self, crawl: str, differences: tuple[str, ...], named: tuple[str, ...]) -> None:
+        apply = f", or --apply-settings to change {', '.join(named)}" if named else ""
         super().__init__(
             f"crawl {crawl!r} has other settings than this command, so nothing was started or changed: add --keep-settings "
-            "to go on with those of the crawl, or --apply-settings to replace them with those of this command"
+            f"to go on with those of the crawl{apply}"
         )
         self.differences = differences
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.health import HealthRecord, health_records
+from crawler.settings import CrawlSettings
 from frontier.books import Books, Counts
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
@@ -44,6 +45,7 @@ class Overview(msgspec.Struct, frozen=True):
     dropped: dict[str, int]
     cut: dict[str, int]  # reason -> pages of which something was left out
     settings_revision: int
+    max_pages: int  # the limit, 0 without one
 
     @property
     def crawled_s(self) -> float:
@@ -87,6 +89,7 @@ async def read(store: RedisStore, crawl: Crawl) -> Overview:
         dropped=dict(counts.dropped),
         cut=dict(counts.cut),
         settings_revision=crawl.revision,
+        max_pages=CrawlSettings.from_json(crawl.settings).limits.max_pages,
     )
 
 

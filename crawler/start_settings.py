@@ -5,16 +5,19 @@ changes nothing until the user has said which of the two count.
 
 `crawler crawl` asks for all settings that it has, its defaults included. `seed` and `run` join a crawl that has settings
 already. They ask for all of them by a settings file with tables of the crawl, as `config apply` does; without one, only for
-those that the environment names.
+those that the environment names. What it may change is less: by a settings file all settings, without one those that flags
+and environment name. So to raise one limit does not reset the rest.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
 import msgspec
 
 from crawler.errors import SettingsDiffer, UserError
+from crawler.logs import tell
 from crawler.policies import check
 from crawler.reference import as_toml
 from crawler.settings import CrawlSettings, Settings
@@ -23,7 +26,7 @@ from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.store import Store, without_password
 
 OnDifference = Literal["stop", "keep", "apply"]
-"""What a start does if its settings differ: stop, go on with those of the crawl, or replace them with its own."""
+"""What a start does if its settings differ: stop, go on with those of the crawl, or change those that it names."""
 
 _SHARDS = "frontier.shards"
 
@@ -55,12 +58,14 @@ async def settle(
     has changed then.
     """
     stored = _with_shards(CrawlSettings.from_json(opened.settings), opened.shards)
-    wanted = _wanted(settings, stored, whole)
-    found = differences(stored, wanted)
-    if not found or on_difference == "keep":
+    wanted = _wanted(settings, stored, whole=False)
+    named = differences(stored, wanted)
+    found = differences(stored, _wanted(settings, stored, whole))
+    if found and on_difference == "stop":
+        raise SettingsDiffer(opened.name, tuple(map(str, found)), tuple(one.name for one in named))
+    if not named or on_difference == "keep":
+        _log("setting_ignored", named)
         return opened
-    if on_difference == "stop":
-        raise SettingsDiffer(opened.name, tuple(str(one) for one in found))
     if wanted.frontier.shards != opened.shards:
         raise UserError(
             f"{_SHARDS} is {opened.shards} for the whole life of crawl {opened.name!r}: "
@@ -68,6 +73,7 @@ async def settle(
         )
     check(wanted)
     await save_settings(store, opened, wanted.to_json())
+    _log("setting_changed", named)
     return await open_crawl(store, opened.name)
 
 
@@ -75,6 +81,11 @@ def differences(stored: CrawlSettings, wanted: CrawlSettings) -> list[Difference
     """The settings in which `wanted` differs from `stored`, in the order of the tables."""
     before, after = stored.flat(), wanted.flat()
     return [Difference(name, before[name], after[name]) for name in after if after[name] != before[name]]
+
+
+def _log(event: str, found: list[Difference]) -> None:
+    for one in found:
+        tell(logging.WARNING, event, difference=one)
 
 
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:

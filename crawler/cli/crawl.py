@@ -55,7 +55,8 @@ KeepSettings = Annotated[
     bool, typer.Option("--keep-settings", help="If the settings differ, go on with those of the crawl.")
 ]
 ApplySettings = Annotated[
-    bool, typer.Option("--apply-settings", help="If the settings differ, replace those of the crawl.")
+    bool,
+    typer.Option("--apply-settings", help="Change the crawl's settings to those given by file, environment and flags."),
 ]
 UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")

@@ -104,7 +104,7 @@ def test_a_bare_crawl_does_not_replace_the_settings_of_the_crawl(folder: Folder)
     assert len(shown) == 5
     assert last.startswith("error: crawl 'crawl' ")
     assert "--keep-settings" in last
-    assert "--apply-settings" in last
+    assert "--apply-settings" not in last  # there is nothing that it would change
     assert folder.counts == (3, 0, PAGES - 3)
     assert folder.status["settings_revision"] == 1
 
@@ -137,6 +137,13 @@ def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None
         assert done.code == 0, done.err
         assert "goes on where it stopped" in done.err
         assert folder.counts == (3, 0, PAGES - 3)
+        assert "limits.max_pages = 3 is reached" in done.out
+        done = folder.type("crawl", "--quiet", "--max-pages", "4")
+        assert done.err.splitlines()[-1].endswith("--apply-settings to change limits.max_pages")
+        done = folder.type("crawl", "--quiet", "--max-pages", "4", "--apply-settings")
+        assert done.code == 0, done.err
+        assert "setting_changed difference=limits.max_pages: 3 in the crawl, 4 here" in done.err
+        assert folder.counts == (4, 0, PAGES - 4)
 
 
 @pytest.mark.parametrize("replicas", ["1", "2"])
