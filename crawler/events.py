@@ -1,6 +1,6 @@
 """What happens in a crawl, as values. The core emits them; metrics, logs and pages only read them.
 
-Several come with each page, and none refers back to itself: `gc=False` (`crawler.collector`).
+Several come with each page, and none refers back to itself: `gc=False` (`crawler.app.gc_schedule`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LinksPushed(msgspec.Struct, frozen=True, gc=False):
 
 
 class LinkDropped(msgspec.Struct, frozen=True, gc=False):
-    """A link was not offered. `reason`: one word of a closed list, of `crawler.scope` or `crawler.traps`."""
+    """A link was not offered. `reason`: one word of a closed list, of `crawler.scope.scope` or `crawler.scope.traps`."""
 
     reason: str
     count: int

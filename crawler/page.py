@@ -1,6 +1,7 @@
 """What one visit to one URL leaves behind: the value that travels from the fetch to the sinks.
 
-`gc=False`: these hold nothing that could refer back to them, so the collector need not know of them (`crawler.collector`).
+`gc=False`: these hold nothing that could refer back to them, so the collector need not know of them
+(`crawler.app.gc_schedule`).
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontier.chunks import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.clock import ServerClock
 from frontier.entries import Entry, parse_entry
 from frontier.errors import Fenced
 from frontier.keys import CrawlKeys, shard_keys
+from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.scripts import DISOWN, LEASE, PUSH, RELEASE, SETTLE
 from frontier.store import Call, Reply, Store, command, run
 from frontier.urls import shard_of

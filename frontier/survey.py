@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from frontier.books import SHARDS_A_PART, ShardBooks, ShardOwner, shard_books, shard_owner
+from frontier.counters import SHARDS_A_PART, ShardBooks, ShardOwner, shard_books, shard_owner
 from frontier.keys import CrawlKeys
-from frontier.parts import in_parts
+from frontier.pipelining import in_parts
 from frontier.scripts import SURVEY
 from frontier.store import Call, Reply, Store, command, run
 

@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from politeness.backoff import BackoffPolicy
+
 MAX_DELAY_S: Final = 86_400.0
 """No rest between two requests is longer than a day, whatever robots.txt says under `above_cap="keep"`."""
 
@@ -32,6 +34,15 @@ class DelayPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     above_cap: Literal["cap", "keep", "skip"] = "cap"
     response_share: float = 1.0
     response_share_cap_s: float = 30.0
+
+
+class RestPolicy(msgspec.Struct, frozen=True):
+    """What a domain is granted after an answer, and after a failure. `parallel`: requests in flight at once at most, where
+    nobody asks for a rest between two."""
+
+    delay: DelayPolicy
+    backoff: BackoffPolicy
+    parallel: int = 1
 
 
 def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None, response_s: float) -> int:

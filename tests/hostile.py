@@ -26,13 +26,13 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from crawler.assembly import assemble
-from crawler.collector import calm_collector
-from crawler.embedded import open_store
+from crawler.app.build import assemble
+from crawler.app.embedded_valkey import open_store
+from crawler.app.gc_schedule import calm_collector
+from crawler.app.replica import Replica
+from crawler.cli.actions import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
-from crawler.jobs import gather_seeds, push_seeds
-from crawler.replica import Replica
-from crawler.settings import Settings, load
+from crawler.settings.model import Settings, load
 from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
 from crawler.simweb.log import read_log
 from frontier.crawls import create_crawl

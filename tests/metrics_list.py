@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from prometheus_client import Metric
 
-from crawler.metrics import Metrics
-from crawler.readings import Own, Readings
-from crawler.summary import Summary
+from crawler.observe.collectors import Own, Readings
+from crawler.observe.metrics import Metrics
+from crawler.observe.summary import Summary
 
 _EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from crawler.cli import app
-from crawler.settings import load
+from crawler.cli.main import app
+from crawler.settings.model import load
 from frontier.keys import CrawlKeys
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from crawler.errors import UserError
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.page import Link, Outcome
-from crawler.sinks import Archive, SinkContext, Tee
+from crawler.sinks import SinkContext
+from crawler.sinks.archive import Archive
+from crawler.sinks.tee import Tee
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
 

@@ -1,8 +1,9 @@
-"""The imports go one way: crawler -> politeness -> frontier. And no file grows out of hand."""
+"""The imports go one way: crawler -> politeness -> frontier, and in the crawler from room to room. Files stay short."""
 
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,49 @@ ROOT = Path(__file__).parent.parent
 ABOVE = {"frontier": {"politeness", "crawler"}, "politeness": {"crawler"}, "crawler": set()}
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
+
+SHARED = {"page", "defects", "errors", "events", "hooks", "logs", "redis_retry"}
+"""The modules of `crawler/` that are in no room. All rooms may import them. They count as the room "crawler", and so does
+the public API, `crawler/__init__.py`."""
+
+FLOORS = (
+    {"__main__"},
+    {"cli"},
+    {"app", "simweb"},
+    {"observe", "audit"},
+    {"worker", "sinks"},
+    {"parse", "settings"},
+    {"fetch", "scope"},
+    {"crawler"},
+    {"politeness"},
+    {"frontier"},
+)
+"""The rooms from top to bottom. Those of one floor do not know each other."""
+
+ALLOWED = {
+    "__main__": {"cli"},
+    "cli": {"app", "simweb", "observe", "audit", "sinks", "settings", "fetch", "scope", "crawler", "frontier"},
+    "app": {
+        *("observe", "worker", "sinks", "parse", "settings", "fetch", "scope"),
+        *("crawler", "politeness", "frontier"),
+    },
+    "simweb": set(),
+    "observe": {"sinks", "settings", "scope", "crawler", "politeness", "frontier"},
+    "audit": {"sinks", "parse", "fetch", "crawler", "politeness", "frontier"},
+    "worker": {"parse", "fetch", "scope", "crawler", "politeness", "frontier"},
+    "sinks": {"parse", "crawler", "frontier"},
+    "parse": {"scope", "crawler", "frontier"},
+    "settings": {"fetch", "scope", "crawler", "politeness", "frontier"},
+    "fetch": {"crawler", "frontier"},
+    "scope": {"crawler", "frontier"},
+    "crawler": {"frontier"},
+    "politeness": {"frontier"},
+    "frontier": set(),
+}
+"""Room -> the rooms that it imports."""
+
+STRANGERS = (("observe", "worker"), ("worker", "observe"))
+"""Who must not know whom, whatever their floors: what shows a crawl reads the events of what carries it out."""
 
 
 def sources(package: str) -> list[Path]:
@@ -27,10 +71,75 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {dotted(path): path for package in ABOVE for path in sources(package)}
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Those of ours, wherever in the file they are imported: at its top, in a function, or for the type checker."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & MODULES.keys()
+            if names - MODULES.keys():
+                found.add(node.module or "")
+    return found & MODULES.keys()
+
+
+def room(module: str) -> str:
+    """The room that `module` is in."""
+    top, *inner = module.split(".")
+    if top != "crawler":
+        return top
+    if inner and (inner[0] == "__main__" or (ROOT / "crawler" / inner[0]).is_dir()):
+        return inner[0]
+    return "crawler"
+
+
+def arrows() -> dict[str, set[str]]:
+    """Room -> the other rooms that its modules import."""
+    found: dict[str, set[str]] = {name: set() for name in map(room, MODULES)}
+    for module, path in MODULES.items():
+        found[room(module)] |= {room(one) for one in modules_imported(path)} - {room(module)}
+    return found
+
+
 @pytest.mark.parametrize("package", ABOVE)
 def test_nothing_imports_upwards(package: str) -> None:
     breaches = {str(path): imported(path) & ABOVE[package] for path in sources(package)}
     assert {path: names for path, names in breaches.items() if names} == {}
+
+
+def test_every_module_of_the_crawler_is_in_a_room_or_shared_by_all() -> None:
+    assert {path.stem for path in (ROOT / "crawler").glob("*.py")} == SHARED | {"__init__", "__main__"}
+    assert {room(module) for module in MODULES} == set().union(*FLOORS)
+
+
+def test_rooms_import_what_the_table_allows_and_the_table_allows_no_more() -> None:
+    assert arrows() == ALLOWED
+
+
+def test_the_table_leads_down() -> None:
+    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    upward = {(one, other) for one, others in ALLOWED.items() for other in others if floor[one] >= floor[other]}
+    assert upward == set()
+    assert [(one, other) for one, other in STRANGERS if other in ALLOWED[one]] == []
+
+
+def test_only_the_command_line_knows_the_synthetic_web() -> None:
+    assert [one for one, others in ALLOWED.items() if "simweb" in others] == ["cli"]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {module: modules_imported(path) - {module} for module, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_only_the_store_knows_redis() -> None:

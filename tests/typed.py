@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from crawler.cli import main
+from crawler.cli.main import main
 from crawler.logs import log
 from tests.e2e.harness import Finished
 

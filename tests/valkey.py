@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from crawler.embedded import server_binary
+from crawler.app.embedded_valkey import server_binary
 
 
 class ValkeyProcess:

@@ -1,62 +1,15 @@
-"""The command line. Each module holds the commands of one kind; all errors that a user can mend end here, as one line.
+"""The command line: the commands, what they print, and what they do beyond a call of another room.
 
-A module is imported, and the parameters of a command are built, when that command is asked for: what all of them together
-import takes a second.
+How a command runs, in the order in which data flows:
+
+1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
+2. `commands` lists which module has which command. A module is imported when one of its commands is called, because
+   importing all of them takes a second.
+3. The modules `crawl`, `inspect`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit` and `export` hold the
+   commands. They share their `options` and the choice between tables for people and JSON for programs (`output`).
+4. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic web. `checks` examines
+   the machine for `doctor`.
+5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end.
+
+Only `crawler/__main__.py` imports this room, and only `main`.
 """
-
-from __future__ import annotations
-
-import sys
-
-import typer
-from rich.console import Console
-from rich.markup import escape
-
-from crawler import __version__
-from crawler.cli.commands import Commands
-from crawler.errors import TRY_LATER, SettingsDiffer, UserError
-from frontier.errors import FrontierError, RedisAway
-
-EXIT_CODES = {
-    0: "done",
-    1: "something failed: a replica crashed, an audit found a breach, the doctor found something bad",
-    2: "the command cannot be carried out as it was given; the message says what to change",
-    TRY_LATER: "Redis is not there now; the same command may succeed later",
-    130: "interrupted twice: requests in flight were not waited for",
-}
-
-app = typer.Typer(
-    cls=Commands,
-    name="crawler",
-    help="peercrawl: a polite, distributed web crawler. Start with [bold]crawler crawl https://example.com[/bold].",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        Console().print(f"peercrawl {__version__}", highlight=False)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    """Options of the program itself."""
-
-
-def main() -> None:
-    """Entry point: a user's mistake is one line on standard error, never a traceback; settings that differ come before it,
-    a line each."""
-    try:
-        app()
-    except (UserError, FrontierError) as error:
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        for difference in error.differences if isinstance(error, SettingsDiffer) else ():
-            console.print(difference, markup=False)
-        console.print(f"[red]error:[/red] {escape(' '.join(str(error).split()))}")
-        sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)

@@ -11,12 +11,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawler.audit import SHOWN, Report, Rules
-from crawler.audit import audit as judge
-from crawler.audit_records import read_archive
+from crawler.audit.check import SHOWN, Report, Rules
+from crawler.audit.check import audit as judge
+from crawler.audit.records import read_archive
 from crawler.cli.options import AsJson, SettingsFile, flags
-from crawler.policies import gate_policy, manners
-from crawler.settings import load
+from crawler.settings.model import load
+from crawler.settings.policies import gate_policy, manners
 
 _CLOSEST = 10
 

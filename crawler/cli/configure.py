@@ -11,14 +11,15 @@ from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from crawler import reference, screens
+from crawler.app.settings_reload import waits_because
+from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.errors import UserError
-from crawler.following import waits_because
-from crawler.policies import check as check_usable
-from crawler.reference import Setting
-from crawler.settings import CrawlSettings, load
+from crawler.settings import reference
+from crawler.settings.model import CrawlSettings, load
+from crawler.settings.policies import check as check_usable
+from crawler.settings.reference import Setting
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore, without_password
 
@@ -171,7 +172,7 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
 def _changed(changes: list[Change], revision: int) -> RenderableType:
     if not changes:
         return Text(f"nothing changes; the settings stay at revision {revision}")
-    table = screens.table("setting", "before", "now", "takes effect")
+    table = render.table("setting", "before", "now", "takes effect")
     for one in changes:
         table.add_row(one.name, str(one.before), str(one.after), one.takes_effect)
     reasons = [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from crawler import logs
+from crawler.app.start_settings import OnDifference
+from crawler.cli.actions import CrawlJob, seed_crawl
 from crawler.cli.options import (
     CrawlName,
     DataDir,
@@ -18,9 +20,7 @@ from crawler.cli.options import (
     flags,
 )
 from crawler.errors import UserError
-from crawler.jobs import CrawlJob, seed_crawl
-from crawler.settings import Settings, load
-from crawler.start_settings import OnDifference
+from crawler.settings.model import Settings, load
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
@@ -167,7 +167,7 @@ def run(
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.running import run_replica  # noqa: PLC0415 - the engine, 0.4 s of imports, is of no use to the others
+    from crawler.app.run import run_replica  # noqa: PLC0415 - the engine, 0.4 s of imports, is of no use to the others
 
     otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
@@ -202,7 +202,7 @@ def demo(
 
         crawler demo --replicas 3
     """
-    from crawler.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
+    from crawler.cli.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
 
     _finish(run_demo(replicas, pages, domains, out))
 

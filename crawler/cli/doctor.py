@@ -7,11 +7,11 @@ import asyncio
 import typer
 from rich.text import Text
 
+from crawler.cli.checks import examine
 from crawler.cli.options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.output import emit
-from crawler.doctor import examine
-from crawler.screens import table
-from crawler.settings import load
+from crawler.cli.render import table
+from crawler.settings.model import load
 
 _MARKS = {
     "good": Text("good", style="green"),

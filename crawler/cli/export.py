@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from crawler import export as exporting
 from crawler.errors import UserError
-from crawler.export import ExportSettings, Form
+from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
+from crawler.sinks.export import ExportSettings, Form
 
 Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]

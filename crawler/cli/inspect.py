@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from crawler import overview
 from crawler.cli.options import AsJson
 from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.observe import overview
 
 
 @on_a_crawl

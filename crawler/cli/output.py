@@ -13,9 +13,9 @@ import msgspec
 import typer
 from rich.console import Console, RenderableType
 
+from crawler.app.embedded_valkey import open_store
 from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
-from crawler.embedded import open_store
-from crawler.settings import load
+from crawler.settings.model import load
 from frontier.crawls import Crawl, open_crawl
 from frontier.store import RedisStore
 

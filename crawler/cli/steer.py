@@ -9,14 +9,14 @@ import msgspec
 import typer
 from rich.text import Text
 
-from crawler import screens
+from crawler.cli import render
 from crawler.cli.options import AsJson
 from crawler.cli.output import Where, emit, on_a_crawl
-from crawler.control import Control
 from crawler.errors import UserError
+from frontier.control import Control
 from frontier.crawls import Crawl
+from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.errors import BadUrl
-from frontier.letters import DeadLetter, DeadLetters
 from frontier.store import RedisStore
 from frontier.urls import canonicalize
 
@@ -193,7 +193,7 @@ def list_dead(
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters]
 
     letters = where.do(look)
-    table = screens.table("reason", "URL")
+    table = render.table("reason", "URL")
     for letter in letters:
         table.add_row(letter.reason, Text(letter.url, overflow="fold", no_wrap=False))
     emit(letters, json, table if letters else Text("no dead letters"))

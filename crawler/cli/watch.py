@@ -11,14 +11,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from crawler import screens, summary
+from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, emit, on_a_crawl
-from crawler.health import health_records
-from crawler.screens import ShardLine
-from crawler.snapshot import Snapshot, read
-from crawler.summary import Summary
-from frontier.books import Books
+from crawler.cli.render import ShardLine
+from crawler.observe import summary
+from crawler.observe.health_record import health_records
+from crawler.observe.snapshot import Snapshot, read
+from crawler.observe.summary import Summary
+from frontier.counters import Books
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.store import RedisStore
@@ -52,12 +53,12 @@ def top(
         console = Console(highlight=False)
         if once or json or not console.is_terminal:
             found = await _look(store, opened)
-            emit(found, json, screens.top(found))
+            emit(found, json, render.top(found))
             return
         with Live(console=console, auto_refresh=False, screen=True) as screen:
             while True:
                 screen.update(
-                    Group(screens.top(await _look(store, opened)), Text("Ctrl-C ends", style="dim")), refresh=True
+                    Group(render.top(await _look(store, opened)), Text("Ctrl-C ends", style="dim")), refresh=True
                 )
                 await asyncio.sleep(every)
 
@@ -114,10 +115,10 @@ def domains(
     headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "resting longest"}
     parts: list[RenderableType] = []
     if found.writer:
-        age = screens.span((now_ms - found.at_ms) / 1000)
+        age = render.span((now_ms - found.at_ms) / 1000)
         parts += (Text(f"as replica {found.writer} found them {age} ago", style="dim"), Text())
     for name, lines in lists.items():
-        parts += (Text(headings[name], style="bold green"), screens.domains(lines, found.at_ms), Text())
+        parts += (Text(headings[name], style="bold green"), render.domains(lines, found.at_ms), Text())
     emit({"at_ms": found.at_ms, **lists}, json, Group(*parts))
 
 
@@ -139,7 +140,7 @@ def shards(
 
     lines = where.do(look)
     total = max(1, sum(len(line.shards) for line in lines))
-    emit(lines, json, screens.shards(lines, total, time.time() * 1000) if lines else Text("nobody has leased yet"))
+    emit(lines, json, render.shards(lines, total, time.time() * 1000) if lines else Text("nobody has leased yet"))
 
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:

@@ -9,8 +9,8 @@ import typer
 
 from crawler.cli.options import AsJson
 from crawler.cli.output import Where, emit, on_a_crawl
-from crawler.settings import CrawlSettings
-from crawler.why import Account, account, gather, render
+from crawler.observe.explain import Account, account, gather, render
+from crawler.settings.model import CrawlSettings
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 

@@ -1,27 +1,34 @@
-"""Where a crawl's results become files: WARC 1.1 for what went over the wire, JSON lines for what was made of it.
+"""What a crawl outputs: WARC 1.1 for what was sent and received, JSON lines for what was found in it.
 
 How a group of pages becomes durable, in the order in which data flows:
 
-1. `Archive.write` hands the whole group to the archive's one worker thread. A group, not a page, crosses over, so the
-   hop costs the event loop microseconds; the digests and the compression run without the interpreter's lock.
-2. `warc` turns each HTTP exchange into a request and a response record, and what was found in the page into a metadata
-   record, each compressed alone (`compression`). So each page has its place: file, offset, length, which goes into the
-   `index`. What a page says (`content`) is looked at before, if it is wanted, and whether an earlier one said the same
-   (`likeness`, `simhash`): then its records may be left out.
-3. `pages` turns each settled URL into one JSON line that carries the place.
-4. `segment` appends the records, then the lines, to the two files of the current volume. If anything fails, both files
-   are cut back to where they stood, so the same group can be written again and no half record stays. Pages of the last
-   group that turn out not to be settled are taken back (`tail`).
-5. When the files are finished, the `index` of the WARC file is written beside it, sorted. What else shall become of them,
-   a `parquet` file of the lines or an `upload` to an object store, is done by `finished`, in a thread of its own.
+1. `archive` receives the group, and `group` makes its records: those of ordinary pages in the event loop, a few
+   milliseconds at a time; pages of megabytes, and groups that need text extraction or hooks, in the archive's one
+   thread.
+2. `content` extracts the text of a page, if the settings ask for it. `near_duplicates` and `simhash` find out whether
+   an earlier page had the same text. Its records may then be left out.
+3. `warc` turns each HTTP exchange into a request and a response record, and what was found in the page into a metadata
+   record. Each record is compressed on its own (`compression`). Its file, offset and length are its place, which goes
+   into the `index`.
+4. `pages` turns each settled URL into one JSON line that contains the place.
+5. `journal` notes the leases of the group. Then the thread appends the records and the lines to the two files of the
+   current `volume` (`segment`). If anything fails, both files are cut back to their earlier size, so the same group can
+   be written again and no partial record remains. Pages that turn out not to be settled are removed (`journal`).
+6. When the files are finished, the index is written next to them (`external_sort` keeps it sorted without much memory).
+   `postprocess` makes a `parquet` file or an `upload` to an object store, in a thread of its own.
+7. At the next start, `recovery` finishes the files of writers that crashed.
 
-A volume is one WARC file and its sibling with the JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or
-`.warc.zst`) and `.pages.jsonl`, and in the end `.cdxj`. While written they end in `.open` and are locked. When full or
-old, and at the end, they are renamed. `recovery` finishes the files of writers that died.
+A volume is one WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
+`.pages.jsonl`, and at the end `.cdxj`. While they are written, the files end in `.open` and are locked.
+
+`sink` says what a sink is. `tee` passes a group to the archive and then to other sinks. `export` and `line_search` read
+the files again.
+
+Other people's sinks import `Sink` and `SinkContext` from here. Inside the project, `app` imports `archive`, `settings`,
+`sink` and `tee`; the rooms that read the output (`observe`, `audit`, `cli`) import `line_search`, `export` and the
+names of the files. Importing `crawler.sinks` does not load the archive.
 """
 
-from crawler.sinks.archive import Archive, Keeper, Sink
-from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.tee import SinkContext, Tee
+from crawler.sinks.sink import Sink, SinkContext
 
-__all__ = ["Archive", "ArchiveSettings", "Keeper", "Sink", "SinkContext", "Tee"]
+__all__ = ["Sink", "SinkContext"]

@@ -11,72 +11,29 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from crawler.events import Events
 from crawler.hooks import PageHooks
 from crawler.logs import tell
 from crawler.page import Exchange, Page
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.finished import Finished
+from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
+from crawler.sinks.journal import TAIL
+from crawler.sinks.postprocess import Finished
 from crawler.sinks.recovery import Wreck, find_wrecks, recover
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.sorted_lines import SortedLines
-from crawler.sinks.tail import TAIL
+from crawler.sinks.sink import Disown
 from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
 from frontier.queue import LeasedUrl
 
 T = TypeVar("T")
-
-Disown = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool]]]
-"""For each URL, of the crawl of that name, whether it was not settled under its lease. Raises RedisAway."""
-
-
-class Sink(Protocol):
-    """Where settled pages go."""
-
-    @property
-    def written_bytes(self) -> int:
-        """Octets made durable since the start."""
-
-    async def start(self) -> None:
-        """Make ready for `write`."""
-
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
-        """Return when the records of `pages`, and of further `exchanges` (robots.txt), are durable: the URLs of the pages
-        whose body was kept before, so that it was not kept again.
-
-        Raises SinkFull when there is no room for them: then none of them is kept, and the same call may be made again.
-        """
-
-    async def stop(self) -> None:
-        """Finish the files. Nothing can be written afterwards."""
-
-
-class Keeper(Sink, Protocol):
-    """The sink that a replica commits to: it takes pages back that turn out not to be settled."""
-
-    async def start(self, disown: Disown | None = None) -> None:
-        """Make ready for `write`. `disown` answers which of the pages that dead replicas wrote last were not settled."""
-
-    async def write(
-        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]:
-        """See `Sink.write`. `leased`: for each of `pages`, under which lease it was fetched; then `settled` must be called
-        before the next group is written."""
-
-    async def settled(self, unsettled: Collection[int] = ()) -> None:
-        """The group that was written last is settled, but for its `unsettled` pages, by their numbers: they were fetched
-        under a lease that was lost, and are taken back.
-
-        Raises SinkFull when there is no room to do so: then the same call may be made again.
-        """
 
 
 class Archive:

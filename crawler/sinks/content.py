@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 from turbohtml import Document, Element
 
-from crawler.charset import is_html
-from crawler.decode import decode_body
-from crawler.markup import parse
 from crawler.page import Exchange, Outcome, Page
+from crawler.parse.content_coding import decode_body
+from crawler.parse.encoding import is_html
+from crawler.parse.tree import parse
 
 TextForm = Literal["off", "text", "markdown"]
 

@@ -13,11 +13,11 @@ from crawler.hooks import KEEP, Answer, PageHooks
 from crawler.page import Exchange, Outcome, Page
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
 from crawler.sinks.index import Indexed
-from crawler.sinks.likeness import Likeness
+from crawler.sinks.journal import Share, Tail
+from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.pages import PageLines, Place, Row, bare_row
 from crawler.sinks.segment import Segment
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.tail import Share, Tail
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl

@@ -1,7 +1,7 @@
 """CDXJ: the sorted index beside each WARC file, by which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line is the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines of a file, about 350 octets each, are collected while it is written (`crawler.sinks.sorted_lines`); for
+record. The lines of a file, about 350 octets each, are collected while it is written (`crawler.sinks.external_sort`); for
 a file whose writer died they are read back from its records. Requests and metadata are found through their response.
 """
 

@@ -3,7 +3,7 @@
 A WARC file is read from its start, because a compressed record does not tell its length: 1 GiB takes some seconds,
 once. Each record is one gzip member or zstd frame, whose checksum tells that it is whole; of the JSON lines, a line is
 whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo,
-and the pages of the last group that turn out not to have been settled (`tail`): then their URLs are fetched again.
+and the pages of the last group that turn out not to have been settled (`journal`): then their URLs are fetched again.
 
 The lock on a volume's `.tail.open` file stands for all its files: without it nobody else finishes them.
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
+from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index, write_index
+from crawler.sinks.journal import TAIL, Rest, Tail, decoded, encoded, without
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
-from crawler.sinks.sorted_lines import SortedLines
-from crawler.sinks.tail import TAIL, Rest, Tail, decoded, encoded, without
 
 _STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
 

@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.sinks.compression import CompressionName
 from crawler.sinks.content import TextForm
-from crawler.sinks.likeness import Treatment
+from crawler.sinks.near_duplicates import Treatment
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True):

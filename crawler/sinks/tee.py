@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
-
-import msgspec
 
 from crawler.page import Exchange, Page
-from crawler.sinks.archive import Disown, Keeper, Sink
+from crawler.sinks.sink import Disown, Keeper, Sink
 from frontier.queue import LeasedUrl
-
-
-class SinkContext(msgspec.Struct, frozen=True):
-    """What the factory of a further sink is told: `factory(context) -> Sink`."""
-
-    folder: Path
-    crawl: str
-    replica: str
 
 
 class Tee:

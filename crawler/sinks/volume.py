@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import lines_of, write_index
+from crawler.sinks.journal import Rest, Tail, encoded, without
 from crawler.sinks.segment import Segment
-from crawler.sinks.sorted_lines import SortedLines
-from crawler.sinks.tail import Rest, Tail, encoded, without
 
 
 class Volume(msgspec.Struct):

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.commit import CommitSettings
+from crawler.worker.commit import CommitSettings
 from tests.bench.crawl import Look, Replica, Tables, fill, running, watch
 from tests.bench.endless import seeds, serve
 from tests.bench.measure import Figure

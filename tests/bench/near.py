@@ -22,10 +22,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.extract import ExtractPolicy, extract
 from crawler.page import Page
+from crawler.parse.html import ExtractPolicy, extract
 from crawler.sinks.content import content_of
-from crawler.sinks.likeness import Likeness
+from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.simhash import is_near, simhash
 from tests.sinks.values import exchange, page
 

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from crawler import overview
+from crawler.observe import overview
 from frontier.crawls import open_crawl
 from frontier.store import command, connect
 from tests.valkey import ValkeyProcess

@@ -47,9 +47,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.extract import ExtractPolicy, extract
 from crawler.page import Page
-from crawler.sinks import Archive, ArchiveSettings
+from crawler.parse.html import ExtractPolicy, extract
+from crawler.sinks.archive import Archive
+from crawler.sinks.settings import ArchiveSettings
 from tests.sinks.readers import files
 from tests.sinks.values import exchange, page
 

@@ -6,12 +6,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from crawler import logs, running
-from crawler.assembly import assemble
-from crawler.embedded import open_store
+from crawler import logs
+from crawler.app.build import assemble
+from crawler.app.embedded_valkey import open_store
+from crawler.app.replica import Replica
+from crawler.app.run import run_until_told
 from crawler.errors import TRY_LATER
-from crawler.replica import Replica
-from crawler.settings import CrawlSettings, load
+from crawler.settings.model import CrawlSettings, load
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway
 
@@ -25,7 +26,7 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
         stored = CrawlSettings.from_json(opened.settings)
         named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
         replica = Replica(store, opened, named, local, assemble("crawl", named, local))
-        return await running.run_until_told(replica, local.grace, until_empty=True)
+        return await run_until_told(replica, local.grace, until_empty=True)
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from crawler import overview
+from crawler.observe import overview
 from crawler.simweb import Features
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError

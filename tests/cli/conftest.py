@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from crawler.cli import app
+from crawler.cli.main import app
 from frontier.crawls import Crawl, open_crawl
 from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess

@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler import reference, summary
-from crawler.control import Control, DomainRules
 from crawler.errors import UserError
-from crawler.settings import CrawlSettings, load
-from crawler.summary import Summary
+from crawler.observe import summary
+from crawler.observe.summary import Summary
+from crawler.settings import reference
+from crawler.settings.model import CrawlSettings, load
 from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from crawler.app.start_settings import settle
+from crawler.cli.actions import seed_crawl
 from crawler.errors import SettingsDiffer
-from crawler.jobs import seed_crawl
-from crawler.settings import load
-from crawler.start_settings import settle
+from crawler.settings.model import load
 from frontier.crawls import open_crawl
 from frontier.errors import SettingsMoved
 from frontier.store import RedisStore, connect

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from crawler.settings import ReplicaSettings
+from crawler.settings.model import ReplicaSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAYS = ("base", "production")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import Metric
 
-from crawler.metrics import Metrics
+from crawler.observe.metrics import Metrics
 from tests.metrics_list import families
 
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
-from crawler.cli import app
+from crawler.cli.main import app
 from crawler.simweb import Features, Limits, Policy, Record, Verdict, World, expect, judge, read_log
 from crawler.simweb.expected import Expected
 

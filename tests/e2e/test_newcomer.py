@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from crawler.display import live_view
-from crawler.overview import Overview
+from crawler.cli.live import live_view
+from crawler.observe.overview import Overview
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until
 
 pytestmark = pytest.mark.e2e

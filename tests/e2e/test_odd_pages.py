@@ -172,14 +172,14 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 
 
 STAGES = {
-    "fetch": "crawler.connection:GuardedProtocol.receive",
+    "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots:Rules.decide",
-    "answer": "crawler.rests:Rests.back_off",
-    "read": "crawler.pages:read_quickly",
+    "answer": "crawler.worker.throttle:Rests.back_off",
+    "read": "crawler.worker.page_builder:read_quickly",
     "text": "crawler.sinks.group:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.pages:PageLines._line",
-    "listener": "crawler.metrics:Metrics._page",
+    "listener": "crawler.observe.metrics:Metrics._page",
 }
 """Of each stage, a function that is called there."""
 

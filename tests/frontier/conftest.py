@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.books import Books
-from frontier.letters import DeadLetters
+from frontier.counters import Books
+from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, make_frontier

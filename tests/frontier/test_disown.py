@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.books import Books
+from frontier.counters import Books
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, Settled, Settlement, retry
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all

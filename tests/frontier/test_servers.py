@@ -20,7 +20,7 @@ import pytest
 import redis
 import trustme
 
-from crawler.embedded import server_binary
+from crawler.app.embedded_valkey import server_binary
 from tests.ports import free_port
 
 SUITE = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from frontier.books import Books
-from frontier.letters import DeadLetter, DeadLetters
+from frontier.counters import Books
+from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frontier.books import SHARDS_A_PART, Books, counts_of
+from frontier.counters import SHARDS_A_PART, Books, counts_of
 from frontier.queue import Settled, Settlement
 from frontier.store import RedisStore
 from frontier.survey import DomainRest, rests, survey

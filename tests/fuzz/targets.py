@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import brotli  # type: ignore[import-untyped]
 
-from crawler.charset import MediaType
-from crawler.decode import decode_body
-from crawler.directives import directives
-from crawler.extract import ExtractPolicy, extract
-from crawler.heavy_worker import answer
-from crawler.reading import Document, Limits, read, read_quickly
-from crawler.sitemaps import parse_sitemap
-from crawler.traps import TrapPolicy, judge_trap
+from crawler.parse.content_coding import decode_body
+from crawler.parse.document import Document, Limits, read, read_quickly
+from crawler.parse.encoding import MediaType
+from crawler.parse.html import ExtractPolicy, extract
+from crawler.parse.robots_meta import directives
+from crawler.parse.sitemaps import parse_sitemap
+from crawler.parse.subprocess_main import answer
+from crawler.scope.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize, origin_of

@@ -7,8 +7,8 @@ import random
 import tempfile
 from pathlib import Path
 
-from frontier.books import Books
 from frontier.clock import ServerClock
+from frontier.counters import Books
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
@@ -16,7 +16,7 @@ from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlemen
 from frontier.reservations import Reservation, Reservations
 from frontier.store import RedisStore, command, connect
 from frontier.urls import canonicalize
-from politeness.address_gate import AddressGate, GatePolicy
+from politeness.address_rate_limit import AddressGate, GatePolicy
 from tests.frontier.helpers import ManualTime
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS

@@ -9,13 +9,13 @@ from typing import Any
 
 import typer.main
 
-from crawler import reference
-from crawler.cli import EXIT_CODES, app
-from crawler.metrics import Metrics
-from crawler.readings import Own, own_families
-from crawler.reference import PRESETS, Setting
-from crawler.tables import Table
-from crawler.tallies import Counter, Histogram
+from crawler.cli.main import EXIT_CODES, app
+from crawler.observe.collectors import Own, own_families
+from crawler.observe.metric_types import Counter, Histogram
+from crawler.observe.metrics import Metrics
+from crawler.settings import reference
+from crawler.settings.reference import PRESETS, Setting
+from crawler.settings.tables import Table
 from tests.metrics_list import families
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer.main
 
-from crawler.cli import app
+from crawler.cli.main import app
 from tests.reference.pages import DOCS, PAGES, commands
 
 

@@ -29,7 +29,7 @@ class Mutant:
 
 
 LUA = "frontier/lua/"
-COMMIT = "crawler/commit.py"
+COMMIT = "crawler/worker/commit.py"
 SETTLE = "        stale = await self._settle(group.results, duplicates, absences)\n"
 SETTLE_FIRST = "        stale = await self._settle(group.results, frozenset(), absences)\n"
 
@@ -75,11 +75,11 @@ MUTANTS = (
         "zip(doubtful, answers, strict=True) if answer]",
         "zip(doubtful, answers, strict=True)]",
     ),
-    _without("dropped-is-remembered", "crawler/recent.py", '_MARK = "if known "', '_MARK = ""'),
+    _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
     _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
-    _without("deadline-ignored", "crawler/visit.py", "return now < self.deadline", "return True"),
+    _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
-    _without("one-reading", "frontier/books.py", " and await self._totals(shards) == first", ""),
+    _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
     _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),
     _without("short-rosters", "frontier/peers.py", "KEPT_AT_LEAST_S = 3, 60", "KEPT_AT_LEAST_S = 3, 0"),
 )

@@ -1,6 +1,6 @@
 """A replica of the crawler's own parts, on a loop of its own; only the web, the page builder and the sink are simulated.
 
-It is put together and stopped as `crawler.replica.Replica` does it.
+It is put together and stopped as `crawler.app.replica.Replica` does it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any, cast
 
-from crawler.commit import Committer
-from crawler.control import Control
 from crawler.errors import SinkFull
 from crawler.events import Events
-from crawler.feed import Feeder, FeedSettings
-from crawler.fetch import Fetcher
-from crawler.gatekeeper import Gatekeeper
-from crawler.leased_fetch import LeasedFetch
+from crawler.fetch.client import Fetcher
 from crawler.page import Exchange, Outcome, Page
-from crawler.pages import PageBuilder
-from crawler.passage import Passage
-from crawler.patience import Patience
-from crawler.recent import RecentUrls
-from crawler.rests import RestPolicy, Rests
-from crawler.robots_desk import RobotsDesk
-from crawler.schedule import Schedule
-from crawler.turns import Turns
-from crawler.verdict import Verdict
-from crawler.visit import Visit
-from frontier.books import Books
+from crawler.redis_retry import Patience
+from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.commit import Committer
+from crawler.worker.delay_queue import Schedule
+from crawler.worker.foreign_domains import Passage
+from crawler.worker.leased_fetch import LeasedFetch
+from crawler.worker.leases import Feeder, FeedSettings
+from crawler.worker.outcomes import Verdict
+from crawler.worker.page_builder import PageBuilder
+from crawler.worker.robots import RobotsDesk
+from crawler.worker.throttle import Rests
+from crawler.worker.visit import Visit
+from crawler.worker.worker import Turns
 from frontier.budget import Budget
+from frontier.control import Control
+from frontier.counters import Books
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys, shard_keys
@@ -42,7 +42,7 @@ from frontier.reservations import Reservations
 from frontier.scripts import DISOWN
 from frontier.store import run
 from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy
+from politeness.delay import DelayPolicy, RestPolicy
 from politeness.robots_cache import RobotsCache
 from politeness.robots_fetch import RobotsPolicy
 from tests.simulation.history import History
@@ -72,7 +72,7 @@ class Surroundings:
 
 
 class SimBuilder:
-    """Stands for `crawler.pages.PageBuilder`: links come from the world's graph instead of a body."""
+    """Stands for `crawler.worker.page_builder.PageBuilder`: links come from the world's graph instead of a body."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -170,7 +170,7 @@ class SimReplica:
         )
         delay = DelayPolicy(min_delay_s=scenario.delay_ms / 1000, response_share=0.0)
         # As long as the margin between a holder's deadline and the expiry of its lease. A longer one is broken off at
-        # the deadline (tests/crawler/test_leased_fetch.py), but not by a process that is stopped at that moment.
+        # the deadline (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
         reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
         control = Control(store, here.keys)

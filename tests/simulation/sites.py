@@ -97,8 +97,8 @@ class SimFetcher:
     async def fetch(
         self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
-        """As `crawler.fetch.Fetcher.fetch`: the lease is looked at once more when a connection has been made. These sites
-        do not look at headers."""
+        """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made. These
+        sites do not look at headers."""
         rng = self._sites.rng
         await self._clock.sleep(rng.uniform(0.0, 0.3))
         if deadline is not None and deadline():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crawler.errors import SinkFull
 from crawler.page import Link
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from tests.sinks.values import exchange, page, settings
 
 MAX_BYTES = {"quota": 1 << 30, "disk": 60_000}  # a small disk holds several volumes

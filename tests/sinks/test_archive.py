@@ -10,10 +10,10 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.page import Page
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
+from crawler.sinks.external_sort import SortedLines
+from crawler.sinks.journal import Rest, decoded
 from crawler.sinks.segment import Segment
-from crawler.sinks.sorted_lines import SortedLines
-from crawler.sinks.tail import Rest, decoded
 from crawler.sinks.volume import Volume
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from warcio.exceptions import ArchiveLoadFailed  # type: ignore[import-untyped]
 
-from crawler.audit_records import read_archive
-from crawler.export import read_rows
-from crawler.sinks import Archive
+from crawler.audit.records import read_archive
+from crawler.sinks.archive import Archive
+from crawler.sinks.export import read_rows
 from crawler.sinks.index import index_path, read_index
 from crawler.sinks.segment import open_path
 from tests.sinks import readers

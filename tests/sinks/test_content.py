@@ -11,7 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawler.page import Link, Outcome
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.content import NOTHING, content_of
 from crawler.sinks.parquet import GROUP_ROWS, parquet_path, write_parquet
 from tests.sinks import readers

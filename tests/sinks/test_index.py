@@ -12,7 +12,7 @@ from fastwarc.warc import ArchiveIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.index import index_path, read_index, surt_key
 from crawler.sinks.segment import open_path

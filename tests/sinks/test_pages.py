@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crawler.page import Link, Outcome
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.warc import sha1
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges

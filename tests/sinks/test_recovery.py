@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
 from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.recovery import recover

@@ -24,7 +24,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from crawler.errors import UserError
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.upload import Depot, UploadFailed
 from tests.e2e.harness import wait_until
 from tests.sinks import readers

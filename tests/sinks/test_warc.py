@@ -13,7 +13,7 @@ import pytest
 from fastwarc.warc import ArchiveIterator
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from crawler.sinks.warc import WarcRecords, sha1, stored_head
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges

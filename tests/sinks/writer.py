@@ -10,7 +10,7 @@ import random
 import sys
 from pathlib import Path
 
-from crawler.sinks import Archive
+from crawler.sinks.archive import Archive
 from tests.sinks.values import exchange, page, settings
 
 

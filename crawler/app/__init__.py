@@ -1,0 +1,16 @@
+"""The composition root and the process lifecycle: this room builds a replica from the other rooms and runs it.
+
+How a replica lives, in the order in which data flows:
+
+1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. If several
+   replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
+   `start_settings` decides what happens if the settings of the start are not those of the crawl.
+2. `build` creates the parts that depend on the settings: the fetcher, the page builder, the sinks.
+3. `engine` creates the other parts and connects all of them.
+4. `replica` starts the tasks, watches for the end of the crawl, and stops everything in a fixed order.
+5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
+   and `gc_schedule` runs the garbage collector in small steps.
+
+The command line imports `run`, `supervisor`, `embedded_valkey`, `start_settings` and `settings_reload`.
+No other room imports this one.
+"""

@@ -1,0 +1,127 @@
+"""From settings to parts: what a replica is built with."""
+
+from __future__ import annotations
+
+import socket
+
+from crawler.app.engine import Changed, Parts
+from crawler.events import Events
+from crawler.fetch import fd_limit
+from crawler.fetch.client import Fetcher, FetchSettings
+from crawler.hooks import SINKS, PageHooks, load
+from crawler.parse.html import ExtractPolicy
+from crawler.scope.link_filter import LinkFilter
+from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.traps import TrapPolicy
+from crawler.settings.model import CrawlSettings, ReplicaSettings
+from crawler.settings.policies import addresses, host_map, manners, refetched, scope, scorer, url_rules
+from crawler.sinks import SinkContext
+from crawler.sinks.archive import Archive
+from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.sink import Keeper
+from crawler.sinks.tee import Tee
+from crawler.worker.page_builder import BuildSettings, PageBuilder
+from frontier.clock import SystemClock
+from frontier.peers import new_replica_id
+
+RECENT_URLS = 200_000
+"""URLs kept to spare Redis questions: about 30 MB of typical ones."""
+
+
+def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Parts:
+    """Raises UserError for settings that name what cannot be had."""
+    replica = new_replica_id(socket.gethostname().partition(".")[0])
+    recent = RecentUrls(RECENT_URLS)
+    hooks, events = PageHooks.named(settings.archive.on_page), Events()
+    return Parts(
+        replica=replica,
+        sink=sink(crawl, replica, settings, local, hooks, events),
+        events=events,
+        hooks=hooks,
+        refetched=refetched(settings),
+        fetcher=Fetcher(fetch_settings(settings, fd_limit.make_room(local.concurrency)), SystemClock()),
+        builder=PageBuilder(build_settings(settings), link_filter(settings, recent)),
+        manners=manners(settings),
+        recent=recent,
+        rules=url_rules(settings),
+    )
+
+
+def changed(settings: CrawlSettings, recent: RecentUrls) -> Changed:
+    """What a running replica needs to go by `settings` from now on. Raises as `check` does."""
+    return Changed(settings, manners(settings), build_settings(settings), link_filter(settings, recent))
+
+
+def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
+    """Which links are followed, and how early."""
+    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
+
+
+def build_settings(settings: CrawlSettings) -> BuildSettings:
+    """How pages are read."""
+    extraction = ExtractPolicy(
+        obey_nofollow=settings.scope.nofollow,
+        user_agent=settings.fetch.user_agent,
+        max_links=settings.limits.max_links,
+        rules=url_rules(settings),
+    )
+    return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
+
+
+def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
+    """How requests are made, by a process that has room for so many idle connections."""
+    fetch = settings.fetch
+    return FetchSettings(
+        user_agent=fetch.user_agent_header,
+        max_body_bytes=settings.limits.max_body,
+        connect_timeout_s=fetch.connect_timeout,
+        read_timeout_s=fetch.read_timeout,
+        total_timeout_s=fetch.timeout,
+        max_idle=max_idle,
+        verify_tls=fetch.verify_tls,
+        parallel=settings.politeness.parallel,
+        addresses=addresses(settings),
+        host_map=host_map(settings),
+    )
+
+
+def sink(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks, events: Events
+) -> Keeper:
+    """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
+    archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
+    if not settings.archive.sinks:
+        return archive
+    context = SinkContext(local.out, crawl, replica)
+    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks])
+
+
+def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
+    archive = settings.archive
+    return ArchiveSettings(
+        folder=local.out,
+        crawl=crawl,
+        replica=replica,
+        warc=archive.warc,
+        pages=archive.pages,
+        max_bytes=archive.max_bytes,
+        max_age_s=archive.max_age,
+        fsync=archive.fsync,
+        revisits=archive.revisits,
+        compression=archive.compression,
+        links=archive.links,
+        noarchive=archive.noarchive,
+        metadata=archive.metadata,
+        text=archive.text,
+        structured=archive.structured,
+        simhash=archive.simhash,
+        near_duplicates=archive.near_duplicates,
+        soft_404=archive.soft_404,
+        near_remembered=archive.near_remembered,
+        parquet=archive.parquet,
+        upload=archive.upload,
+        keep_local=archive.keep_local,
+        index=archive.index,
+        refetched=refetched(settings),
+        about=(("http-header-user-agent", settings.fetch.user_agent_header),),
+    )

@@ -1,0 +1,109 @@
+"""Duties by the clock: seed files read again, sitemaps fetched again, each by one replica in an interval (`[[schedule]]`).
+
+A seed file is read where the replica runs, so it has to be on all machines or on a shared folder; a replica that cannot
+read it says so and leaves the duty to the next one. A sitemap is queued again, and whoever owns its domain fetches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from crawler.logs import tell
+from crawler.redis_retry import Patience
+from crawler.scope.seeds import read_seeds
+from frontier.clock import Clock
+from frontier.duties import Duties
+from frontier.entries import Entry
+from frontier.queue import Pushed
+from frontier.urls import UrlRules, canonicalize
+
+LOOK_S = 1.0
+"""How often the intervals are looked at. A look costs nothing while the interval's duty is known to be done."""
+
+CHUNK = 1_000
+"""URLs pushed between two claims: a fraction of a second, where a claim stands for half a minute."""
+
+
+class ScheduledDuty(msgspec.Struct, frozen=True):
+    """Each `every_s` seconds: read the file `seeds`, or fetch `sitemap`; one of them is given."""
+
+    every_s: float
+    seeds: str = ""
+    sitemap: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.seeds or self.sitemap
+
+
+class Scheduled:
+    """Does the duties of a crawl that this replica gets."""
+
+    def __init__(
+        self,
+        duties: Duties,
+        schedule: Sequence[ScheduledDuty],
+        push: Callable[[Sequence[Entry]], Awaitable[Pushed]],
+        patience: Patience,
+        clock: Clock,
+        rules: UrlRules,
+    ) -> None:
+        self._duties = duties
+        self._schedule = schedule
+        self._push = push
+        self._patience = patience
+        self._clock = clock
+        self._rules = rules
+        self._over: dict[str, int] = {}  # duty -> the last interval that needs no more looks from us
+
+    async def run(self) -> None:
+        """Look and do, until cancelled."""
+        while True:
+            for duty in self._schedule:
+                await self.look(duty)
+            await self._clock.sleep(LOOK_S)
+
+    async def look(self, duty: ScheduledDuty) -> bool:
+        """Do `duty` if it is due and ours. Returns whether it was done here."""
+        interval = self._duties.interval_of(duty.every_s)
+        if self._over.get(duty.name) == interval:
+            return False
+        if not await self._patience.insist(lambda: self._duties.claim(duty.name, interval)):
+            return False
+        entries = await self._entries(duty)
+        if entries is None:
+            self._over[duty.name] = interval  # not here; the claim lapses, and another replica may have the file
+            return False
+        accepted = 0
+        for at in range(0, max(1, len(entries)), CHUNK):
+            chunk = entries[at : at + CHUNK]
+            accepted += (await self._patience.insist(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
+            await self._patience.insist(lambda: self._duties.claim(duty.name, interval))
+        self._over[duty.name] = interval
+        done = await self._patience.insist(lambda: self._duties.report_done(duty.name, interval))
+        tell(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
+        return done
+
+    async def _entries(self, duty: ScheduledDuty) -> list[Entry] | None:
+        """What `duty` pushes, or None if it cannot be done here."""
+        if duty.sitemap:
+            url = canonicalize(duty.sitemap, None, self._rules)
+            return [Entry(url.href, url.domain, mode="again")]
+        try:
+            lines = await asyncio.to_thread(_read, Path(duty.seeds))
+        except OSError as error:
+            tell(logging.WARNING, "duty_impossible", duty=duty.name, error=error.strerror)
+            return None
+        seeds, errors = read_seeds(lines, self._rules)
+        for broken in errors[:10]:
+            tell(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
+        return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
+
+
+def _read(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()

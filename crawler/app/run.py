@@ -1,0 +1,91 @@
+"""`crawler run`: replicas of a crawl, one in this process or several in their own, to the crawl's end or a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+from crawler import logs
+from crawler.app.build import assemble
+from crawler.app.embedded_valkey import EmbeddedValkey, open_store
+from crawler.app.gc_schedule import calm_collector
+from crawler.app.replica import Replica
+from crawler.app.start_settings import OnDifference, settle
+from crawler.app.supervisor import supervise
+from crawler.errors import UserError
+from crawler.settings.model import CrawlSettings, Settings
+from frontier.crawls import open_crawl
+from frontier.errors import FrontierError
+
+EMBEDDED_INTERVAL_S = 1.0
+"""On one machine a claim costs nothing, and a user waits for the first view."""
+
+INTERRUPTED = 130
+"""Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
+
+
+async def run_replica(
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference = "stop"
+) -> int:
+    """Run `replicas` replicas of an existing crawl, one in this process or several in their own. Raises SettingsDiffer, and
+    starts nothing, if the crawl has other settings than were given."""
+    if replicas > 1:
+        return await _run_several(crawl, settings, replicas, until_empty, on_difference)
+    settings = embedded_defaults(settings)
+    async with open_store(settings.replica) as store:
+        opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
+        stored = CrawlSettings.from_json(opened.settings)
+        replica = Replica(store, opened, stored, settings.replica, assemble(crawl, stored, settings.replica))
+        async with calm_collector():
+            return await run_until_told(replica, settings.replica.grace, until_empty)
+
+
+async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
+    """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
+    signals = 0
+    stopping: asyncio.Task[None] | None = None
+
+    def on_signal() -> None:
+        nonlocal signals
+        signals += 1
+        replica.ended.set()
+        if signals > 1:
+            replica.hurry()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    await replica.start(until_empty)
+    await replica.ended.wait()
+    stopping = asyncio.create_task(replica.stop(grace_s))
+    await stopping
+    if isinstance(replica.failure, (UserError, FrontierError)):
+        raise replica.failure
+    if replica.failure is not None:
+        logs.log.error("replica_failed", exc_info=replica.failure, extra={"fields": {"replica": replica.id}})
+        return 1
+    return INTERRUPTED if signals > 1 else 0
+
+
+async def _run_several(
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference
+) -> int:
+    async with open_store(settings.replica) as store:  # what is wrong is reported once, and not again by each replica
+        await settle(store, await open_crawl(store, crawl), settings, on_difference)
+    supervisor = supervise(crawl, settings, replicas, until_empty)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, supervisor.stop)
+    async with contextlib.AsyncExitStack() as stack:
+        if not settings.replica.redis:  # keep the server for replacements of a crashed only replica
+            await stack.enter_async_context(EmbeddedValkey(settings.replica.data_dir))
+        return await supervisor.run()
+
+
+def embedded_defaults(settings: Settings) -> Settings:
+    """`settings` with what is different where all replicas are on one machine, unless the user has set it."""
+    local = settings.replica
+    if local.redis or "interval" in local.model_fields_set:
+        return settings
+    return settings.model_copy(update={"replica": local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})})

@@ -1,0 +1,172 @@
+"""Was the crawl polite? A judgement from what it left behind, independent of the books that it kept.
+
+| rule | broken when |
+|---|---|
+| `too_close` | a request to a domain began less than the domain's delay after the answer before it had ended |
+| `address_rate` | an address got more requests than its rate and burst allow |
+| `denied` | a URL was requested though the robots.txt archived before it denies it |
+| `unrested` | a domain was asked again before the Retry-After of its 429 or 503 had passed |
+
+The delay of a domain is the configured one, or what its archived robots.txt asks for, up to the cap. Without any, a request
+is too close if `politeness.parallel` others were in flight when it began. Several machines
+write their own clocks into the files: `tolerance_s` allows for what these differ. Pure, but for `crawler.audit.records`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from crawler.audit.records import UNKNOWN_ADDRESS, Archive, Request
+from crawler.audit.robots_timeline import Timeline
+from politeness.address_rate_limit import GatePolicy, network_of
+from politeness.backoff import parse_retry_after
+from politeness.delay import DelayPolicy, delay_ms
+
+SHOWN = 20
+"""Examples of a breach that are listed; all are counted."""
+
+LATENESS_S = 0.25
+"""By how much a request may leave later than the moment that the gate gave it, and so nearer to those after it."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the crawl was told to keep. `gate` None: an address may be asked any number of times. `parallel`: requests to a
+    domain without a delay in flight at once."""
+
+    delay: DelayPolicy
+    gate: GatePolicy | None
+    user_agent: str
+    tolerance_s: float = 0.01
+    parallel: int = 1
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """One rule broken once: by the request to `url` at `at` (seconds since 1970), `measured` where `needed` was due."""
+
+    rule: str
+    url: str
+    at: float
+    measured: float
+    needed: float
+    told: str
+
+
+class Report(msgspec.Struct):
+    """`closest`: domain -> shortest pause in seconds; `address_peaks`: address -> requests above what the rate alone
+    allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them."""
+
+    files: int
+    requests: int
+    domains: int
+    addresses: int
+    robots: int
+    unasked: int
+    closest: dict[str, float]
+    address_peaks: dict[str, float]
+    counts: dict[str, int]
+    breaches: list[Breach]
+
+    @property
+    def ok(self) -> bool:
+        return not any(self.counts.values())
+
+
+def audit(archive: Archive, rules: Rules) -> Report:
+    """Hold everything in `archive` against `rules`."""
+    timeline = Timeline(archive.requests, rules.user_agent)
+    by_domain = _grouped(archive.requests, lambda request: request.domain)
+    placed = [request for request in archive.requests if request.address != UNKNOWN_ADDRESS]
+    by_address = _grouped(placed, lambda request: network_of(request.address))
+    breaches: list[Breach] = []
+    closest = {domain: _judge_pauses(asked, timeline, rules, breaches) for domain, asked in by_domain.items()}
+    for asked in by_domain.values():
+        _judge_rests(asked, rules, breaches)
+    peaks = {address: _judge_address(address, asked, rules, breaches) for address, asked in by_address.items()}
+    _judge_robots(archive.requests, timeline, breaches)
+    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested"), 0)
+    for breach in breaches:
+        counts[breach.rule] += 1
+    return Report(
+        files=archive.files,
+        requests=len(archive.requests),
+        domains=len(by_domain),
+        addresses=len(by_address),
+        robots=sum(request.is_robots for request in archive.requests),
+        unasked=len(timeline.unasked),
+        closest={domain: gap for domain, gap in closest.items() if gap is not None},
+        address_peaks=peaks,
+        counts=counts,
+        breaches=breaches,
+    )
+
+
+def _grouped(requests: Iterable[Request], key: Callable[[Request], str]) -> dict[str, list[Request]]:
+    groups: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        groups[key(request)].append(request)
+    return groups
+
+
+def _judge_pauses(
+    requests: Sequence[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]
+) -> float | None:
+    """The shortest pause of a domain, None if it was asked once."""
+    latest, shortest = requests[0], None
+    in_flight = [latest]
+    for request in requests[1:]:
+        in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
+        pause = request.start - latest.end
+        shortest = pause if shortest is None else min(shortest, pause)
+        asked = timeline.rules_at(request)
+        crawl_delay, rate = (asked.crawl_delay, asked.request_rate) if asked is not None else (None, None)
+        # The share of the response time is a courtesy of our own, not a promise.
+        needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
+        if pause < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
+            told = f"{pause:.3f} s after {latest.url}"
+            breaches.append(Breach("too_close", request.url, request.start, pause, needed, told))
+        if request.end >= latest.end:
+            latest = request
+        in_flight.append(request)
+    return shortest
+
+
+def _judge_rests(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
+    rested_at, asked_by = 0.0, requests[0]
+    for request in requests:
+        if request.start < rested_at - rules.tolerance_s:
+            wait, needed = request.start - asked_by.end, rested_at - asked_by.end
+            told = f"{wait:.3f} s after {asked_by.url} had answered {asked_by.status} with a Retry-After"
+            breaches.append(Breach("unrested", request.url, request.start, wait, needed, told))
+        if request.status in (429, 503) and request.retry_after is not None:
+            rest_s = parse_retry_after(request.retry_after, request.end)
+            if rest_s is not None and request.end + rest_s > rested_at:
+                rested_at, asked_by = request.end + rest_s, request
+
+
+def _judge_address(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
+    """How many requests more than its rate alone allows an address got in its fullest window."""
+    gate = rules.gate
+    if gate is None:
+        return 0.0
+    allowed = gate.burst + gate.rate_per_s * (LATENESS_S + rules.tolerance_s)
+    level = peak = 1.0
+    for first, second in pairwise(requests):
+        # A bucket that leaks at the rate: what is in it beyond the burst came too fast.
+        level = max(0.0, level - gate.rate_per_s * (second.start - first.start)) + 1
+        peak = max(peak, level)
+        if level > allowed:
+            told = f"{address}: {level:.1f} requests more than its rate allows"
+            breaches.append(Breach("address_rate", second.url, second.start, level, gate.burst, told))
+            level = 0.0  # one breach for one flood
+    return peak
+
+
+def _judge_robots(requests: Iterable[Request], timeline: Timeline, breaches: list[Breach]) -> None:
+    for request in requests:
+        denial = timeline.denial(request)
+        if denial is not None:
+            breaches.append(Breach("denied", request.url, request.start, 0.0, 0.0, denial))

@@ -1,0 +1,98 @@
+"""Which robots.txt was in force at an origin when: rebuilt from the archived answers (RFC 9309 2.3 and 2.4). Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from crawler.audit.records import AS_GIVEN, Request
+from crawler.parse.content_coding import decode_body
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize, origin_of
+from politeness.robots import Rules
+from politeness.robots_fetch import MAX_REDIRECTS
+from politeness.robots_text import MAX_BODY
+
+_SKEW_S = 0.005
+"""Two replicas on one machine read one clock, but at different moments of an exchange."""
+
+
+class _InForce(msgspec.Struct, frozen=True):
+    """From `since` on. `rules` None: the file was unavailable, so everything is allowed."""
+
+    since: float
+    rules: Rules | None
+
+
+class Timeline:
+    """`unasked`: origins of requests before which no answer to their robots.txt is archived."""
+
+    def __init__(self, requests: Sequence[Request], user_agent: str) -> None:
+        self._user_agent = user_agent
+        self._by_url: defaultdict[str, list[Request]] = defaultdict(list)
+        self._by_origin: defaultdict[str, list[_InForce]] = defaultdict(list)
+        self._hops: set[int] = set()  # requests made on the way to a robots.txt, by identity
+        self.unasked: set[str] = set()
+        for request in requests:
+            self._by_url[request.url].append(request)
+        for request in requests:
+            if request.is_robots:
+                self._take(origin_of(request.url), request)
+
+    def _take(self, origin: str, asked: Request) -> None:
+        answer = self._follow(asked)
+        if answer is None or answer.status == 429 or answer.status >= 500:
+            return  # unreachable: what was known before stays; that nothing is known denies, and shows as `unasked`
+        rules = None
+        if 200 <= answer.status <= 299:
+            rules = Rules.parse(_decoded(answer), self._user_agent)
+        self._by_origin[origin].append(_InForce(answer.end, rules))
+
+    def _follow(self, asked: Request) -> Request | None:
+        """The answer at the end of the redirects, or None where the archive does not have it."""
+        for _ in range(MAX_REDIRECTS + 1):
+            self._hops.add(id(asked))
+            if not (300 <= asked.status <= 399 and asked.location):
+                return asked
+            try:
+                url = canonicalize(asked.location, asked.url, AS_GIVEN).href
+            except BadUrl:
+                return asked
+            found = self._first_after(url, asked.end)
+            if found is None:
+                return None
+            asked = found
+        return asked
+
+    def _first_after(self, url: str, at: float) -> Request | None:
+        return next((request for request in self._by_url.get(url, ()) if request.start >= at - _SKEW_S), None)
+
+    def _in_force(self, request: Request) -> _InForce | None:
+        known = self._by_origin.get(origin_of(request.url), [])
+        place = bisect_right(known, request.start + _SKEW_S, key=lambda entry: entry.since)
+        return known[place - 1] if place else None
+
+    def rules_at(self, request: Request) -> Rules | None:
+        """The rules in force when `request` was made, None if there were none or they are not known."""
+        found = self._in_force(request)
+        return found.rules if found else None
+
+    def denial(self, request: Request) -> str | None:
+        """By which line `request` was denied, or None. Notes an origin of which nothing is known."""
+        if id(request) in self._hops:
+            return None
+        found = self._in_force(request)
+        if found is None:
+            self.unasked.add(origin_of(request.url))
+            return None
+        decision = found.rules.decide(request.url) if found.rules is not None else None
+        if decision is None or decision.allowed:
+            return None
+        return f"line {decision.line} of {origin_of(request.url)}/robots.txt: {decision.rule}"
+
+
+def _decoded(answer: Request) -> bytes:
+    return decode_body(answer.body, answer.coding, MAX_BODY).data if answer.coding else answer.body

@@ -1,0 +1,176 @@
+"""What the commands do: open the store, seed a crawl, and run a whole crawl on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from crawler import logs
+from crawler.app.embedded_valkey import open_store
+from crawler.app.start_settings import OnDifference, settle
+from crawler.app.supervisor import supervise
+from crawler.cli.live import follow, summarize
+from crawler.errors import UserError
+from crawler.page import LinkKind
+from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.model import CrawlSettings, Settings
+from crawler.settings.policies import check, scorer, url_rules
+from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control
+from frontier.crawls import Crawl, create_crawl, open_crawl
+from frontier.entries import Entry
+from frontier.errors import BadInput
+from frontier.queue import Frontier, FrontierSettings, Pushed
+from frontier.store import RedisStore
+
+EMBEDDED_SHARDS = 64
+"""Shards of a crawl on one machine: up to a handful of replicas, and few calls to poll them."""
+
+SEED_CHUNK = 5_000
+"""Seeds pushed in one round trip."""
+
+NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
+
+
+def _shards(settings: Settings) -> int:
+    named = "shards" in settings.frontier.model_fields_set
+    return settings.frontier.shards if named or settings.replica.redis else EMBEDDED_SHARDS
+
+
+# seeds
+
+
+async def seed_crawl(
+    crawl: str,
+    settings: Settings,
+    urls: tuple[str, ...],
+    files: tuple[Path, ...],
+    on_difference: OnDifference = "stop",
+) -> int:
+    """Create the crawl if need be, and push the seeds. Returns the exit code. Raises SettingsDiffer, and pushes nothing, if
+    the crawl exists with other settings than were given."""
+    check(settings.crawl)
+    seeds = gather_seeds(settings.crawl, urls, files)
+    if not seeds:
+        raise UserError(NO_SEEDS)
+    async with open_store(settings.replica) as store:
+        opened = await create_crawl(store, crawl, _shards(settings), settings.crawl.to_json())
+        if not opened.created:
+            opened = await settle(store, opened, settings, on_difference)
+        pushed = await push_seeds(store, opened, seeds, settings.crawl)
+    Console().print(
+        f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
+        + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
+    )
+    return 0
+
+
+def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
+    """The seeds of the command line and of the files. A broken line is reported and does not stop the rest; a broken URL
+    on the command line raises UserError."""
+    rules = url_rules(settings)
+    seeds, errors = read_seeds(urls, rules)
+    if errors:
+        raise UserError(f"seed {errors[0].text!r}: {errors[0].reason}; write it as https://HOST/PATH")
+    told = Console(stderr=True)
+    for path in files:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                found, errors = read_seeds(lines, rules)
+        except OSError as error:
+            raise UserError(f"seed file {path}: {error.strerror}") from error
+        seeds += found
+        for broken in errors:
+            told.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}", markup=False, highlight=False)
+    return seeds
+
+
+async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: CrawlSettings) -> Pushed:
+    """Queue the seeds at depth 0. `read_by`: the settings that they were read by."""
+    settings = CrawlSettings.from_json(crawl.settings)
+    if url_rules(settings) != url_rules(read_by):
+        seeds = _read_again(seeds, settings)
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    frontier = Frontier(
+        store,
+        crawl.keys,
+        clock,
+        FrontierSettings(domain_cap=settings.limits.domain_cap),
+        crawl.fingerprint_key,
+    )
+    score = scorer(settings.frontier.scorer)
+    entries = [
+        Entry(
+            seed.url.href,
+            seed.url.domain,
+            score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
+        )
+        for seed in seeds
+    ]
+    parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
+    await Control(store, crawl.keys).seeded()
+    return Pushed(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
+
+
+def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+    """`seeds` by the rules of `settings`. Rules that drop fewer parameters may make a URL too long: it is reported."""
+    found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
+    for broken in errors:
+        Console(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}", markup=False, highlight=False)
+    return found
+
+
+# a whole crawl on one machine
+
+
+class CrawlJob(msgspec.Struct, frozen=True):
+    """`crawler crawl`: seed, run replicas until the crawl has ended, and report the result."""
+
+    crawl: str
+    settings: Settings
+    urls: tuple[str, ...]
+    files: tuple[Path, ...]
+    replicas: int
+    show: bool
+    on_difference: OnDifference = "stop"
+
+    async def run(self) -> int:
+        logs.configure(self.settings.replica.log, "warning")
+        check(self.settings.crawl)
+        seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
+        local = self.settings.replica
+        if not (seeds or local.redis or local.data_dir.exists()):
+            raise UserError(NO_SEEDS)
+        console = Console(stderr=True)
+        async with open_store(self.settings.replica) as store:
+            stored = await self._open(store, seeds)
+            pushed = await push_seeds(store, stored, seeds, self.settings.crawl)
+            if not stored.created and not pushed.accepted:
+                console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
+            await Control(store, stored.keys).set("run")
+            supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, supervisor.stop)
+            code = await follow(store, self.crawl, supervisor, console if self.show else None)
+            await summarize(store, self.crawl, self.settings.replica.out, Console())
+        return code
+
+    async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:
+        """The crawl, created if there are seeds for it. Raises SettingsDiffer."""
+        if seeds:
+            opened = await create_crawl(store, self.crawl, _shards(self.settings), self.settings.crawl.to_json())
+        else:
+            try:
+                opened = await open_crawl(store, self.crawl)
+            except BadInput as error:
+                raise UserError(NO_SEEDS) from error
+        if opened.created:
+            return opened
+        return await settle(store, opened, self.settings, self.on_difference, whole=True)

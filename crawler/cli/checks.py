@@ -1,0 +1,186 @@
+"""Is this machine, and the Redis that it would use, fit for a crawl? Each check tells what to do if it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from crawler.app.embedded_valkey import open_store
+from crawler.errors import CrawlerError
+from crawler.fetch import fd_limit
+from crawler.fetch.resolver import DnsLookup
+from crawler.settings.model import ReplicaSettings, Settings
+from crawler.settings.tables import HOME_PAGE
+from frontier.errors import FrontierError
+from frontier.store import RedisStore
+
+LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
+QUEUED_COMPACTLY = 512
+"""Octets: longer URLs are rare. One that is longer than the server's limit makes its domain's queue a skip list."""
+
+CLOCK_OFF_S = 2.0
+DNS_S = 5.0
+
+Result = Literal["good", "doubtful", "bad"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a check found, and what to do about it unless it is good."""
+
+    check: str
+    result: Result
+    found: str
+    remedy: str = ""
+
+
+async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
+    """Make all checks. Raises nothing that a check can tell."""
+    local = settings.replica
+    findings = [files(local), disk("output", local.out), contact(settings)]
+    if not local.redis:
+        findings.append(disk("data", local.data_dir))
+    findings.append(await dns(settings.fetch.contact))
+    try:
+        async with open_store(local) as store:
+            server = await store.info("server")
+            findings.append(version(server))
+            findings.append(memory(await store.info("memory")))
+            findings.append(persistence(await store.info("persistence"), embedded=not local.redis))
+            findings.append(queues(await store.setting("zset-max-listpack-value")))
+            findings.append(await clock(store.time_ms, wall))
+            findings.append(await round_trip(store))
+    except (FrontierError, CrawlerError) as error:
+        findings.append(Finding("Redis", "bad", str(error), "start it, or correct --redis"))
+    return findings
+
+
+def files(local: ReplicaSettings) -> Finding:
+    """Enough file descriptors for all connections."""
+    limit, needed = fd_limit.obtainable(), fd_limit.needed(local.concurrency)
+    return _judge(
+        "open files",
+        "good" if limit >= needed else "bad",
+        f"{limit:,} allowed, {needed:,} needed by a replica",
+        f"ulimit -Hn {needed}, LimitNOFILE={needed} in systemd, or a lower --concurrency",
+    )
+
+
+def disk(what: str, folder: Path) -> Finding:
+    """Room on the disk."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    result: Result = "bad" if free < NO_DISK else "doubtful" if free < LITTLE_DISK else "good"
+    return _judge(
+        f"disk for {what}", result, f"{free / 2**30:.1f} GiB free at {place}", "make room, or use another folder"
+    )
+
+
+def contact(settings: Settings) -> Finding:
+    """Whether a webmaster can reach the operator."""
+    told = settings.fetch.contact
+    return _judge(
+        "contact",
+        "doubtful" if told == HOME_PAGE else "good",
+        told,
+        "set fetch.contact to a page or mail address of yours: it is sent with every request",
+    )
+
+
+async def dns(contact_url: str) -> Finding:
+    """Whether names can be resolved."""
+    host = urlsplit(contact_url).hostname or "example.com"
+    lookup = DnsLookup()
+    try:
+        async with asyncio.timeout(DNS_S):
+            answer = await lookup.lookup(host)
+    except (CrawlerError, TimeoutError) as error:
+        told = str(error) or f"no answer in {DNS_S:g} s"
+        return Finding("DNS", "doubtful", f"{host}: {told}", "look at /etc/resolv.conf; without DNS no site is found")
+    finally:
+        await lookup.close()
+    return Finding("DNS", "good", f"{host} is at {answer.addresses[0]}")
+
+
+def version(server: dict[str, str]) -> Finding:
+    """`open_store` refuses what is too old, so this only tells."""
+    name = server.get("server_name", "redis")
+    number = server.get("valkey_version", server.get("redis_version", "?"))
+    return Finding("Redis version", "good", f"{name} {number}, mode {server.get('redis_mode', 'standalone')}")
+
+
+def memory(facts: dict[str, str]) -> Finding:
+    """A frontier must never be evicted."""
+    policy = facts.get("maxmemory_policy", "?")
+    limit = int(facts.get("maxmemory", 0))
+    found = f"policy {policy}, {int(facts.get('used_memory', 0)) / 2**20:.0f} MiB used"
+    if limit and policy != "noeviction":
+        return Finding(
+            "Redis memory", "bad", found, "CONFIG SET maxmemory-policy noeviction: else URLs are lost silently"
+        )
+    if not limit:
+        return Finding(
+            "Redis memory", "doubtful", f"{found}, no limit", "set maxmemory, so that a full Redis refuses in time"
+        )
+    return Finding("Redis memory", "good", f"{found} of {limit / 2**20:.0f}")
+
+
+def persistence(facts: dict[str, str], embedded: bool) -> Finding:
+    """What a crash of Redis costs."""
+    if facts.get("aof_enabled") == "1":
+        return Finding("Redis persistence", "good", "append-only file" + (" (embedded)" if embedded else ""))
+    return Finding(
+        "Redis persistence",
+        "doubtful",
+        "no append-only file",
+        "CONFIG SET appendonly yes: else a crash of Redis loses what happened since its last snapshot",
+    )
+
+
+def queues(longest: str | None) -> Finding:
+    """How compactly the queues are kept: `longest` is the server's zset-max-listpack-value, None if it does not tell."""
+    return _judge(
+        "Redis queues",
+        "good" if longest is not None and int(longest) >= QUEUED_COMPACTLY else "doubtful",
+        f"compact up to {longest} octets a URL" if longest is not None else "the server does not tell its settings",
+        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: queues of up to 128 URLs then take two thirds the memory",
+    )
+
+
+async def clock(server_ms: Callable[[], Awaitable[float]], wall: Callable[[], float]) -> Finding:
+    """Replicas go by the server's clock; a wrong one of ours only confuses logs and archives."""
+    offset_s = wall() - await server_ms() / 1000
+    return _judge(
+        "clock",
+        "good" if abs(offset_s) <= CLOCK_OFF_S else "doubtful",
+        f"{offset_s:+.3f} s from the server's",
+        "synchronise with NTP: times in logs and archives are this machine's",
+    )
+
+
+async def round_trip(store: RedisStore) -> Finding:
+    """How far away Redis is: the median of five."""
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        await store.time_ms()
+        times.append(time.perf_counter() - began)
+    median_ms = sorted(times)[2] * 1000
+    return _judge(
+        "Redis round trip",
+        "good" if median_ms < 20 else "doubtful",
+        f"{median_ms:.2f} ms",
+        "run replicas near Redis: leases and settlements wait for it",
+    )
+
+
+def _judge(check: str, result: Result, found: str, remedy: str) -> Finding:
+    return Finding(check, result, found, "" if result == "good" else remedy)

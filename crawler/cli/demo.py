@@ -1,0 +1,86 @@
+"""`crawler demo`: a synthetic web on loopback, a crawl of it by several replicas, and the web's own verdict on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from crawler.cli.actions import CrawlJob
+from crawler.errors import UserError
+from crawler.settings.model import load
+from crawler.simweb import Features, Limits, Policy, World, expect, judge, read_log
+
+SEED = 7
+DELAY_S = 0.03
+"""Short, so that the demo ends within a minute; the crawl's default is a second."""
+
+TRIES = 4
+
+
+async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
+    """Serve, crawl, judge. Returns 0 if the crawl was perfect."""
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
+        world = World(SEED, domains, pages, Features.mixed())
+        log = Path(scratch) / "requests.jsonl"
+        server = await _serve(domains, pages, log)
+        try:
+            hosts = await _host_map(server)
+            folder = _output(out)
+            settings = load(
+                None,
+                {
+                    "politeness": {"delay": DELAY_S, "backoff_base": 0.3, "response_share": 0, "tries": TRIES},
+                    "scope": {"kind": "any"},
+                    "fetch": {"host_map": hosts, "read_timeout": 2.0, "timeout": 5.0},
+                    "replica": {"data_dir": Path(scratch) / "data", "out": folder, "interval": 1.0},
+                },
+            )
+            console.print(f"a synthetic web of {domains} domains on loopback, {replicas} replicas, {DELAY_S} s delay")
+            job = CrawlJob("demo", settings, tuple(world.seeds()), (), replicas, show=True)
+            code = await job.run()
+        finally:
+            server.terminate()
+            await server.wait()
+        verdict = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), Limits(delay=DELAY_S))
+        console.print("\nthe web's own log says:")
+        console.print(str(verdict), markup=False, highlight=False)
+    return code or (0 if verdict.ok else 1)
+
+
+def _output(out: Path | None) -> Path:
+    """The demo's output folder: a fresh one, unless the user names a folder."""
+    if out is not None:
+        return out
+    folder = Path("demo-out")
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+async def _serve(domains: int, pages: int, log: Path) -> asyncio.subprocess.Process:
+    words = ["--seed", str(SEED), "--domains", str(domains), "--pages", str(pages), "--features", "mixed"]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "crawler.simweb",
+        "serve",
+        *words,
+        "--log",
+        str(log),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _host_map(server: asyncio.subprocess.Process) -> list[str]:
+    assert server.stdout is not None
+    line = await server.stdout.readline()
+    if not line:
+        raise UserError("the synthetic web did not start; is loopback available?")
+    return list(json.loads(line)["host_map"])

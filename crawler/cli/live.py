@@ -1,0 +1,102 @@
+"""What a person sees of `crawler crawl`: a live display while it runs, and the summary at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from crawler.app.supervisor import Supervisor
+from crawler.observe import overview
+from crawler.observe.overview import Overview
+from frontier.crawls import open_crawl
+from frontier.errors import FrontierError
+from frontier.store import RedisStore
+
+REFRESH_S = 0.5
+
+
+async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None) -> int:
+    """Run the replicas to their end, showing on `console` (None: nothing) how the crawl goes. Returns the exit code."""
+    running = asyncio.create_task(supervisor.run())
+    if console is None or not console.is_terminal:
+        return await running
+    started = time.monotonic()
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while not running.done():
+            try:
+                found = await overview.read(store, await open_crawl(store, crawl))
+                live.update(live_view(found, time.monotonic() - started), refresh=True)
+            except FrontierError as error:
+                live.update(Text(f"waiting for Redis: {error}", style="yellow"), refresh=True)
+            await asyncio.wait([running], timeout=REFRESH_S)
+    return running.result()
+
+
+def live_view(found: Overview, elapsed_s: float) -> RenderableType:
+    """The live display: how far the crawl is, and each replica."""
+    settled = found.done + found.denied + found.dead
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        Text(f"{elapsed_s:5.0f} s"),
+        ProgressBar(total=max(found.accepted, 1), completed=settled, width=40),
+        Text(f"{settled:,} of {found.accepted:,} known URLs"),
+        Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
+    )
+    return Group(head, overview.render(found))
+
+
+async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> None:
+    """Print the closing summary of a crawl."""
+    try:
+        found = await overview.read(store, await open_crawl(store, crawl))
+    except FrontierError as error:
+        console.print(f"no summary: {error}", style="yellow")
+        return
+    console.print(summary(found, out))
+
+
+def summary(found: Overview, out: Path) -> RenderableType:
+    """The closing summary, from the books: they cover all runs of the crawl."""
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    statuses = sorted((reason[5:], count) for reason, count in found.reasons.items() if reason.startswith("done:"))
+    table.add_row("pages", f"{found.done:,}", _listed(statuses))
+    table.add_row("octets", f"{found.octets:,}", f"{found.octets / max(found.done, 1) / 1024:.1f} KiB a page")
+    table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
+    table.add_row("domains", f"{found.domains:,}", "")
+    table.add_row("denied", f"{found.denied:,}", _reasons(found, "denied"))
+    table.add_row("retries", f"{found.retried:,}", _reasons(found, "retry"))
+    table.add_row("dead", f"{found.dead:,}", _reasons(found, "dead"))
+    table.add_row("duplicates", f"{found.duplicates:,}", "bodies that were archived before")
+    if found.cut:
+        table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
+    if found.open:
+        table.add_row("left", f"{found.open:,}", how_to_go_on(found))
+    return Group(Text(f"crawl {found.crawl}", style="bold"), table, Text(f"output in {out}/", style="green"))
+
+
+def how_to_go_on(found: Overview) -> str:
+    """What to do about the URLs that are left."""
+    if found.max_pages and found.done >= found.max_pages:
+        return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to go on"
+    return "run the same command again to go on"
+
+
+def _reasons(found: Overview, outcome: str) -> str:
+    start = outcome + ":"
+    counts = [(reason[len(start) :], count) for reason, count in found.reasons.items() if reason.startswith(start)]
+    return _listed(sorted(counts, key=lambda pair: -pair[1])[:6])
+
+
+def _listed(counts: list[tuple[str, int]]) -> str:
+    """Names and numbers in a row that breaks between pairs only."""
+    return "  ".join(f"{name}:\u00a0{count:,}" for name, count in counts)

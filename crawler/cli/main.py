@@ -1,0 +1,58 @@
+"""The entry point. Errors that a user can fix are printed as one line."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from crawler import __version__
+from crawler.cli.commands import Commands
+from crawler.errors import TRY_LATER, SettingsDiffer, UserError
+from frontier.errors import FrontierError, RedisAway
+
+EXIT_CODES = {
+    0: "done",
+    1: "something failed: a replica crashed, an audit found a breach, the doctor found something bad",
+    2: "the command cannot be carried out as it was given; the message says what to change",
+    TRY_LATER: "Redis is not there now; the same command may succeed later",
+    130: "interrupted twice: requests in flight were not waited for",
+}
+
+app = typer.Typer(
+    cls=Commands,
+    name="crawler",
+    help="peercrawl: a polite, distributed web crawler. Start with [bold]crawler crawl https://example.com[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"peercrawl {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Options of the program itself."""
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error, never a traceback; settings that differ come before it,
+    a line each."""
+    try:
+        app()
+    except (UserError, FrontierError) as error:
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        for difference in error.differences if isinstance(error, SettingsDiffer) else ():
+            console.print(difference, markup=False)
+        console.print(f"[red]error:[/red] {escape(' '.join(str(error).split()))}")
+        sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)

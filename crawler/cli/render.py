@@ -1,0 +1,188 @@
+"""What commands that look show in a terminal: pure functions from what was read to what rich prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from crawler.observe.health_record import HealthRecord
+from crawler.observe.snapshot import Snapshot
+from crawler.observe.summary import DomainLine, Summary
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class ShardLine(msgspec.Struct, frozen=True):
+    """A replica's shards, or the unowned ones (`replica` empty). `since_ms`: server time of the earliest and latest
+    take-over, 0 if nobody ever leased there."""
+
+    replica: str
+    shards: list[int]
+    first_since_ms: int
+    last_since_ms: int
+
+
+def span(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    for limit, divisor, unit in ((10, 1, "s"), (90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
+        if seconds < limit:
+            return f"{seconds:.1f} s" if limit == 10 else f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An airy table. A column whose name begins with ">" is aligned to the right."""
+    made = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        made.add_column(column.lstrip(">"), justify=justify, no_wrap=True)
+    return made
+
+
+def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
+    """`crawler top`: the whole crawl on one screen."""
+    parts: list[RenderableType] = [_headline(snapshot)]
+    if snapshot.error:
+        return Group(*parts, Text(snapshot.error, style="red"))
+    if snapshot.summary is not None:
+        parts.append(_figures(snapshot.summary, snapshot.replicas))
+    parts.append(Panel(replicas(snapshot.replicas), title="replicas", title_align="left", border_style="dim"))
+    if snapshot.summary is not None:
+        parts.append(_two_lists(snapshot.summary, rows))
+    parts.append(
+        Panel(mishaps(snapshot.replicas, rows), title="no page lately", title_align="left", border_style="dim")
+    )
+    return Group(*parts)
+
+
+def _headline(snapshot: Snapshot) -> RenderableType:
+    state = "Redis away" if snapshot.error else {"pause": "paused", "stop": "stopped"}.get(snapshot.state, "running")
+    style = "bold green" if state == "running" else "bold yellow"
+    rate = sum(record.pages_per_s for record in snapshot.replicas)
+    text = Text.assemble((snapshot.crawl, "bold"), "  ", (state, style), "  ", (f"{rate:,.1f} pages/s", "bold"))
+    if snapshot.summary is not None and snapshot.summary.rates:
+        text.append("  " + sparkline(snapshot.summary.rates[-60:]), style="cyan")
+    return text
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """`values` as a row of bars, the highest full."""
+    most = max([*values, 1e-9])
+    return "".join(_BARS[min(7, int(8 * value / most))] for value in values)
+
+
+def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableType:
+    grid = Table.grid(padding=(0, 4, 0, 0))
+    grid.add_row(
+        f"done [b]{summary.done:,}[/b]",
+        f"queued [b]{summary.queued:,}[/b]",
+        f"leased {summary.leased:,}",
+        f"waiting {summary.waiting:,}",
+        f"denied {summary.denied:,}",
+        f"dead [red]{summary.dead:,}[/red]" if summary.dead else "dead 0",
+    )
+    unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned else "all owned"
+    overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
+    grid.add_row(
+        f"domains {summary.domains:,}",
+        f"due {summary.domains_ready:,}",
+        f"resting {summary.domains_due - summary.domains_ready:,}",
+        f"leased {summary.domains_leased:,}",
+        f"{summary.shards} shards, {unowned}",
+        f"overdue {span(overdue_ms / 1000)}",
+    )
+    return grid
+
+
+def replicas(records: Sequence[HealthRecord]) -> RenderableType:
+    if not records:
+        return Text("no replica runs", style="yellow")
+    made = table(">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", "live page")
+    for record in records:
+        made.add_row(
+            str(record.index or "-"),
+            record.replica,
+            str(record.shards),
+            f"{record.visits:,}",
+            str(record.busy),
+            f"{record.pages:,}",
+            f"{record.pages_per_s:,.1f}",
+            f"{record.rss_mb:.0f}",
+            "[red]Redis away[/red]" if record.redis_away else f"http://{record.address}/",
+        )
+    return made
+
+
+def _two_lists(summary: Summary, rows: int) -> RenderableType:
+    grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    grid.add_column(ratio=1)
+    grid.add_column(ratio=1)
+    busiest = domains(summary.busiest[:rows], summary.at_ms)
+    resting = domains(summary.resting[:rows], summary.at_ms)
+    grid.add_row(
+        Panel(busiest, title="most queued", title_align="left", border_style="dim"),
+        Panel(resting, title="resting longest", title_align="left", border_style="dim"),
+    )
+    return grid
+
+
+def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:
+    if not lines:
+        return Text("none", style="dim")
+    made = table("domain", ">queued", "when", "why")
+    for line in lines:
+        when = "being fetched" if line.held == "leased" else _when(line.at_ms - now_ms)
+        made.add_row(line.domain, f"{line.queued:,}", when, why(line))
+    return made
+
+
+def _when(ms: int) -> str:
+    return f"in {span(ms / 1000)}" if ms > 0 else f"due for {span(-ms / 1000)}"
+
+
+def why(line: DomainLine) -> str:
+    """Why a domain rests: its failures, or its delay."""
+    if line.failures:
+        return f"{line.failures} x {line.reason or 'failed'}"
+    return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"
+
+
+def mishaps(records: Sequence[HealthRecord], rows: int) -> RenderableType:
+    found = sorted((one for record in records for one in record.mishaps), key=lambda one: -one.at_ms)[:rows]
+    if not found:
+        return Text("none", style="dim")
+    made = table("reason", "then", "URL")
+    for one in found:
+        made.add_row(
+            one.reason, "given up" if one.outcome == "dead" else "tried again", Text(one.url, overflow="ellipsis")
+        )
+    return made
+
+
+def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableType:
+    """`crawler shards`: who leases from how many, and since when."""
+    made = table("replica", ">shards", ">share", ">held for", "which")
+    for line in lines:
+        name = line.replica or "[yellow]unowned, with work[/yellow]"
+        held = "-" if not line.last_since_ms else f"{span((now_ms - line.last_since_ms) / 1000)} or more"
+        share = f"{100 * len(line.shards) / total:.1f} %"
+        made.add_row(name, str(len(line.shards)), share, held, _ranges(line.shards))
+    return made
+
+
+def _ranges(numbers: Sequence[int], shown: int = 8) -> str:
+    """ "0-3, 7, 9 and 12 more"."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    text = ", ".join("-".join(map(str, part)) for part in parts[:shown])
+    return text if len(parts) <= shown else f"{text} ..."

@@ -1,0 +1,17 @@
+"""One guarded HTTP exchange: a URL in, an exchange or `FetchFailed` out.
+
+In the order in which data flows:
+
+1. `client` receives a canonical URL and sends exactly one GET. It follows no redirect and decompresses nothing.
+2. `request` builds the head of the request. `conditional` remembers the headers that ask for a page only if it has
+   changed.
+3. `resolver` finds the addresses of the host in the host map, its cache or the DNS. `address_policy` judges each
+   address, because a page must not lead the crawler into the operator's own network.
+4. `connection` judges the address once more at the moment of connecting.
+5. `client` limits the size and the duration of the response and returns the exchange. `fd_limit` calculates how many
+   connections may stay open.
+
+`worker` imports `client` and `conditional`, and `audit` imports `client.host_of`. `settings` imports `address_policy`,
+`app` imports what it builds (`client`, `conditional`, `fd_limit`), and `cli` imports what `crawler doctor` checks
+(`fd_limit`, `resolver`).
+"""

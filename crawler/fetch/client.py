@@ -1,0 +1,314 @@
+"""One HTTP exchange: URL in, `Exchange` out, or `FetchFailed` that says why not.
+
+What goes on the wire is exactly one GET: no redirect is followed, no cookie is kept, no request repeated,
+nothing decompressed. Everything that a server can stretch has a bound: connecting, silence between octets,
+the exchange as a whole, header and body. Once a response head is there the exchange counts, and what a bound
+cuts off the body is named in `Exchange.truncated`; before that it is a failure.
+
+aiohttp does the HTTP, `crawler.fetch.connection` guards it, `crawler.fetch.resolver` finds the addresses. One session
+lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+import aiohttp
+import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.address_policy import AddressPolicy, HostMap
+from crawler.fetch.connection import Flight, GuardedConnector, GuardedProtocol, HeadTooLarge
+from crawler.fetch.fd_limit import IDLE_CONNECTIONS
+from crawler.fetch.request import Origin, header_lines
+from crawler.fetch.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
+from crawler.page import Exchange
+from frontier.clock import Clock
+
+
+class FetchSettings(msgspec.Struct, frozen=True):
+    """How requests are made. `user_agent` is the whole header: it must name the crawler and a way to reach
+    its operator.
+
+    Sizes are octets as received, content coding included. `connect_timeout_s` bounds name resolution,
+    connection and TLS together; `read_timeout_s` the silence before and between octets; `total_timeout_s` the
+    whole, so that a server which sends an octet a second holds a worker no longer. Idle connections are kept for
+    `keepalive_s`, which is worth a little more than the usual delay between two requests to a domain, to at most
+    `max_idle` origins, and `parallel` to each.
+    """
+
+    user_agent: str
+    max_body_bytes: int = 10 * 1024 * 1024
+    max_header_bytes: int = 64 * 1024
+    connect_timeout_s: float = 15.0
+    read_timeout_s: float = 20.0
+    total_timeout_s: float = 60.0
+    keepalive_s: float = 15.0
+    max_idle: int = IDLE_CONNECTIONS
+    parallel: int = 1
+    accept: str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"
+    accept_language: str = "en,*;q=0.5"
+    accept_encoding: str = "gzip, deflate, br, zstd"
+    verify_tls: bool = True
+    addresses: AddressPolicy = msgspec.field(default_factory=AddressPolicy)
+    host_map: HostMap = msgspec.field(default_factory=HostMap)
+    resolver: ResolverSettings = msgspec.field(default_factory=ResolverSettings)
+
+
+class Fetcher:
+    """Makes requests for a whole replica. `start` before the first, `quiet` to take no more, `stop` at the
+    end. `in_turn` tells how many hosts take turns; it is set before `start`.
+    """
+
+    def __init__(
+        self,
+        settings: FetchSettings,
+        clock: Clock,
+        *,
+        lookup: Lookup | None = None,
+        tls: ssl.SSLContext | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`lookup` asks the DNS, by default c-ares. `tls` replaces the system's trust. `wall`: seconds
+        since 1970.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._lookup = lookup
+        self._tls = tls
+        self._wall = wall
+        self._connector: GuardedConnector | None = None
+        self._resolver: Resolver | None = None
+        self._taking = False
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self.in_turn: Callable[[], int] = lambda: 0
+        self._fields = _common_fields(settings)
+        self._origin = lru_cache(_KNOWN_ORIGINS)(self._parse_origin)
+        self._connect_timeout = aiohttp.ClientTimeout(
+            total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
+        )
+
+    def keep_idle(self, parallel: int) -> None:
+        """So many idle connections an origin are kept from now on."""
+        if self._connector is not None:
+            self._connector.parallel = parallel
+
+    def cut_off_at(self, max_body_bytes: int) -> None:
+        """Bodies end there from now on."""
+        self._settings = msgspec.structs.replace(self._settings, max_body_bytes=max_body_bytes)
+
+    def __repr__(self) -> str:
+        state = "taking" if self._taking else "quiet"
+        return f"<Fetcher {state} under_way={self._under_way}>"
+
+    async def start(self) -> None:
+        """No connection is made yet."""
+        settings = self._settings
+        lookup = self._lookup or DnsLookup()
+        self._resolver = Resolver(
+            lookup, settings.addresses, settings.host_map, self._clock, settings.resolver, self.in_turn
+        )
+        self._loop = asyncio.get_running_loop()
+        self._connector = GuardedConnector(
+            settings.addresses,
+            max_idle=settings.max_idle,
+            parallel=settings.parallel,
+            max_head_bytes=settings.max_header_bytes,
+            read_timeout_s=settings.read_timeout_s,
+            resolver=self._resolver,
+            keepalive_timeout=settings.keepalive_s,
+            # aiohttp has read the system's certificates once, which takes 50 ms, when it was imported.
+            ssl=self._tls or settings.verify_tls,
+        )
+        self._taking = True
+
+    def quiet(self) -> None:
+        """Take no more requests; those under way go on."""
+        self._taking = False
+
+    async def stop(self, deadline: float) -> None:
+        """Let requests under way end for at most `deadline` seconds, then cut off the rest and close
+        everything.
+        """
+        self.quiet()
+        if self._under_way:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(deadline):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass  # what is cut off raises FetchFailed(STOPPED) in its caller
+        if self._connector is not None and self._resolver is not None:
+            connector, self._connector = self._connector, None
+            await connector.close()
+            await self._resolver.close()
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        deadline: Callable[[], bool] | None = None,
+        extra_headers: Iterable[tuple[str, str]] = (),
+    ) -> Exchange:
+        """GET `url` (canonical: it goes on the wire octet for octet) once.
+
+        `deadline` is asked once, after a connection has been obtained and right before the request is
+        written; when it returns True the time is over and nothing is sent. Raises FetchFailed when there is
+        no response head.
+        """
+        connector = self._connector
+        if connector is None or not self._taking:
+            raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
+        settings = self._settings
+        slash = url.find("/", url.find("://") + 3)
+        if slash < 0:
+            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
+        origin = self._origin(url[:slash])
+        request_head = origin.request_head(url[slash:], extra_headers)
+        until = self._loop.time() + settings.total_timeout_s
+        flight = Flight(origin, request_head, deadline, until, settings.max_body_bytes)
+        self._under_way += 1
+        try:
+            return await self._exchange(connector, flight, url)
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, ValueError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError):
+                _forget_frames(error)
+            raise self._failure(error, flight) from error
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
+
+    async def locate(self, url: str) -> str:
+        """The address that a request to `url` (canonical) will be sent to. Raises FetchFailed as `fetch` would."""
+        if self._resolver is None or not self._taking:
+            raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
+        return await self._resolver.first(host_of(url))
+
+    def _parse_origin(self, text: str) -> Origin:
+        """Of a URL up to its path. Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
+        origin = Origin.parse(text, self._fields)
+        settings, host, port = self._settings, origin.key.host, origin.key.port
+        if port not in settings.addresses.ports and settings.host_map.find(host.rstrip(".")) is None:
+            raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
+        return origin
+
+    async def _exchange(self, connector: GuardedConnector, flight: Flight, url: str) -> Exchange:
+        connection = await connector.obtain(flight, self._connect_timeout)
+        try:
+            protocol = connection.protocol
+            assert isinstance(protocol, GuardedProtocol)
+            started_at = self._wall()
+            protocol.send(flight)
+            message, pieces, truncated = await protocol.receive()
+            if truncated is None:
+                connection.release()
+        finally:
+            connection.close()  # unless it has been released
+        body = await _joined(pieces) if len(pieces) > 1 else pieces[0]
+        if self._connector is None:
+            raise FetchFailed(FailureKind.STOPPED, "cut off by the shutdown", request_sent=True)
+        assert flight.sent_at is not None
+        return Exchange(
+            url=url,
+            status=message.code,
+            reason=message.reason or "",
+            headers=message.raw_headers,
+            request_head=flight.request_head,
+            response_head=flight.response_head,
+            body=body,
+            address=protocol.address,
+            started_at=started_at,
+            elapsed=self._loop.time() - flight.sent_at,
+            first_byte=flight.first_byte_at - flight.sent_at,
+            truncated=truncated,
+            protocol=f"http/{message.version.major}.{message.version.minor}",
+            tls=protocol.tls,
+            phases=flight.phases,
+        )
+
+    def _failure(self, error: Exception, flight: Flight) -> FetchFailed:
+        kind = FailureKind.STOPPED if self._connector is None else _failure_kind(error, flight)
+        # Some messages quote what the server sent: one line, and no more of it than helps.
+        detail = " ".join(str(error).split())[:200] or type(error).__name__
+        return FetchFailed(kind, detail, request_sent=flight.sent_at is not None)
+
+
+def host_of(url: str) -> str:
+    """The host of the canonical `url`, an IPv6 address in its brackets."""
+    authority = url.partition("://")[2].partition("/")[0]
+    name, colon, port = authority.rpartition(":")
+    return name if colon and port.isdigit() else authority
+
+
+_KNOWN_ORIGINS = 8_192
+"""About 0.7 KB each, and 5 us to make."""
+
+_JOINED_AT_ONCE = 1 << 20
+"""Octets of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,
+which must find the memory; in a thread that holds up nobody, as the interpreter's lock is not held."""
+
+
+async def _joined(pieces: list[bytes]) -> bytes:
+    if sum(map(len, pieces)) > _JOINED_AT_ONCE:
+        return await asyncio.to_thread(b"".join, pieces)
+    return b"".join(pieces)
+
+
+_ERRNO_KINDS = {
+    errno.ECONNREFUSED: FailureKind.REFUSED,
+    errno.ECONNRESET: FailureKind.DISCONNECTED,
+    errno.EPIPE: FailureKind.DISCONNECTED,
+    errno.ECONNABORTED: FailureKind.DISCONNECTED,
+    errno.ETIMEDOUT: FailureKind.CONNECT_TIMEOUT,
+}
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Those that tried to connect keep the error, which keeps them: 58 objects, and a socket, would wait for the garbage
+    collector."""
+    while error is not None:
+        error.__traceback__, error = None, error.__cause__
+
+
+def _failure_kind(error: Exception, flight: Flight) -> FailureKind:
+    """The table from aiohttp's exceptions to ours: the one place where they meet. More special ones come
+    first.
+    """
+    match error:
+        case HeadTooLarge():
+            return FailureKind.HEADER_TOO_LARGE
+        case aiohttp.ConnectionTimeoutError():
+            return FailureKind.CONNECT_TIMEOUT
+        case TimeoutError():
+            return FailureKind.TIMEOUT if flight.sent_at is not None else FailureKind.CONNECT_TIMEOUT
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return FailureKind.TLS
+        case aiohttp.ClientConnectorError():
+            return _ERRNO_KINDS.get(error.os_error.errno or 0, FailureKind.UNREACHABLE)
+        case aiohttp.InvalidURL() | ValueError():
+            return FailureKind.BAD_URL
+        case HttpProcessingError():
+            return FailureKind.PROTOCOL
+        case _:
+            fault_free = flight.reused and not flight.response_head
+            return FailureKind.STALE_CONNECTION if fault_free else FailureKind.DISCONNECTED
+
+
+def _common_fields(settings: FetchSettings) -> bytes:
+    """The header lines that all requests have in common."""
+    return header_lines(
+        [
+            ("User-Agent", settings.user_agent),
+            ("Accept", settings.accept),
+            ("Accept-Language", settings.accept_language),
+            ("Accept-Encoding", settings.accept_encoding),
+        ]
+    )

@@ -1,0 +1,250 @@
+"""Host names to addresses that may be connected to: host map, bounded cache, one look-up at a time per host.
+
+`Resolver` is what aiohttp's connector asks. It holds the policy: the operator's host map comes first, then
+the cache, then one shared look-up; every address is judged before it is handed out, so a name cannot lead
+inside. `Lookup` is the seam to the DNS. Its true implementation is c-ares through aiodns: unlike getaddrinfo
+in threads it tells the records' time to live, and a slow name server can neither fill a thread pool nor hold
+up a shutdown.
+
+aiohttp's own cache stays off: it keeps no time to live and no failures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Protocol
+
+import aiodns
+import msgspec
+import pycares
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
+from frontier.clock import Clock
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Addresses in text form, best first, and how many seconds they may be kept."""
+
+    addresses: tuple[str, ...]
+    ttl_s: float
+
+
+class Lookup(Protocol):
+    """One question to the DNS."""
+
+    async def lookup(self, host: str) -> Answer:
+        """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST or DNS."""
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+
+
+class ResolverSettings(msgspec.Struct, frozen=True):
+    """How long and how many answers are kept.
+
+    An answer is kept for its time to live, at most `max_ttl_s`; a host that does not exist or leads to
+    forbidden addresses for `negative_ttl_s`, a failure of the DNS for `failure_ttl_s`: long enough that the
+    URLs of one batch do not ask again, short enough that a hiccup passes. `max_entries` are kept, or as many
+    as take turns, if that is more. The cache takes about 300 bytes an entry.
+    """
+
+    max_entries: int = 10_000
+    max_ttl_s: float = 300.0
+    negative_ttl_s: float = 60.0
+    failure_ttl_s: float = 5.0
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the cache holds for a host: addresses, or the kind and detail of the failure."""
+
+    expires_at: float
+    addresses: tuple[str, ...] = ()
+    failure: tuple[FailureKind, str] | None = None
+
+
+class Resolver(AbstractResolver):
+    """aiohttp's resolver for a whole process. `resolve` raises FetchFailed, which aiohttp lets through. `in_turn`: how many
+    hosts take turns."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        policy: AddressPolicy,
+        host_map: HostMap,
+        clock: Clock,
+        settings: ResolverSettings = ResolverSettings(),
+        in_turn: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._lookup = lookup
+        self._policy = policy
+        self._host_map = host_map
+        self._clock = clock
+        self._settings = settings
+        self._in_turn = in_turn
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Resolver known={len(self._known)} asking={len(self._asking)}>"
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Where to connect for `host`. Raises FetchFailed: NO_SUCH_HOST, DNS or FORBIDDEN_ADDRESS."""
+        host = host.lower().rstrip(".")
+        if (target := self._host_map.find(host)) is not None:
+            return [_result(host, *target)]
+        known = self._known.get(host)
+        if known is None or known.expires_at <= self._clock.monotonic():
+            known = await self._ask(host)
+        else:
+            self._known.move_to_end(host)
+        if known.failure is not None:
+            raise FetchFailed(*known.failure)
+        return [_result(host, address, port) for address in known.addresses]
+
+    async def first(self, host: str) -> str:
+        """The address that a request to `host` will be sent to, if it can be connected to. Raises as `resolve` does."""
+        try:
+            return str(ip_address(host.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return str((await self.resolve(host))[0]["host"])
+
+    async def close(self) -> None:
+        """Cancel the look-ups under way. Called once, after the last `resolve`."""
+        for task in self._asking.values():
+            task.cancel()
+        await self._lookup.close()
+
+    async def _ask(self, host: str) -> _Known:
+        """One look-up for all who ask for `host` now. A caller that is cancelled leaves it running for the
+        others.
+        """
+        task = self._asking.get(host)
+        if task is None:
+            task = self._asking[host] = asyncio.create_task(self._learn(host))
+            task.add_done_callback(lambda _: self._asking.pop(host, None))
+        return await asyncio.shield(task)
+
+    async def _learn(self, host: str) -> _Known:
+        try:
+            answer = await self._lookup.lookup(host)
+        except FetchFailed as failure:
+            known = self._failed(failure.kind, failure.detail)
+        else:
+            known = self._judged(host, answer)
+        self._known[host] = known
+        self._known.move_to_end(host)
+        while len(self._known) > max(self._settings.max_entries, self._in_turn()):
+            self._known.popitem(last=False)
+        return known
+
+    def _judged(self, host: str, answer: Answer) -> _Known:
+        verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
+        allowed = tuple(address for address, reason in verdicts.items() if reason is None)
+        if allowed:
+            ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
+            return _Known(self._clock.monotonic() + ttl_s, allowed)
+        if not verdicts:
+            return self._failed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
+        refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())
+        return self._failed(FailureKind.FORBIDDEN_ADDRESS, f"{host} is at {refused}")
+
+    def _failed(self, kind: FailureKind, detail: str) -> _Known:
+        temporary = kind is FailureKind.DNS
+        ttl_s = self._settings.failure_ttl_s if temporary else self._settings.negative_ttl_s
+        return _Known(self._clock.monotonic() + ttl_s, failure=(kind, detail))
+
+
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST,
+    )
+
+
+_NO_SUCH_HOST = frozenset({pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME})
+"""Name error, no address records, and a text that cannot be a name at all. Everything else may pass."""
+
+
+class DnsLookup:
+    """c-ares. Reads /etc/hosts and /etc/resolv.conf, or asks `nameservers` ("ADDRESS:PORT") alone.
+
+    Search domains are off: a link names its host in full, and trying `example.org.svc.cluster.local` first
+    would multiply the questions by five on Kubernetes. IPv6 addresses are asked for when this machine has a
+    route to them.
+
+    c-ares keeps answers for as long as their time to live, in any number, and cannot be told not to. So that
+    memory is bounded, the channel is replaced after `lookups_per_channel` look-ups; the one before stays for
+    as many again, by when its last question has long been answered or has timed out.
+    """
+
+    def __init__(
+        self,
+        nameservers: Sequence[str] = (),
+        *,
+        timeout_s: float = 3.0,
+        tries: int = 3,
+        ipv6: bool | None = None,
+        lookups_per_channel: int = 10_000,
+    ) -> None:
+        self._nameservers = list(nameservers)
+        self._timeout_s = timeout_s
+        self._tries = tries
+        self._lookups_per_channel = lookups_per_channel
+        self._family = socket.AF_UNSPEC if (has_ipv6_route() if ipv6 is None else ipv6) else socket.AF_INET
+        self._channel = self._new_channel()
+        self._previous: aiodns.DNSResolver | None = None
+        self._lookups = 0
+
+    async def lookup(self, host: str) -> Answer:
+        if self._lookups >= self._lookups_per_channel:
+            await self._replace_channel()
+        self._lookups += 1
+        try:
+            found = await self._channel.getaddrinfo(host, family=self._family, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            code, *text = error.args
+            kind = FailureKind.NO_SUCH_HOST if code in _NO_SUCH_HOST else FailureKind.DNS
+            raise FetchFailed(kind, f"{host}: {' '.join(map(str, text))}") from error
+        ttls = [node.ttl for node in found.nodes] + [alias.ttl for alias in found.cnames]
+        return Answer(tuple(node.addr[0].decode() for node in found.nodes), float(min(ttls, default=0)))
+
+    async def close(self) -> None:
+        await self._channel.close()
+        if self._previous is not None:
+            await self._previous.close()
+
+    async def _replace_channel(self) -> None:
+        oldest, self._previous, self._channel = self._previous, self._channel, self._new_channel()
+        self._lookups = 0
+        if oldest is not None:
+            await oldest.close()
+
+    def _new_channel(self) -> aiodns.DNSResolver:
+        return aiodns.DNSResolver(
+            nameservers=self._nameservers or None,
+            timeout=self._timeout_s,
+            tries=self._tries,
+            flags=pycares.ARES_FLAG_NOSEARCH,
+        )
+
+
+def has_ipv6_route() -> bool:
+    """Whether this machine could send a packet to the public IPv6 Internet. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.connect(("2001:4860:4860::8888", 53))  # any address in 2000::/3 would do
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,18 @@
+"""What a person or Prometheus sees of a crawl. Nothing here changes the course of a crawl.
+
+In the order in which data flows:
+
+1. Inside a replica, `metrics` and `recent_failures` receive the events of the crawl, and `loop_lag` measures how late
+   the event loop is. `metric_types` are the counters and histograms that `metrics` writes to.
+2. A `health_record` is what each replica reports about itself to Redis. The replica with index 1 also writes the
+   `summary` of the whole crawl there (`summary_writer`).
+3. `collectors` passes the replica's state and the summary to Prometheus at each scrape.
+4. `snapshot` and `overview` read these records back: `snapshot` for the live page and `crawler top`, `overview` for
+   `crawler status`.
+5. `explain` says why one URL was fetched, or was not. It reads the frontier and the output files.
+6. `web` is the HTTP server of a replica: the live page, the answers about a domain or a URL, and `/metrics`.
+
+`app` connects the parts that run inside a replica. `cli` imports what its commands show: `explain`, `health_record`,
+`overview`, `snapshot` and `summary`. This room and `worker` do not import each other: the events (`crawler/events.py`)
+are all that they share.
+"""

@@ -1,0 +1,115 @@
+"""What is read when a scrape comes: this replica's own state, and the crawl's summary if this replica makes it.
+
+Figures of the whole crawl are exported by one replica only, so they may be summed or looked at by `max`; a scrape asks
+nobody, it tells what is known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from crawler.observe.summary import Summary
+
+BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
+"""What Redis needs, rounded up from what Valkey 9 takes: 11.5 a seen URL; 60 (up to 128 URLs in a domain's queue) to 150
+a queued one of 40 octets after the host; 160 a domain and a kilobyte for its robots.txt; see docs/operations.md."""
+
+
+class Own(msgspec.Struct, frozen=True):
+    """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit; `settings_revision`: of
+    the crawl's settings, the latest that it obeys as a whole."""
+
+    visits: int
+    busy: int
+    urls: int
+    backlog: int
+    paused: bool
+    sink_bytes: int
+    settings_revision: int
+
+
+class Readings(Collector):
+    """Collects `own()`, and `summary()` unless that is None."""
+
+    def __init__(self, own: Callable[[], Own], summary: Callable[[], Summary | None]):
+        self._own = own
+        self._summary = summary
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: so that registering does not collect before the replica is whole."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from own_families(self._own())
+        summary = self._summary()
+        if summary is not None:
+            yield from crawl_families(summary)
+
+
+def own_families(own: Own) -> Iterator[Metric]:
+    yield _gauge("visits", "Domains under lease here", own.visits)
+    yield _gauge("requests_in_flight", "Requests under way, with what comes right before and after them", own.busy)
+    yield _gauge("leased_urls", "URLs under lease here", own.urls)
+    yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
+    yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
+    yield _gauge(
+        "settings_revision", "Revision of the crawl's settings that is obeyed as a whole", own.settings_revision
+    )
+    yield CounterMetricFamily("peercrawl_sink_bytes", "Octets written to the archive", own.sink_bytes)
+
+
+def crawl_families(summary: Summary) -> Iterator[Metric]:
+    """Figures of the whole crawl."""
+    urls = {"queued": summary.queued, "leased": summary.leased, "waiting": summary.waiting, "dead": summary.dead}
+    domains = {
+        "due": summary.domains_ready,
+        "resting": summary.domains_due - summary.domains_ready,
+        "leased": summary.domains_leased,
+    }
+    settled = {"done": summary.done, "denied": summary.denied, "dead": summary.dead}
+    yield _states("queue_urls", "URLs of the crawl by state", urls)
+    yield _states("queue_domains", "Domains of the crawl with open URLs, by state", domains)
+    waited_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
+    yield _gauge("oldest_due_seconds", "How long the domain longest due has been so", waited_ms / 1000)
+    yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
+    yield _gauge("known_domains", "Domains that the crawl has met", summary.domains)
+    yield _gauge("shards", "Shards of the crawl", summary.shards)
+    yield _gauge("shards_unowned", "Shards with work from which no replica of the view leases", summary.shards_unowned)
+    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, by the books", summary.accepted)
+    counted = CounterMetricFamily("peercrawl_crawl_urls_settled", "URLs settled, by the books", labels=["outcome"])
+    for outcome, number in settled.items():
+        counted.add_metric([outcome], number)
+    yield counted
+    yield _counter("leases_expired", "Leases that ended with a silent holder, by the books", summary.leases_expired)
+    yield _gauge("redis_memory_bytes", "Memory that Redis uses", summary.redis_bytes)
+    yield _gauge("redis_max_memory_bytes", "Memory that Redis may use, 0 for any", summary.redis_max_bytes)
+    yield _gauge("redis_expected_memory_bytes", "Memory by the formula", expected_bytes(summary))
+
+
+def expected_bytes(summary: Summary) -> int:
+    """What the crawl should take in Redis, by the formula."""
+    return (
+        summary.seen * BYTES_A_SEEN_URL
+        + (summary.open + summary.dead) * BYTES_A_QUEUED_URL
+        + summary.domains * BYTES_A_DOMAIN
+        + summary.shards * BYTES_A_SHARD
+    )
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"peercrawl_{name}", meaning, float(value))
+
+
+def _counter(name: str, meaning: str, value: float) -> Metric:
+    return CounterMetricFamily(f"peercrawl_{name}", meaning, float(value))
+
+
+def _states(name: str, meaning: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"peercrawl_{name}", meaning, labels=["state"])
+    for state, value in values.items():
+        family.add_metric([state], value)
+    return family

@@ -1,0 +1,265 @@
+"""Why was this URL fetched, or not, or not yet? An account of one URL, put together from the books and the output.
+
+`gather` reads; `account` is pure. What cannot be known is said, not guessed: in a crawl of the seeds' domains, whether a
+URL is in scope depends on the page that names it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from crawler.scope.traps import TrapPolicy, judge_trap
+from crawler.settings.model import CrawlSettings
+from crawler.settings.policies import manners, scope, url_rules
+from crawler.sinks.line_search import newest_line
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl
+from frontier.lookup import DomainStanding, Lookup, Standing
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+from frontier.urls import Url, canonicalize
+from politeness.backoff import BackoffState, is_given_up, is_parked
+from politeness.robots_cache import KnownRobots, RobotsCache
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Everything about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty where they do not apply."""
+
+    asked: str
+    url: str
+    domain: str
+    origin: str
+    shard: int
+    owner: str
+    verdict: str
+    scope: str
+    trap: str
+    seen: bool
+    where: str
+    depth: int | None
+    tries: int | None
+    hops: int | None
+    priority: float | None
+    dead_reason: str
+    waits_until: str
+    waits_for: str
+    domain_leased_until: str
+    domain_due: str
+    delay_s: float | None
+    backoff: str
+    domain_queued: int
+    domain_in_flight: int
+    domain_accepted: int
+    robots: str
+    robots_line: int | None
+    robots_rule: str
+    robots_fetched: str
+    last: dict[str, object] | None
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What `account` is made of. `line`: the newest JSON line of the URL in the output, None if there is none."""
+
+    asked: str
+    url: Url
+    now_ms: int
+    standing: Standing
+    domain: DomainStanding
+    robots: KnownRobots | None
+    line: dict[str, object] | None
+
+
+async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Facts:
+    """The facts about the URL `asked`; without `out`, no output is searched. Raises BadUrl, RedisAway."""
+    settings = CrawlSettings.from_json(crawl.settings)
+    url = canonicalize(asked, None, url_rules(settings))
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    lookup = Lookup(store, frontier)
+    return Facts(
+        asked=asked,
+        url=url,
+        now_ms=clock.now_ms(),
+        standing=await lookup.url(url.href, url.domain),
+        domain=await lookup.domain(url.domain),
+        robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
+        line=newest_line(out, url.href) if out is not None else None,
+    )
+
+
+def account(facts: Facts, settings: CrawlSettings) -> Account:
+    """The account that `facts` give under `settings`."""
+    standing, domain, entry = facts.standing, facts.domain, facts.standing.entry
+    until_ms, waits_for = _wait(facts)
+    in_scope = _scope(facts, settings)
+    trap = judge_trap(facts.url.href, TrapPolicy()) or ""
+    robots, line, rule = _robots(facts)
+    return Account(
+        asked=facts.asked,
+        url=facts.url.href,
+        domain=facts.url.domain,
+        origin=facts.url.origin,
+        shard=domain.shard,
+        owner=domain.owner,
+        verdict=_verdict(facts, in_scope, trap, robots, waits_for),
+        scope=in_scope,
+        trap=trap,
+        seen=standing.where != "unseen",
+        where=standing.where,
+        depth=entry.depth if entry else None,
+        tries=entry.tries if entry else None,
+        hops=entry.hops if entry else None,
+        priority=entry.priority if entry and standing.where != "dead" else None,
+        dead_reason=standing.reason,
+        waits_until=_iso(until_ms),
+        waits_for=waits_for,
+        domain_leased_until=_iso(domain.leased_until_ms),
+        domain_due=_iso(domain.due_ms),
+        delay_s=None if domain.delay_ms is None else domain.delay_ms / 1000,
+        backoff=_backoff(domain, settings),
+        domain_queued=domain.queued,
+        domain_in_flight=domain.in_flight,
+        domain_accepted=domain.accepted,
+        robots=robots,
+        robots_line=line,
+        robots_rule=rule,
+        robots_fetched=_iso((facts.robots.record.fetched_at_ms or None) if facts.robots else None),
+        last=facts.line,
+    )
+
+
+def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
+    """One sentence."""
+    standing, line = facts.standing, facts.line
+    match standing.where:
+        case "unseen" if in_scope.startswith("no"):
+            return f"never queued: out of scope ({in_scope.partition(': ')[2]})"
+        case "unseen" if trap:
+            return f"never queued: looks like a trap ({trap})"
+        case "unseen":
+            return "never queued: no page that was crawled links to it, or a limit dropped the link"
+        case "dead":
+            return f"given up: {standing.reason}"
+        case "leased":
+            return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
+        case "waiting":
+            return f"will be tried again: {waits_for}"
+        case "queued" if robots.startswith("denied"):
+            return "queued, and will be denied by robots.txt"
+        case "queued":
+            return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
+        case _ if line is not None:
+            return f"settled: {line.get('outcome')} ({line.get('reason')})"
+        case "queued_or_settled":
+            return "queued or settled: the queue of its domain is too long to tell; the output does not hold it"
+        case _:
+            return "settled; the output folder that was searched does not hold it"
+
+
+def _scope(facts: Facts, settings: CrawlSettings) -> str:
+    entry = facts.standing.entry
+    judge = scope(settings)
+    reason = judge.judge(facts.url, entry.depth if entry else 0, entry.hops if entry else 0, facts.url.domain)
+    if reason is not None:
+        return f"no: {reason}"
+    if settings.scope.kind == "seeds":
+        return "if a page of its own domain links to it, or a seed redirects to it"
+    return "yes"
+
+
+def _wait(facts: Facts) -> tuple[int | None, str]:
+    """Until when the URL waits (server ms), and for what."""
+    standing, domain = facts.standing, facts.domain
+    if standing.where == "waiting":
+        return standing.ready_ms, f"its next try, after {standing.entry.tries if standing.entry else 0} so far"
+    if standing.where not in ("queued", "leased"):
+        return None, ""
+    backoff = BackoffState.parse(domain.state)
+    if backoff.until_ms > facts.now_ms:
+        return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {backoff.failures} failures in a row)"
+    if domain.next_ms is not None and domain.next_ms > facts.now_ms:
+        return domain.next_ms, "its delay"
+    if standing.where == "queued" and domain.leased_until_ms is not None:
+        return domain.leased_until_ms, f"the {domain.in_flight} URLs of its domain that are leased now"
+    return None, ""
+
+
+def _robots(facts: Facts) -> tuple[str, int | None, str]:
+    """What robots.txt says: the answer, the deciding line, and that line's text."""
+    known = facts.robots
+    if known is None:
+        return "unknown: robots.txt of this origin was not asked for yet", None, ""
+    record = known.record
+    stale = "" if record.is_fresh(facts.now_ms) else "; the copy is old and will be fetched again"
+    if known.rules is None:
+        told = "allowed" if record.access == "allow" else "denied"
+        return f"{told}: robots.txt could not be had ({record.reason}){stale}", None, ""
+    decision = known.rules.decide(facts.url.href)
+    told = "allowed" if decision.allowed else "denied"
+    by = f"by the group of {decision.group}" if decision.group else "no group is for us"
+    return f"{told}: {by}{stale}", decision.line, decision.rule or ""
+
+
+def _backoff(domain: DomainStanding, settings: CrawlSettings) -> str:
+    state, policy = BackoffState.parse(domain.state), manners(settings).rests.backoff
+    if not state.failures:
+        return ""
+    grade = "given up, " if is_given_up(state, policy) else "parked, " if is_parked(state, policy) else ""
+    return f"{grade}{state.failures} failures in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
+
+
+def _iso(at_ms: int | None) -> str:
+    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def render(found: Account) -> RenderableType:
+    """The account as a person reads it."""
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in rows(found):
+        if text:
+            table.add_row(name, Text(text))
+    return Group(Text(found.verdict, style="bold"), table)
+
+
+def rows(found: Account) -> list[tuple[str, str]]:
+    """The account as names and texts; an empty text has nothing to tell."""
+    line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
+    tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
+    priority = "" if found.priority is None else f", priority {found.priority:g}"
+    delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
+    return [
+        ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
+        ("stands", found.where + (f": {tried}{priority}" if tried else "")),
+        ("dead for", found.dead_reason),
+        ("waits for", found.waits_for and f"{found.waits_for}, until {found.waits_until}"),
+        ("in scope", found.scope),
+        ("trap", found.trap),
+        ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),
+        ("", line),
+        ("domain", f"{found.domain}: {found.domain_accepted} URLs so far, {found.domain_queued} queued{delay}"),
+        ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),
+        ("backoff", found.backoff),
+        (
+            "shard",
+            f"{found.shard}, leased from last by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
+        ),
+        ("last", _last(found.last)),
+    ]
+
+
+def _last(line: dict[str, object] | None) -> str:
+    if line is None:
+        return ""
+    place = line.get("warc")
+    where = f"; {place['file']} at octet {place['offset']}" if isinstance(place, dict) else ""
+    status = f", status {line['status']}" if line.get("status") else ""
+    return f"{line.get('outcome')} ({line.get('reason')}){status}, {line.get('settled_at')}{where}"

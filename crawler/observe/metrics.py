@@ -1,0 +1,226 @@
+"""Prometheus metrics: read off the events and the replica's state, never written by the crawl itself.
+
+Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only grows. No label takes its
+values from the web: reasons are words of closed lists, statuses are classes. `docs/metrics.md` lists them all.
+
+The Python client exposes classic histograms only; a Prometheus that is told `convert_classic_histograms_to_nhcb` keeps
+them in native form.
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+
+from crawler import events as ev
+from crawler.observe.metric_types import Counter, Histogram
+from crawler.page import Exchange, Outcome, Page
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+_KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
+
+
+_Tally = TypeVar("_Tally", Counter, Histogram)
+
+
+class Metrics:
+    """The metrics of one replica, in a registry of their own. `observe` is an event listener."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._declare_fetching()
+        self._declare_politeness()
+        self._declare_frontier()
+        self._declare_cluster()
+        self._declare_storing()
+        self.pages_total = 0  # fetched and settled, for the health record
+        self.received_total = 0
+
+    def _declare_fetching(self) -> None:
+        self.pages = self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
+        self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
+        self.bytes = self._counter("received_bytes", "Octets of bodies as received")
+        self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
+        self.cut = self._counter("pages_cut", "Pages of which something was left out, by what", "reason")
+        self.response = self._histogram("response_seconds", "Request to last octet of the response")
+        phases = "Parts of a fetch; dns, connect and tls only where a connection was opened"
+        self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
+
+    def _declare_politeness(self) -> None:
+        self.robots = self._counter("robots_files", "robots.txt files settled, by what they allow", "access")
+        self.decisions = self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict")
+        self.rests = self._histogram(
+            "politeness_rest_seconds", "Rests between two requests to a domain", buckets=_LONG_SECONDS
+        )
+        self.backoffs = self._counter("backoffs", "Times that a domain was made to rest, by reason", "reason")
+        self.backoff_rests = self._histogram("backoff_seconds", "How long backoff makes rest", buckets=_LONG_SECONDS)
+        self.late = self._histogram("turn_late_seconds", "How late domains under lease had their turn")
+
+    def _declare_frontier(self) -> None:
+        self.links = self._counter("links", "Links offered to the frontier, by what became of them", "fate")
+        self.dropped = self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
+        self.leases = self._counter("domains_leased", "Domains that came under lease")
+        self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")
+        self.fenced = self._counter("leases_fenced", "Lease calls refused for a newer view")
+        self.stale = self._counter("leases_lost", "Leases found stale when settling")
+
+    def _declare_cluster(self) -> None:
+        self.epoch = self._gauge("view_epoch", "Epoch of the view in force")
+        self.index = self._gauge("peer_index", "Index of this replica in the view, 0 if it is not in it")
+        self.replicas = self._gauge("replicas", "Replicas in the view")
+        self.checksum = self._gauge("view_checksum", "32 bits over the view: equal on all replicas in an epoch")
+        self.shards = self._gauge("shards_owned", "Shards that the view gives to this replica")
+        self.moved = self._counter("shards_moved", "Shards that came or went with a view", "direction")
+        self.handovers = self._histogram("handover_seconds", "View to last domain given back, when shards went")
+        self.away = self._gauge("redis_away", "1 while Redis cannot serve")
+        self.losses = self._counter("redis_losses", "Times that Redis went away")
+        self.round_trips = self._histogram("redis_round_trip_seconds", "Round trips to Redis, a batch of calls each")
+        self.redis_errors = self._counter("redis_errors", "Round trips to Redis that failed")
+
+        self.loop_lag = self._histogram("event_loop_lag_seconds", "How late the event loop was", buckets=_LAG_SECONDS)
+        self.longest_loop_lag = self._gauge("event_loop_lag_max_seconds", "How late the event loop was at worst")
+        self._longest_loop_lag_s = 0.0
+
+    def lagged(self, lag_s: float) -> None:
+        """The event loop was `lag_s` late."""
+        self.loop_lag.observe(lag_s)
+        if lag_s > self._longest_loop_lag_s:
+            self._longest_loop_lag_s = lag_s
+            self.longest_loop_lag.set(lag_s)
+
+    def _declare_storing(self) -> None:
+        self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
+        self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
+        self.hook_failures = self._counter("hook_failures", "Pages that a page hook failed for", "hook")
+        self.defects = self._counter("defects", "Errors while handling what a site sent, by what was done", "stage")
+        self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return self._registered(Counter(f"peercrawl_{name}", meaning, *labels))
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return self._registered(Histogram(f"peercrawl_{name}", meaning, buckets, *labels))
+
+    def _registered(self, tally: _Tally) -> _Tally:
+        self.registry.register(tally)
+        return tally
+
+    def observe(self, event: ev.Event) -> None:
+        """Count `event`."""
+        match event:
+            case ev.PageSettled(page):
+                self._page(page)
+            case ev.TurnTaken(late_s, rested_s):
+                self.late.observe(late_s)
+                if math.isfinite(rested_s):
+                    self.rests.observe(rested_s)
+            case ev.LinksPushed():
+                self._links(event)
+            case ev.LinkDropped(reason, count):
+                self.dropped.count(reason, by=count)
+            case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale, lag_s):
+                for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
+                    self.commit.observe(seconds, step)
+                self.commit_lag.observe(lag_s)
+                self.stale.count(by=stale)
+            case ev.DomainsLeased(domains, _, seconds):
+                self.leases.count(by=domains)
+                self.lease_calls.observe(seconds)
+            case _:
+                self._rare(event)
+
+    def _links(self, event: ev.LinksPushed) -> None:
+        self.links.count("accepted", by=event.accepted)
+        self.links.count("known", by=event.known)
+        self.links.count("capped", by=event.capped)
+        self.links.count("outside", by=event.outside)
+        self.links.count("recent", by=event.skipped)
+
+    def _rare(self, event: ev.Event) -> None:
+        match event:
+            case ev.ViewAdopted():
+                self._view(event)
+            case ev.HandedOver(seconds):
+                self.handovers.observe(seconds)
+            case ev.RobotsSettled(_, access):
+                self.robots.count(access)
+            case ev.UrlPostponed():
+                self.decisions.count("postpone")
+            case ev.BackedOff(reason, rest_s):
+                self.backoffs.count(reason)
+                self.backoff_rests.observe(rest_s)
+            case ev.ShardFenced():
+                self.fenced.count()
+            case ev.RedisLost():
+                self.away.set(1)
+                self.losses.count()
+            case ev.RedisFound():
+                self.away.set(0)
+            case ev.HookFailed(hook):
+                self.hook_failures.count(hook)
+            case ev.DefectFound(stage):
+                self.defects.count(stage)
+            case ev.SinkBlocked():
+                self.sink_blocked.count()
+            case _:
+                pass
+
+    def _view(self, event: ev.ViewAdopted) -> None:
+        self.epoch.set(event.view.epoch)
+        self.index.set(event.view.index)
+        self.replicas.set(event.view.replicas)
+        self.checksum.set(event.view.checksum)
+        self.shards.set(event.owned)
+        self.moved.count("taken", by=event.taken)
+        self.moved.count("dropped", by=event.dropped)
+
+    def _page(self, page: Page) -> None:
+        exchange = page.exchange
+        status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
+        self.pages.count(page.outcome, status)
+        self.reasons.count(page.outcome, bounded(page.reason))
+        if page.reason in ("robots", "robots_unreachable"):
+            self.decisions.count("deny")
+        if exchange is not None:
+            self.decisions.count("allow")
+            self.pages_total += page.outcome is not Outcome.RETRY
+            self.received_total += len(exchange.body)
+            self._exchange(exchange)
+            for reason in page.cut:
+                self.cut.count(reason)
+
+    def _exchange(self, exchange: Exchange) -> None:
+        self.bytes.count(by=len(exchange.body))
+        self.response.observe(exchange.elapsed)
+        self.phases.observe(exchange.first_byte, "first_byte")
+        self.phases.observe(exchange.elapsed - exchange.first_byte, "body")
+        if exchange.phases is not None:
+            for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
+                if seconds is not None:
+                    self.phases.observe(seconds, phase)
+        if exchange.truncated:
+            self.truncated.count(exchange.truncated)
+
+    def round_trip(self, seconds: float, failed: bool) -> None:
+        """Count a round trip to Redis."""
+        self.round_trips.observe(seconds)
+        if failed:
+            self.redis_errors.count()
+
+    def render(self) -> bytes:
+        """The text exposition format."""
+        return generate_latest(self.registry)
+
+
+def bounded(reason: str) -> str:
+    """`reason`, or one word for all statuses that no standard knows: a server may invent hundreds of them."""
+    return "http_other" if reason.startswith("http_") and reason not in _KNOWN_STATUSES else reason

@@ -1,0 +1,61 @@
+"""The ledger: while this replica has index 1 in the view, it keeps the crawl's summary fresh for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crawler.observe import summary
+from crawler.observe.summary import Summary
+from crawler.redis_retry import Patience
+from frontier.clock import Clock, ServerClock
+from frontier.keys import CrawlKeys
+from frontier.peers import View
+from frontier.store import RedisStore
+
+SHORTEST_S, SECONDS_A_SHARD = 1.0, 0.01
+"""How often the summary is made: a survey of a shard costs this replica some 50 us, so half a percent of a core."""
+
+KEPT_PERIODS = 3
+
+
+def period_s(shards: int) -> float:
+    """Seconds between two summaries of a crawl with so many shards."""
+    return max(SHORTEST_S, shards * SECONDS_A_SHARD)
+
+
+class Ledger:
+    """`latest`: the summary if this replica made it lately, else None."""
+
+    def __init__(
+        self,
+        store: RedisStore,
+        keys: CrawlKeys,
+        clocks: tuple[Clock, ServerClock],
+        patience: Patience,
+        view: Callable[[], View | None],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._clock, self._server_clock = clocks
+        self._patience = patience
+        self._view = view
+        self.latest: Summary | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        period = period_s(len(self._keys.shards))
+        while True:
+            view = self._view()
+            if view is not None and view.index == 1:
+                live = frozenset(member.replica for member in view.roster)
+                self.latest = await self._patience.insist(lambda view=view, live=live: self._make(view.me, live))  # type: ignore[misc]
+            else:
+                self.latest = None
+            await self._clock.sleep(period)
+
+    async def _make(self, me: str, live: frozenset[str]) -> Summary:
+        before = self.latest or await summary.load(self._store, self._keys)
+        taken = await summary.take(self._store, self._keys, self._server_clock.now_ms(), me, live)
+        made = summary.followed(taken, before)
+        await summary.save(self._store, self._keys, made, KEPT_PERIODS * period_s(len(self._keys.shards)))
+        return made

@@ -1,0 +1,109 @@
+"""Pages that answer: how one domain does, and why one URL was fetched, or was not. Whole without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+
+from crawler.observe import explain
+from crawler.settings.model import CrawlSettings
+from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control
+from frontier.crawls import open_crawl
+from frontier.errors import BadUrl, FrontierError
+from frontier.lookup import DomainStanding, Lookup
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+from frontier.urls import canonicalize
+from politeness.backoff import BackoffState
+
+Rows = Sequence[tuple[str, str]]
+
+AT_ONCE = 2
+"""Questions looked into at one time: a URL in a very long queue takes Redis a quarter of a second."""
+
+SETTLED = "Settled. How, stands in the output: ask `crawler why` where that is."
+
+
+class Answers:
+    """Answers questions about the crawl named `crawl`. The output is not searched: `crawler why` does that."""
+
+    def __init__(self, store: RedisStore, crawl: str) -> None:
+        self._store = store
+        self._crawl = crawl
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._template = files("crawler.observe.web").joinpath("answer.html").read_text(encoding="utf-8")
+
+    async def why(self, url: str) -> str:
+        """The page for one URL."""
+        if not url:
+            return self._page("Why this URL?", "Ask for a URL.", [])
+        try:
+            async with self._room:
+                crawl = await open_crawl(self._store, self._crawl)
+                facts = await explain.gather(self._store, crawl, url, None)
+        except FrontierError as error:
+            return self._page("Why this URL?", str(error), [], url)
+        found = explain.account(facts, CrawlSettings.from_json(crawl.settings))
+        told = SETTLED if found.where == "settled" else found.verdict
+        return self._page(found.url, told, explain.rows(found), found.url)
+
+    async def domain(self, name: str) -> str:
+        """The page for one domain; a host of it will do."""
+        try:
+            domain = canonicalize(f"https://{name}/").domain
+            async with self._room:
+                standing, control = await self._look(domain)
+        except BadUrl:
+            return self._page(name, "That is no domain.", [])
+        except FrontierError as error:
+            return self._page(name, str(error), [])
+        told = "Known to the crawl." if standing.accepted else "Nothing of it was queued yet."
+        if domain in control.rules.blocked:
+            told = "Blocked by an operator."
+        return self._page(domain, told, domain_rows(standing, control.rules.delays.get(domain)))
+
+    async def _look(self, domain: str) -> tuple[DomainStanding, Control]:
+        crawl = await open_crawl(self._store, self._crawl)
+        clock = ServerClock(SystemClock(), self._store.time_ms)
+        await clock.refresh()
+        frontier = Frontier(self._store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+        control = Control(self._store, crawl.keys)
+        await control.refresh()
+        return await Lookup(self._store, frontier).domain(domain), control
+
+    def _page(self, title: str, told: str, rows: Rows, url: str = "") -> str:
+        table = "".join(
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in rows if text
+        )
+        filled = {"title": title, "crawl": self._crawl, "told": told, "url": url}
+        page = self._template.replace("{{rows}}", table)
+        for name, text in filled.items():
+            page = page.replace("{{" + name + "}}", escape(text).replace("{{", "{ {"))
+        return page
+
+
+def domain_rows(standing: DomainStanding, told_delay_s: float | None) -> Rows:
+    """How a domain does, in names and texts."""
+    backoff = BackoffState.parse(standing.state)
+    failures = f"{backoff.failures} failures in a row, last {backoff.reason or 'unknown'}"
+    delay = "" if standing.delay_ms is None else f"{standing.delay_ms / 1000:g} s"
+    return [
+        ("URLs queued", f"{standing.queued:,}"),
+        ("URLs in flight", f"{standing.in_flight:,}"),
+        ("URLs accepted so far", f"{standing.accepted:,}"),
+        ("due", _time(standing.due_ms)),
+        ("leased until", _time(standing.leased_until_ms)),
+        ("next request not before", _time(standing.next_ms)),
+        ("delay", delay),
+        ("delay by an operator", "" if told_delay_s is None else f"{told_delay_s:g} s"),
+        ("backoff", failures if backoff.failures else ""),
+        ("shard", f"{standing.shard}, leased from last by {standing.owner or 'nobody'}"),
+    ]
+
+
+def _time(at_ms: int | None) -> str:
+    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,67 @@
+"""What the live page shows, read from Redis once a second while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from crawler.observe.snapshot import Snapshot, read
+from frontier.clock import Clock
+from frontier.errors import FrontierError
+from frontier.keys import CrawlKeys
+from frontier.store import RedisStore
+
+REFRESH_S = 1.0
+
+
+class Live:
+    """Hands snapshots, as JSON texts, to all who watch. Reads only while somebody does."""
+
+    def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str, clock: Clock) -> None:
+        self._store = store
+        self._keys = keys
+        self._served_by = served_by
+        self._clock = clock
+        self._news = asyncio.Condition()
+        self._text = b""
+        self._number = 0
+        self._reader: asyncio.Task[Any] | None = None
+        self._closed = False
+        self.watchers = 0
+
+    async def snapshot(self) -> Snapshot:
+        """How the crawl stands, or why that cannot be said."""
+        try:
+            return await read(self._store, self._keys, self._served_by)
+        except FrontierError as error:
+            return Snapshot(self._keys.crawl, self._served_by, error=str(error))
+
+    async def next(self, after: int) -> tuple[int, bytes] | None:
+        """The first snapshot with a number above `after`; None when the replica stops."""
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read())
+        async with self._news:
+            await self._news.wait_for(lambda: self._number > after or self._closed)
+            return None if self._closed else (self._number, self._text)
+
+    async def _read(self) -> None:
+        try:
+            while self.watchers and not self._closed:
+                text = msgspec.json.encode(await self.snapshot())
+                async with self._news:
+                    self._text, self._number = text, self._number + 1
+                    self._news.notify_all()
+                await self._clock.sleep(REFRESH_S)
+        finally:
+            self._reader = None
+
+    async def close(self) -> None:
+        """Let all who watch go."""
+        self._closed = True
+        async with self._news:
+            self._news.notify_all()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)

@@ -1,0 +1,187 @@
+"""The HTTP server of a replica: who may ask what, and with which headers it is answered."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from crawler.errors import UserError
+from crawler.observe.web.answers import Answers
+from crawler.observe.web.live import Live
+
+MAX_WATCHERS = 64
+"""Open live pages: each costs a connection and some kilobytes a second."""
+
+STOP_S = 1.0
+"""How long requests under way may still take when the replica stops."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class StatusServer:
+    """Serves at `listen` ("address:port") and tells others to come to `advertise` (empty: found out).
+
+    `why_not_ready` returns a reason, or None when the replica is ready.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        advertise: str,
+        metrics: Callable[[], bytes],
+        why_not_ready: Callable[[], str | None],
+        live: Live,
+        answers: Answers,
+    ) -> None:
+        self._host, _, port = listen.rpartition(":")
+        if not port.isdigit():
+            raise UserError(f"listen address {listen!r}: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
+        self._port = int(port)
+        self._advertise = advertise
+        self._metrics = metrics
+        self._why_not_ready = why_not_ready
+        self._live = live
+        self._answers = answers
+        self._page = files("crawler.observe.web").joinpath("live.html").read_bytes()
+        self._runner: web.AppRunner | None = None
+        self.address = ""
+
+    async def start(self) -> None:
+        """Raises UserError if the address cannot be listened at."""
+        app = web.Application()
+        app.add_routes([web.get(path, handler) for path, handler in self._routes().items()])
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host.strip("[]") or None, self._port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise UserError(
+                f"cannot listen at {self._host}:{self._port}: {error.strerror}; choose another --listen"
+            ) from error
+        host, port, *_ = self._runner.addresses[0]
+        self.address = advertised(host, port, self._advertise)
+
+    async def stop(self) -> None:
+        await self._live.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _routes(self) -> dict[str, Handler]:
+        return {
+            "/": self._serve_page,
+            "/domain/{name}": self._serve_domain,
+            "/why": self._serve_why,
+            "/events": self._serve_events,
+            "/snapshot": self._serve_snapshot,
+            "/metrics": self._serve_metrics,
+            "/sd": self._serve_targets,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+        }
+
+    async def _serve_page(self, _: web.Request) -> web.Response:
+        return _html(self._page)
+
+    async def _serve_domain(self, request: web.Request) -> web.Response:
+        return _html((await self._answers.domain(request.match_info["name"])).encode())
+
+    async def _serve_why(self, request: web.Request) -> web.Response:
+        return _html((await self._answers.why(request.query.get("url", "").strip())).encode())
+
+    async def _serve_snapshot(self, _: web.Request) -> web.Response:
+        return _json(msgspec.json.encode(await self._live.snapshot()))
+
+    async def _serve_events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events (HTML Standard 9.2): one a second, each a whole snapshot."""
+        if self._live.watchers >= MAX_WATCHERS:
+            return web.Response(status=503, text=f"{MAX_WATCHERS} pages are open already\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        self._live.watchers += 1
+        number = 0
+        try:
+            while (news := await self._live.next(number)) is not None:
+                number, text = news
+                await response.write(b"data: " + text + b"\n\n")
+        except ConnectionError:
+            pass  # the page was closed
+        finally:
+            self._live.watchers -= 1
+        return response
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _serve_targets(self, _: web.Request) -> web.Response:
+        """Prometheus' HTTP service discovery: a target for each replica that reported lately."""
+        found = await self._live.snapshot()
+        if found.error:
+            return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps the list it has
+        groups = [
+            {
+                "targets": [record.address],
+                "labels": {"crawl": found.crawl, "replica": record.replica},
+            }
+            for record in found.replicas
+            if record.address
+        ]
+        return _json(msgspec.json.encode(groups))
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reason = self._why_not_ready()
+        return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"})
+
+
+def _html(page: bytes) -> web.Response:
+    """A page, with headers that allow it its own script and style and nothing else."""
+
+    def hashed(tag: str) -> str:
+        parts = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), page, re.DOTALL)
+        hashes = [base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts]
+        return " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
+
+    policy = (
+        f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+    return web.Response(body=page, headers=headers)
+
+
+def advertised(host: str, port: int, advertise: str) -> str:
+    """Where others reach a server that listens at `host`:`port`.
+
+    `advertise` is "ADDRESS" or "ADDRESS:PORT"; without it, a server that listens on all addresses is reached by that of
+    the machine's own name, which is what containers and pods have one of.
+    """
+    if advertise:
+        return advertise if re.search(r"[^:]:\d+$|\]:\d+$", advertise) else f"{advertise}:{port}"
+    if host in ("0.0.0.0", "::"):
+        try:
+            host = socket.gethostbyname(socket.gethostname())
+        except OSError:
+            host = socket.gethostname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,124 @@
+"""Which URLs belong to a crawl. Pure: a frozen value that answers with a reason.
+
+| reason | meaning |
+|---|---|
+| `depth` | more links away from a seed than `max_depth` |
+| `hops` | more redirects in a row than `max_hops` |
+| `outside` | not of the domains or hosts of the crawl |
+| `excluded` | matches a pattern of `exclude` |
+| `not_included` | matches no pattern of `include`, and there are some |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from frontier.errors import BadInput, BadUrl
+from frontier.urls import Url, canonicalize
+
+Kind = Literal["seeds", "domains", "hosts", "any"]
+Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
+
+REASONS: tuple[Reason, ...] = ("depth", "hops", "excluded", "not_included", "outside")
+"""All that `Scope.judge` may answer, in the order in which it asks."""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Made by `Scope.of`. `names` are domains or hosts as canonical URLs write them."""
+
+    kind: Kind = "seeds"
+    names: frozenset[str] = frozenset()
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+    max_depth: int | None = None
+    max_hops: int = 10
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        kind: Kind = "seeds",
+        names: Iterable[str] = (),
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        max_depth: int | None = None,
+        max_hops: int = 10,
+    ) -> Scope:
+        """A scope of one kind.
+
+        `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its seeds,
+        which nobody has to know for that; where a link leads from one seed's domain into another's, the frontier
+        knows both (`crawler.scope.link_filter`). `domains`: everything at or below `names`. `hosts`: those very `names`.
+        `any`: the whole web. `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
+
+        Raises BadInput for a name that is no host and for a malformed pattern.
+        """
+        return cls(
+            kind,
+            frozenset(map(_host, names)),
+            tuple(map(_compiled, include)),
+            tuple(map(_compiled, exclude)),
+            max_depth,
+            max_hops,
+        )
+
+    def judge(self, url: Url, depth: int, hops: int, source_domain: str) -> Reason | None:
+        """Why `url` is out of scope, or None.
+
+        `depth`: links from a seed; `hops`: redirects in a row that led here; `source_domain`: of the page
+        that named it.
+        """
+        if self.max_depth is not None and depth > self.max_depth:
+            return "depth"
+        if hops > self.max_hops:
+            return "hops"
+        if any(pattern.search(url.href) for pattern in self.exclude):
+            return "excluded"
+        if self.include and not any(pattern.search(url.href) for pattern in self.include):
+            return "not_included"
+        # Last, so that whoever hears "outside" knows that nothing else speaks against the URL.
+        return None if self._covers(url, depth, hops, source_domain) else "outside"
+
+    def _covers(self, url: Url, depth: int, hops: int, source_domain: str) -> bool:
+        match self.kind:
+            case "any":
+                return True
+            case "seeds":
+                # Where a seed redirects to is as good as the seed.
+                return url.domain == source_domain or (depth == 0 and hops > 0)
+            case "domains":
+                return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
+            case "hosts":
+                return _host_of(url.origin) in self.names
+
+
+def _host_of(origin: str) -> str:
+    host = origin.partition("://")[2]
+    return host if host.endswith("]") else re.sub(r":\d+$", "", host)
+
+
+def _is_below(host: str, names: frozenset[str]) -> bool:
+    while host:
+        if host in names:
+            return True
+        host = host.partition(".")[2]
+    return False
+
+
+def _host(name: str) -> str:
+    """`name` as hosts are written in canonical URLs; `*.example.com` and `.example.com` are `example.com`."""
+    try:
+        return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
+    except BadUrl:
+        raise BadInput(f"not a domain or host: {name!r}; write it like example.com") from None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None

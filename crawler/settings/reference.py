@@ -1,0 +1,211 @@
+"""Every setting as a value: what `config explain`, `init` and docs/settings.md are made of."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+import msgspec
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from crawler.errors import UserError
+from crawler.settings.model import Settings
+from crawler.settings.tables import Table
+
+FIXED = frozenset({"frontier.shards"})
+"""Settings that an existing crawl keeps whatever is said later."""
+
+AT_ONCE, RESTART, CREATION = "at once", "at the restart of the replicas", "at the creation of the crawl alone"
+"""When a change of a setting takes effect. At once: within some two seconds, in replicas that run."""
+
+PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
+    {
+        "polite": ("A crawl of some sites that belong to others. The defaults.", {}),
+        "own-site": (
+            "A crawl of your own site, as fast as it answers.",
+            {
+                "politeness.delay": 0.0,
+                "politeness.parallel": 4,
+                "politeness.response_share": 0.0,
+                "scope.nofollow": False,
+                "archive.revisits": 0,
+            },
+        ),
+        "broad": (
+            "A crawl of the whole web from seeds: many domains, a bounded part of each.",
+            {
+                "scope.kind": "any",
+                "limits.domain_cap": 1_000,
+                "limits.max_body": 2_097_152,
+                "frontier.batch": 16,
+                "politeness.tries": 3,
+                "archive.links": False,
+            },
+        ),
+        "archive": (
+            "A complete and durable copy of the seeds' sites.",
+            {
+                "limits.max_body": 1_073_741_824,
+                "fetch.timeout": 900.0,
+                "archive.fsync": True,
+                "archive.revisits": 65_536,
+                "politeness.tries": 8,
+            },
+        ),
+    }
+)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting. `takes_effect`: when a change does; `because`: why not at once."""
+
+    name: str
+    kind: str
+    default: Any
+    meaning: str
+    takes_effect: str
+    because: str
+
+    @property
+    def table(self) -> str:
+        """The table that it stands in."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def key(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def environment(self) -> str:
+        return "CRAWLER_" + self.name.replace(".", "__").upper()
+
+
+def all_settings() -> list[Setting]:
+    """Every setting, in the order of the code."""
+    return [setting for table, model in {**tables(), **repeated()}.items() for setting in _of_table(table, model)]
+
+
+def tables() -> dict[str, type[Table]]:
+    """The tables of the settings file."""
+    return {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
+    }
+
+
+def repeated() -> dict[str, type[Table]]:
+    """The tables that a settings file may hold any number of, written `[[table]]`."""
+    found = {}
+    for name, field in Settings.model_fields.items():
+        if get_origin(field.annotation) is tuple:
+            found[name] = get_args(field.annotation)[0]
+    return found
+
+
+def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
+    for key, field in model.model_fields.items():
+        name, because = f"{table}.{key}", model.waits_because(key)
+        when = CREATION if name in FIXED else RESTART if because else AT_ONCE
+        yield Setting(name, kind_of(field), _default(field), field.description or "", when, because)
+
+
+def _default(field: FieldInfo) -> Any:
+    value = field.get_default(call_default_factory=True)
+    return str(value) if isinstance(value, Path) else None if value is PydanticUndefined else value
+
+
+def kind_of(field: FieldInfo) -> str:
+    """The type of a setting in a few words, with its bounds."""
+    bounds = []
+    for constraint in _constraints(field):
+        for sign, name in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
+            bound = getattr(constraint, name, None)
+            if bound is not None:
+                bounds.append(f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}")
+    kind = _words(field.annotation)
+    return f"{kind}, {' and '.join(dict.fromkeys(bounds))}" if bounds else kind
+
+
+def _constraints(field: FieldInfo) -> list[Any]:
+    inner = [part for choice in get_args(field.annotation) for part in getattr(choice, "__metadata__", ())]
+    flat: list[Any] = []
+    for constraint in [*field.metadata, *inner]:
+        flat += constraint.metadata if isinstance(constraint, FieldInfo) else [constraint]
+    return [one for one in flat if isinstance(one, annotated_types.BaseMetadata)]
+
+
+_WORDS = {float: "number", int: "whole number", str: "text", bool: "true or false", Path: "path"}
+
+
+def _words(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " | ".join(json.dumps(value) for value in get_args(annotation))
+    if origin is tuple:
+        return "list of " + _words(get_args(annotation)[0]) + "s"
+    if origin in (Union, types.UnionType):
+        return _words(next(arg for arg in get_args(annotation) if arg is not type(None))) + " or unset"
+    if hasattr(annotation, "__metadata__"):
+        return _words(get_args(annotation)[0])
+    return _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def find(name: str) -> list[Setting]:
+    """The setting of that name, those of the table of that name, or those with that key. Raises UserError for none."""
+    found = [one for one in all_settings() if name in (one.name, one.table, one.key)]
+    if not found:
+        names = [one.name for one in all_settings()]
+        near = difflib.get_close_matches(
+            name, [*names, *tables(), *repeated(), *(n.rpartition(".")[2] for n in names)], n=3
+        )
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `crawler config explain` lists them all"
+        raise UserError(f"there is no setting {name!r}{hint}")
+    return found
+
+
+def as_toml(value: Any) -> str:
+    """`value` as TOML; JSON's forms serve for all that settings hold."""
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    return json.dumps(value)
+
+
+def commented_file(preset: str) -> str:
+    """A settings file with every setting, explained; those of the preset are set, the others stand as comments."""
+    if preset not in PRESETS:
+        raise UserError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
+    meaning, values = PRESETS[preset]
+    lines = [
+        f"# peercrawl settings, preset `{preset}`: {meaning}",
+        "# A line that begins with `#` shows a default; take the `#` away to change it.",
+        "# Check this file with: crawler config check FILE",
+    ]
+    for table, model in tables().items():
+        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"[{table}]"]
+        for setting in _of_table(table, model):
+            lines += ["", *_wrapped(f"{setting.meaning} ({setting.kind})")]
+            value = values.get(setting.name, setting.default)
+            mark = "" if setting.name in values else "# "
+            lines.append(f"# {setting.key} =" if value is None else f"{mark}{setting.key} = {as_toml(value)}")
+    for table, model in repeated().items():
+        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"# [[{table}]]"]
+        for setting in _of_table(table, model):
+            lines += ["", *_wrapped(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, width: int = 100) -> list[str]:
+    lines, line = [], "#"
+    for word in text.split():
+        if len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = "#"
+        line += f" {word}"
+    return [*lines, line]

@@ -1,0 +1,20 @@
+"""The life of a lease: take a domain, fetch its URLs, commit the results, return the domain.
+
+In the order in which data flows:
+
+1. `leases` takes leases on due domains of the replica's shards, renews them, and returns them when a shard moves to
+   another replica. Each leased domain is a `visit`.
+2. `delay_queue` orders the visits by the time of their next request.
+3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots` makes a request
+   for robots.txt if the next URL needs one, otherwise the page itself is requested.
+4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
+   another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
+   lease ends (`lease_scope`). `time_slice` yields to the event loop when several responses arrive at once.
+5. `outcomes` says what the response means for the URL and for the domain. `page_builder` turns the response into a page
+   and the links to follow.
+6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
+7. `commit` stores the results in groups: it pushes the links, writes the pages to the sink, and settles the URLs, in
+   this order.
+
+Only `app` imports this room. Other rooms learn from events (`crawler/events.py`) what happens here.
+"""

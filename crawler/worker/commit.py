@@ -1,0 +1,361 @@
+"""The commit: what a visit brought home becomes durable, in an order that a crash cannot turn against us.
+
+Results are collected for some tens of milliseconds and committed as a group:
+
+1. **push** the links, so that no settled page can have links that nobody knows;
+2. make the pages' records **durable** in the sink, so that no settled URL is without its record;
+3. **settle** the URLs. A crash before this costs a second fetch, never a page or a link: whoever finishes the sink's files
+   takes back the pages that were not settled. So does this replica with those whose lease was lost meanwhile.
+
+Each step is repeated until it succeeds before the next begins, and none is repeated after it has succeeded. The backlog
+is bounded: a worker that brings a result waits while the groups before it are not through, so that a slow disk or a
+Redis that is away stops the fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from crawler.defects import defect
+from crawler.errors import SinkFull
+from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
+from crawler.page import Exchange, Page
+from crawler.redis_retry import Patience
+from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.visit import Visit
+from frontier.clock import Clock
+from frontier.entries import Entry, PushMode
+from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, SettleReply
+
+T = TypeVar("T")
+
+TOLD_AT_ONCE = 64
+"""Pages that listeners are told of without letting the event loop go on in between: 3 ms."""
+
+MANY_LINKS = 1_000
+"""Of a page with so many links nothing is looked at without letting the event loop go on in between."""
+
+
+class PageSink(Protocol):
+    """Where records go. `write` returns when they are durable: the URLs whose body was kept before. `leased` tells for each
+    page under which lease it was fetched. `settled` says that the group is settled, but for the pages with the numbers
+    `unsettled`, which are taken back. Both raise SinkFull when there is no room, and the same call may then be made
+    again."""
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+    ) -> frozenset[str]: ...
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None: ...
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one turn of a visit brought: a URL's end and its record, links, or a robots.txt to archive."""
+
+    visit: Visit
+    settled: Settled | None = None
+    page: Page | None = None
+    links: Sequence[Entry] = ()
+    exchange: Exchange | None = None  # of a robots.txt
+
+    @property
+    def leased(self) -> LeasedUrl:
+        """What was settled, and under which lease."""
+        assert self.settled is not None
+        lease = self.visit.lease
+        return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
+
+
+class CommitSettings(msgspec.Struct, frozen=True):
+    """`window_s`: how long results are collected; longer groups cost less and settle later. `group`: results a group.
+    `backlog`: results that may wait before those who bring more must wait, too."""
+
+    window_s: float = 0.03
+    group: int = 64
+    backlog: int = 256
+
+
+class _Group(msgspec.Struct):
+    results: list[Result] = msgspec.field(default_factory=list)
+    closing: list[Visit] = msgspec.field(default_factory=list)
+    first_at: float = 0.0  # monotonic seconds when the first result came
+
+
+class _Told(msgspec.Struct):
+    """What a group has to tell Redis about one visit."""
+
+    urls: list[Settled] = msgspec.field(default_factory=list)
+    octets: int = 0
+    duplicates: int = 0
+    cut: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def add(self, settled: Settled, page: Page | None, is_duplicate: bool) -> None:
+        self.urls.append(settled)
+        self.duplicates += is_duplicate
+        if page is not None and page.exchange is not None:
+            self.octets += len(page.exchange.body)
+            for reason in page.cut:
+                self.cut[reason] = self.cut.get(reason, 0) + 1
+
+
+_FREED_AT_ONCE = 4 << 20
+"""Octets of bodies whose memory the event loop gives back in one turn: 10 MB take the kernel 0.7 ms and more, and a group
+may hold 64 such bodies."""
+
+
+async def _let_go(results: list[Result]) -> None:
+    """Forget `results`, large bodies little by little."""
+    freed = 0
+    while results:
+        freed += _octets(results.pop())
+        if freed > _FREED_AT_ONCE:
+            freed = 0
+            await asyncio.sleep(0)
+
+
+def _octets(result: Result) -> int:
+    exchange = result.page.exchange if result.page is not None else result.exchange
+    return 0 if exchange is None else len(exchange.body)
+
+
+class Committer:
+    """Commits results in groups, one group at a time, in the order in which they came."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sink: PageSink,
+        recent: RecentUrls,
+        patience: Patience,
+        events: Events,
+        clock: Clock,
+        settings: CommitSettings = CommitSettings(),
+    ) -> None:
+        self._frontier = frontier
+        self._sink = sink
+        self._patience = patience
+        self._events = events
+        self._clock = clock
+        self._settings = settings
+        self._recent = recent
+        self.next_ms: Callable[[Visit], int] = lambda visit: 0
+        self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
+        self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
+        self._next, self._now = _Group(), _Group()  # collecting, and being committed
+        self._something = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __repr__(self) -> str:
+        return f"<Committer backlog={len(self._next.results)} idle={self.is_idle}>"
+
+    @property
+    def backlog(self) -> int:
+        """Results that wait for the next group."""
+        return len(self._next.results)
+
+    def awaits(self, visit: Visit) -> bool:
+        """Whether there is something of `visit` that Redis has not been told yet."""
+        return any(
+            visit in group.closing or any(result.visit is visit for result in group.results)
+            for group in (self._now, self._next)
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was brought is committed."""
+        return self._idle.is_set()
+
+    async def add(self, result: Result) -> None:
+        """Take `result` in; waits while the backlog is full."""
+        await self._room.wait()
+        if not self._next.results:
+            self._next.first_at = self._clock.monotonic()
+        self._next.results.append(result)
+        if len(self._next.results) >= self._settings.backlog:
+            self._room.clear()
+        self._announce()
+
+    def give_back(self, visit: Visit) -> None:
+        """Release the lease of `visit` with what is left in it, after the results that came before."""
+        self._next.closing.append(visit)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._idle.clear()
+        self._something.set()
+
+    async def run(self) -> None:
+        """Commit group after group until cancelled."""
+        while True:
+            await self._something.wait()
+            if len(self._next.results) < self._settings.group:
+                await self._clock.sleep(self._settings.window_s)
+            self._now, self._next = self._next, _Group()
+            self._something.clear()
+            self._room.set()
+            await self._commit(self._now)
+            done, self._now = self._now.results, _Group()
+            await _let_go(done)
+            if not self._something.is_set():
+                self._idle.set()
+
+    async def flush(self) -> None:
+        """Return when everything brought so far is committed."""
+        await self._idle.wait()
+
+    async def _commit(self, group: _Group) -> None:
+        started = self._clock.monotonic()
+        absences = self._patience.absences
+        await self._push(group.results)
+        pushed = self._clock.monotonic()
+        duplicates = await self._write(group.results)
+        written = self._clock.monotonic()
+        stale = await self._settle(group.results, duplicates, absences)
+        await self._keep(group.results, stale)
+        await self._release(group.closing)
+        settled = self._clock.monotonic()
+        for number, result in enumerate(group.results, 1):
+            if result.page is not None:
+                self._announce_page(result.page)
+            if number % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        lag_s = settled - group.first_at if group.results else 0.0
+        self._events.emit(
+            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, len(stale), lag_s)
+        )
+
+    def _announce_page(self, page: Page) -> None:
+        try:
+            self._events.emit(PageSettled(page))
+        except Exception as error:  # a listener's; the page is settled all the same
+            self._events.emit(defect("listener", page.url, error))
+
+    async def _push(self, results: Sequence[Result]) -> None:
+        links: dict[tuple[str, PushMode], Entry] = {}
+        offered = 0
+        for result in results:
+            links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
+            offered += len(result.links)
+            if len(result.links) > MANY_LINKS:
+                await asyncio.sleep(0)
+        pushed = Pushed()
+        if links:
+            pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
+            for number, link in enumerate(links.values(), 1):
+                self._recent.add(link)
+                if number % (10 * MANY_LINKS) == 0:
+                    await asyncio.sleep(0)
+            self.on_pushed(pushed.shards)
+        if offered:
+            skipped = offered - len(links)
+            self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped))
+
+    async def _write(self, results: Sequence[Result]) -> frozenset[str]:
+        told = [result for result in results if result.page is not None]
+        pages = [result.page for result in told if result.page is not None]
+        exchanges = [result.exchange for result in results if result.exchange is not None]
+        if not pages and not exchanges:
+            return frozenset()
+        leased = [result.leased for result in told]
+        return await self._insist(lambda: self._sink.write(pages, exchanges, leased))
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of `call` to the sink, made again until there is room."""
+        wait_s = 1.0
+        while True:
+            try:
+                return await call()
+            except SinkFull as error:
+                self._events.emit(SinkBlocked(str(error)))
+                await self._clock.sleep(wait_s)
+                wait_s = min(wait_s * 2, 30.0)
+
+    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
+        """Settle the group's URLs; returns the visits that turned out to be stale.
+
+        A Redis that was away since there had been `absences` may have lost the links, and is told them again first.
+        """
+        by_visit: dict[Visit, _Told] = {}
+        for result in results:
+            if result.settled is not None:
+                by_visit.setdefault(result.visit, _Told()).add(
+                    result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
+                )
+        if not by_visit:
+            return set()
+
+        async def settle() -> list[tuple[Visit, SettleReply, float]]:
+            if self._patience.absences != absences:
+                await self._frontier.push([link for result in results for link in result.links])
+            at = self._clock.monotonic()
+            told = by_visit.items()
+            settlements = [
+                visit.settlement(self.next_ms(visit), news.urls, news.octets, news.duplicates, news.cut)
+                for visit, news in told
+            ]
+            replies = await self._frontier.settle(settlements)
+            return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
+
+        replies = await self._patience.insist(settle)
+        for visit, reply, at in replies:
+            self._apply(visit, reply, at)
+        return {visit for visit, reply, _ in replies if reply.stale}
+
+    async def _keep(self, results: Sequence[Result], stale: set[Visit]) -> None:
+        """Let the sink keep what it was given, but for those pages of `stale` visits that were not settled.
+
+        A settle that has ended the lease, and whose reply was lost, is told "stale" when it is sent again: hence the
+        question.
+        """
+        told = [result for result in results if result.page is not None]
+        if not told:
+            return
+        doubtful = [number for number, result in enumerate(told) if result.visit in stale]
+        leased = [told[number].leased for number in doubtful]
+        answers = await self._patience.insist(lambda: self._frontier.disown(leased)) if leased else []
+        unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
+        await self._insist(lambda: self._sink.settled(unsettled))
+
+    async def renew(self, visits: Sequence[Visit]) -> None:
+        """Renew the leases of `visits`."""
+        at = self._clock.monotonic()
+        settlements = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+        for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
+            self._apply(visit, reply, at)
+
+    async def _release(self, visits: Sequence[Visit]) -> None:
+        if not visits:
+            return
+
+        async def release() -> list[SettleReply]:
+            settlements: list[Settlement] = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+            return await self._frontier.release(settlements)
+
+        replies = await self._patience.insist(release)
+        for visit, reply in zip(visits, replies, strict=True):
+            self._apply(visit, reply, self._clock.monotonic())
+
+    def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
+        if reply.expires_ms is not None:
+            deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+            visit.renewed(deadline, self._clock.monotonic())
+        elif reply.stale:
+            visit.renewed(float("-inf"), self._clock.monotonic())
+        self.on_settled(visit, reply)
+
+
+def lease_deadline(asked_at: float, lease_ms: int) -> float:
+    """Until when (monotonic seconds) a lease asked for at `asked_at` may be trusted.
+
+    Earlier than its expiry by a twentieth, at most a second: the server clock as others estimate it may be ahead of ours
+    by a round trip, and a request must have left before the domain can be anybody else's.
+    """
+    lease_s = lease_ms / 1000
+    return asked_at + lease_s - min(1.0, lease_s / 20)

@@ -1,0 +1,169 @@
+"""From an exchange to a page: decode the body, extract links and data, choose what to crawl next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Sequence
+from http import HTTPStatus
+from operator import attrgetter
+from typing import cast
+
+import msgspec
+
+from crawler.page import Cut, Exchange, Link, LinkKind, Page
+from crawler.parse.document import Document, Limits, Reading, read_quickly
+from crawler.parse.encoding import MediaType
+from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.offload import HeavyLane
+from crawler.scope.link_filter import NO_HINTS, LinkFilter
+from crawler.worker.outcomes import Verdict
+from frontier.entries import Entry
+from frontier.errors import BadUrl
+from frontier.urls import Url, canonicalize, canonicalize_links
+
+MAX_SITEMAPS = 500
+"""Sitemaps of one robots.txt at most."""
+
+SLICE = 500
+"""Links judged before the event loop gets its turn: 4 ms."""
+
+
+class BuildSettings(msgspec.Struct, frozen=True):
+    """`max_decoded`: octets of a decoded body at most. `sitemaps`: read them. `via`: note in each
+    entry the page where it was found."""
+
+    extract: ExtractPolicy
+    max_decoded: int
+    sitemaps: bool = True
+    via: bool = False
+
+
+class PageBuilder:
+    """Builds pages. `on_drop` is told (reason, count) of links that are not followed; `named_for` tells which sitemaps the
+    robots.txt that counts for a URL names."""
+
+    def __init__(self, settings: BuildSettings, links: LinkFilter) -> None:
+        self.obey(settings, links)
+        self.lane = HeavyLane()
+        self.on_drop: Callable[[str, int], None] = lambda reason, count: None
+        self.named_for: Callable[[str], Container[str]] = lambda url: ()
+
+    def obey(self, settings: BuildSettings, links: LinkFilter) -> None:
+        """Build pages by these from now on."""
+        self._settings = settings
+        self._links = links
+        self._limits = Limits(settings.extract, settings.max_decoded)
+
+    def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
+        """The entries for the sitemaps that are `named` in the robots.txt of `origin`."""
+        if not self._settings.sitemaps:
+            return []
+        base = f"{origin}/robots.txt"
+        urls, _ = canonicalize_links(named, base, self._settings.extract.rules, MAX_SITEMAPS)
+        entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls.values()), Entry(base, domain))
+        for reason, count in dropped.items():
+            self.on_drop(reason, count)
+        return self._found_on(base, entries)
+
+    async def build(
+        self,
+        entry: Entry,
+        verdict: Verdict,
+        exchange: Exchange | None,
+        settled_at: float,
+    ) -> tuple[Page, Sequence[Entry]]:
+        """The page of `entry`, and the entries for the links to push."""
+        if exchange is None:
+            page = Page(
+                entry.url,
+                entry.domain,
+                entry.depth,
+                verdict.outcome,
+                verdict.reason,
+                settled_at,
+                entry.tries,
+                via=entry.via,
+            )
+            return page, ()
+        content_type = _text(exchange.header(b"content-type"))
+        target = self._redirect(exchange)
+        if target is None:
+            document = self._document(entry, exchange, content_type)
+            reading = read_quickly(document, self._limits) or await self.lane.read(document, self._limits)
+        else:  # the body of a redirect is a note to people whose browser does not follow it
+            found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
+            reading = Reading(found, NO_HINTS, len(exchange.body))
+        found = reading.found
+        entries = await self._select(entry, reading)
+        for reason, count in found.dropped.items():
+            self.on_drop(reason, count)
+        page = Page(
+            url=entry.url,
+            domain=entry.domain,
+            depth=entry.depth,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            settled_at=settled_at,
+            tries=entry.tries,
+            exchange=exchange,
+            content_type=MediaType.parse(content_type).essence,
+            charset=found.charset,
+            title=found.title,
+            lang=found.lang,
+            canonical=found.canonical,
+            links=found.links,
+            decoded_size=reading.decoded_size,
+            noarchive=found.noarchive,
+            noindex=found.noindex,
+            cut=(cast(Cut, exchange.truncated), *reading.cut) if exchange.truncated else reading.cut,
+            via=entry.via,
+        )
+        return page, entries
+
+    def _document(self, entry: Entry, exchange: Exchange, content_type: str) -> Document:
+        return Document(
+            exchange.body,
+            exchange.url,
+            _text(exchange.header(b"content-encoding")),
+            content_type,
+            tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
+            self._settings.sitemaps and exchange.status == HTTPStatus.OK,
+            entry.url in self.named_for(entry.url),
+            exchange.started_at,
+        )
+
+    async def _select(self, entry: Entry, reading: Reading) -> list[Entry]:
+        """The entries for the links to follow; those dropped are told."""
+        found = reading.found
+        selected: list[Entry] = []
+        for at in range(0, len(found.urls), SLICE):
+            if at:
+                await asyncio.sleep(0)
+            links = zip(found.urls[at : at + SLICE], map(_kind_of, found.links[at : at + SLICE]), strict=True)
+            entries, dropped = self._links.select(links, entry, reading.hints)
+            selected += entries
+            for reason, count in dropped.items():
+                self.on_drop(reason, count)
+        return self._found_on(entry.url, selected)
+
+    def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
+        """`entries` with the page where they were found, if the settings ask for it."""
+        return [msgspec.structs.replace(entry, via=via) for entry in entries] if self._settings.via else entries
+
+    def _redirect(self, exchange: Exchange) -> Url | None:
+        """The target of a redirect (RFC 9110 10.2.2)."""
+        if not 300 <= exchange.status < 400 or (location := exchange.header(b"location")) is None:
+            return None
+        try:
+            # Octets beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.
+            return canonicalize(location.decode("utf-8", "replace"), exchange.url, self._settings.extract.rules)
+        except BadUrl as error:
+            self.on_drop(error.reason, 1)
+            return None
+
+
+_kind_of: Callable[[Link], LinkKind] = attrgetter("kind")
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("latin-1")

@@ -1,0 +1,221 @@
+"""Reading a crawl's books: how much is queued, leased, waiting, done; whether it has ended; its dead letters.
+
+Nothing here changes state. All numbers are derived from the sets and from counters that the transitions keep in the
+same step as the state, so none can drift.
+
+**The end of a crawl.** A URL is *open* from the push that accepted it to the settle that ended it, and the links of a
+page are pushed before the page is settled. So the crawl has ended exactly when nothing is open in any shard at one
+moment. The shards cannot be read at one moment; two readings do instead (Mattern 1987, "Algorithms for distributed
+termination detection", the four-counter method): if the second reading, begun after the first was complete, finds
+the same total accepted as the first and all of it settled by the first, then nothing was open in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from frontier.keys import CrawlKeys, ShardKeys
+from frontier.pipelining import in_parts
+from frontier.store import Call, Reply, Store, command
+
+SHARDS_A_PART = 128
+"""Shards asked in one round trip: about 10 ms of the server's time, so nobody else waits long."""
+
+_OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The books of one or all shards. URLs, unless a name says domains."""
+
+    accepted: int = 0
+    done: int = 0
+    denied: int = 0
+    dead: int = 0
+    retried: int = 0
+    waiting: int = 0
+    domains_due: int = 0
+    domains_leased: int = 0
+    leases_expired: int = 0
+    seen: int = 0
+    domains: int = 0
+    octets: int = 0
+    duplicates: int = 0
+    requeued: int = 0  # dead letters that were queued again: counted in accepted and in dead
+    first_ms: int = 0  # server time of the first settle of a URL, 0 before it
+    last_ms: int = 0  # of the last one
+    reasons: Counter[str] = msgspec.field(default_factory=Counter)  # "outcome:reason"
+    dropped: Counter[str] = msgspec.field(default_factory=Counter)
+    cut: Counter[str] = msgspec.field(default_factory=Counter)  # reason -> pages of which something was left out
+
+    @property
+    def settled(self) -> int:
+        return self.done + self.denied + self.dead
+
+    @property
+    def open(self) -> int:
+        """Queued, leased or waiting."""
+        return self.accepted - self.settled
+
+
+class ShardBooks(NamedTuple):
+    """The books of one shard as they are read: its `stats`, and the sizes of its sets. `counts_of` makes sense of them."""
+
+    stats: Mapping[bytes, bytes]
+    waiting: int
+    domains_due: int
+    domains_leased: int
+
+    @property
+    def open(self) -> int:
+        """URLs queued, leased or waiting."""
+        number = self.stats.get
+        settled = int(number(b"done", 0)) + int(number(b"denied", 0)) + int(number(b"dead", 0))
+        return int(number(b"accepted", 0)) - settled
+
+
+class ShardOwner(msgspec.Struct, frozen=True):
+    """Who last leased from a shard: `epoch` of the view, and since when (server ms) without a break."""
+
+    shard: int
+    replica: str
+    epoch: int
+    since_ms: int
+
+
+class Books:
+    """The books of the crawl that `keys` name."""
+
+    def __init__(self, store: Store, keys: CrawlKeys) -> None:
+        self._store = store
+        self._keys = keys
+        self._witness: ShardKeys | None = None  # a shard that was found open
+
+    async def counts(self) -> Counts:
+        """The books of all shards together: four small calls a shard."""
+        return counts_of([shard_books(*replies) for replies in await self._of_each(self._keys.shards, _counting)])
+
+    async def open(self) -> list[int]:
+        """Of each shard, how many URLs are queued, leased or waiting there."""
+        return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
+
+    async def has_ended(self) -> bool:
+        """Whether nothing is queued, leased or waiting. Never True while a page in flight can still bring links.
+
+        One shard that is open is answer enough, and is asked first next time: of a thousand, most of them idle, the call
+        for each twice a second was a quarter of what a replica used that only waits.
+        """
+        if self._witness is not None and _first_open(await self._totals([self._witness])) is not None:
+            return False
+        shards = self._keys.shards
+        first = await self._totals(shards)
+        found = _first_open(first)
+        self._witness = None if found is None else shards[found]
+        return found is None and await self._totals(shards) == first
+
+    async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
+        """(accepted, settled) of each of `shards`: one call a shard."""
+        numbers = ([int(number or 0) for number in reply] for (reply,) in await self._of_each(shards, _totalling))
+        return [(accepted, sum(settled)) for accepted, *settled in numbers]
+
+    async def owners(self) -> list[ShardOwner]:
+        """The owner table: for each shard that was ever leased from, who did so last."""
+        replies = await self._of_each(self._keys.shards, _owning)
+        found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(replies))
+        return [owner for owner in found if owner is not None]
+
+    async def _of_each(
+        self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
+    ) -> list[list[Reply]]:
+        """Of each of `shards`, the replies to the calls that `calls_of` makes: as many for all."""
+        parts = [shards[at : at + SHARDS_A_PART] for at in range(0, len(shards), SHARDS_A_PART)]
+        calls = ([call for shard in part for call in calls_of(shard)] for part in parts)
+        width = len(calls_of(shards[0]))
+        rows: list[list[Reply]] = []
+
+        def look(replies: list[Reply]) -> None:
+            rows.extend(replies[at : at + width] for at in range(0, len(replies), width))
+
+        await in_parts(self._store, calls, look)
+        return rows
+
+
+def _counting(shard: ShardKeys) -> Sequence[Call]:
+    return (
+        command("HGETALL", shard.stats),
+        command("ZCARD", shard.waiting),
+        command("ZCARD", shard.due),
+        command("ZCARD", shard.leases),
+    )
+
+
+def _totalling(shard: ShardKeys) -> Sequence[Call]:
+    return (command("HMGET", shard.stats, "accepted", "done", "denied", "dead"),)
+
+
+def _first_open(totals: Iterable[tuple[int, int]]) -> int | None:
+    """The place of the first shard that has not settled all that it accepted; None if there is none."""
+    return next((place for place, (accepted, settled) in enumerate(totals) if accepted != settled), None)
+
+
+def _owning(shard: ShardKeys) -> Sequence[Call]:
+    return (command("HMGET", shard.owner, "epoch", "replica", "since"),)
+
+
+def shard_books(stats: Reply, waiting: int, due: int, leased: int) -> ShardBooks:
+    """The books of one shard, from the replies to what reads them."""
+    fields = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
+    return ShardBooks(fields, waiting, due, leased)
+
+
+def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> ShardOwner | None:
+    """Who leased from `shard` last, from the fields of its fence; None if nobody did yet."""
+    return None if replica is None else ShardOwner(shard, replica.decode(), int(epoch), int(since or 0))
+
+
+def counts_of(shards: Iterable[ShardBooks]) -> Counts:
+    """The books of `shards` together."""
+    numbers: defaultdict[bytes, int] = defaultdict(int)
+    first_ms: list[int] = []
+    last_ms = waiting = due = leased = 0
+    for one in shards:
+        waiting += one.waiting
+        due += one.domains_due
+        leased += one.domains_leased
+        for name, value in one.stats.items():
+            if name == b"first_ms":
+                first_ms.append(int(value))
+            elif name == b"last_ms":
+                last_ms = max(last_ms, int(value))
+            else:
+                numbers[name] += int(value)
+    named = {name.decode(): number for name, number in numbers.items()}
+    outcomes = (name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES)
+    return Counts(
+        accepted=numbers[b"accepted"],
+        done=numbers[b"done"],
+        denied=numbers[b"denied"],
+        dead=numbers[b"dead"],
+        retried=numbers[b"retry"],
+        waiting=waiting,
+        domains_due=due,
+        domains_leased=leased,
+        leases_expired=numbers[b"expired"],
+        seen=numbers[b"seen"],
+        domains=numbers[b"domains"],
+        octets=numbers[b"octets"],
+        duplicates=numbers[b"duplicates"],
+        requeued=numbers[b"requeued"],
+        first_ms=min(first_ms, default=0),
+        last_ms=last_ms,
+        reasons=Counter({name: named[name] for name in outcomes}),
+        dropped=_counted_as("drop:", named),
+        cut=_counted_as("cut:", named),
+    )
+
+
+def _counted_as(prefix: str, named: Mapping[str, int]) -> Counter[str]:
+    return Counter({name.removeprefix(prefix): number for name, number in named.items() if name.startswith(prefix)})

@@ -1,0 +1,66 @@
+"""The embedded store: started by the first, joined by others, stopped by the last, and what was in it stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.app.embedded_valkey import EmbeddedValkey
+from crawler.errors import DataDirError
+from frontier.errors import RedisAway
+from frontier.store import RedisStore, command, connect
+
+
+async def put(url: str, key: str) -> None:
+    store: RedisStore = await connect(url)
+    await store.send([command("SET", key, "kept")])
+    await store.close()
+
+
+async def get(url: str, key: str) -> bytes | None:
+    store = await connect(url)
+    try:
+        (value,) = await store.send([command("GET", key)])
+    finally:
+        await store.close()
+    found: bytes | None = value
+    return found
+
+
+async def test_the_last_user_stops_it_and_the_next_one_finds_what_was_there(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "data") as first:
+        await put(first.url, "x")
+        async with EmbeddedValkey(tmp_path / "data") as second:
+            assert second.url == first.url
+            assert await get(second.url, "x") == b"kept"
+        assert await get(first.url, "x") == b"kept"
+    with pytest.raises(RedisAway):
+        await connect(first.url)
+    async with EmbeddedValkey(tmp_path / "data") as again:
+        assert await get(again.url, "x") == b"kept"
+
+
+async def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    async with EmbeddedValkey(deep) as server:
+        assert len(str(server.socket)) < 100
+        await put(server.url, "x")
+
+
+async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DataDirError, match="--data-dir"):
+        async with EmbeddedValkey(tmp_path / "file" / "data"):
+            pass
+
+
+async def test_a_server_that_does_not_start_is_told_with_its_last_word(tmp_path: Path) -> None:
+    """A damaged append-only file: the server refuses it, and whoever starts it must not wait for half a minute."""
+    async with EmbeddedValkey(tmp_path) as server:
+        await put(server.url, "x")
+    manifest = next((tmp_path / "appendonlydir").glob("*.manifest"))
+    manifest.write_text("nonsense\n")
+    with pytest.raises(DataDirError, match="did not start"):
+        async with EmbeddedValkey(tmp_path):
+            pass

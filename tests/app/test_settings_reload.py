@@ -1,0 +1,117 @@
+"""What running replicas do about changed settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawler.app.settings_reload import Follower, plan_step, waits_because
+from crawler.errors import UserError
+from crawler.events import Event, Events, SettingsFollowed, SettingsRefused
+from crawler.settings import reference
+from crawler.settings.model import CrawlSettings, load
+from frontier.crawls import create_crawl, open_crawl, save_settings
+from frontier.store import RedisStore
+
+
+def crawl(**tables: Any) -> CrawlSettings:
+    return load(None, tables).crawl
+
+
+def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
+    """The same in the reference and in what replicas do."""
+    told = {one.name: one.because for one in reference.all_settings() if one.table not in ("replica", "schedule")}
+    assert {name: waits_because(name) for name in CrawlSettings().flat() if name != "schedule"} == told
+    assert not any(told[name] for name in told if name.startswith(("politeness.", "limits.")))
+    assert all(told[name] for name in told if name.startswith(("archive.", "fetch.")))
+    assert told["frontier.lease"]
+    assert waits_because("schedule")
+
+
+def test_a_step_follows_what_it_may_and_keeps_the_rest() -> None:
+    obeyed = crawl(archive={"text": "text"}, politeness={"delay": 1.0})
+    wanted = crawl(
+        archive={"text": "markdown"},
+        politeness={"delay": 2.0},
+        frontier={"lease": 60.0, "batch": 8},
+        schedule=[{"every": "6h", "seeds": "seeds.txt"}],
+    )
+    step = plan_step(obeyed, wanted)
+    assert step.followed == ("politeness.delay", "frontier.batch")
+    assert step.waiting == ("frontier.lease", "archive.text", "schedule")
+    kept = crawl(archive={"text": "text"}, politeness={"delay": 2.0}, frontier={"batch": 8})
+    assert step.settings == kept
+    assert plan_step(step.settings, kept).followed == plan_step(step.settings, kept).waiting == ()
+
+
+class Told:
+    """What a follower obeyed and told."""
+
+    def __init__(self) -> None:
+        self.obeyed: list[CrawlSettings] = []
+        self.events: list[Event] = []
+
+    def obey(self, settings: CrawlSettings) -> None:
+        if settings.scope.exclude:
+            raise UserError("no good")
+        self.obeyed.append(settings)
+
+
+@pytest.fixture
+async def told(store: RedisStore, crawl_name: str) -> Told:
+    await create_crawl(store, crawl_name, 1, crawl().to_json())
+    return Told()
+
+
+@pytest.fixture
+async def follower(store: RedisStore, crawl_name: str, told: Told) -> Follower:
+    events = Events()
+    events.subscribe(told.events.append)
+    return Follower(store, await open_crawl(store, crawl_name), crawl(), told.obey, events)
+
+
+async def test_a_revision_is_obeyed_once(store: RedisStore, crawl_name: str, told: Told, follower: Follower) -> None:
+    wanted = crawl(limits={"max_pages": 5})
+    assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
+    assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
+    for _ in range(2):
+        await follower.follow(2)
+    assert told.obeyed == [wanted]
+    assert told.events == [SettingsFollowed(2, ("limits.max_pages",), ())]
+    assert (follower.revision, follower.waiting) == (2, ())
+
+
+async def test_no_question_is_asked_while_the_revision_stays(store: RedisStore, follower: Follower) -> None:
+    before = store.round_trips
+    await follower.follow(1)
+    assert store.round_trips == before
+
+
+async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
+    store: RedisStore, crawl_name: str, told: Told, follower: Follower
+) -> None:
+    await save_settings(store, await open_crawl(store, crawl_name), crawl(archive={"compression": "zstd"}).to_json())
+    await follower.follow(2)
+    assert told.obeyed == [crawl()]
+    assert (follower.revision, follower.waiting) == (1, ("archive.compression",))
+    await save_settings(store, await open_crawl(store, crawl_name), crawl().to_json())
+    await follower.follow(3)
+    assert (follower.revision, follower.waiting) == (3, ())
+
+
+@pytest.mark.parametrize("stored", [crawl(scope={"exclude": ["x"]}).to_json(), b'{"politeness": {"dely": 1}}', b"{"])
+async def test_what_cannot_be_used_changes_nothing(
+    store: RedisStore, crawl_name: str, told: Told, follower: Follower, stored: bytes
+) -> None:
+    await save_settings(store, await open_crawl(store, crawl_name), stored)
+    await follower.follow(2)
+    assert told.obeyed == []
+    (event,) = told.events
+    assert isinstance(event, SettingsRefused)
+    assert follower.refused == event.error
+    assert "\n" not in event.error
+    assert follower.revision == 1
+    await save_settings(store, await open_crawl(store, crawl_name), crawl().to_json())
+    await follower.follow(3)
+    assert (follower.revision, follower.refused) == (3, "")

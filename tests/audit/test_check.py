@@ -1,0 +1,138 @@
+"""The audit of what a crawl left: silent on a polite archive, and loud for each rule on an archive that was doctored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from msgspec.structs import replace
+
+from crawler.audit.check import Report, Rules, audit
+from crawler.audit.records import read_archive
+from crawler.errors import UserError
+from crawler.page import Exchange
+from crawler.sinks.archive import Archive
+from politeness.address_rate_limit import GatePolicy
+from politeness.delay import DelayPolicy
+from tests.sinks.values import NOON, exchange, page, settings
+
+RULES = Rules(DelayPolicy(min_delay_s=1.0), GatePolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
+ROBOTS = b"# the rules of this site\n" * 60 + b"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"
+
+
+def made(url: str, at: float, body: bytes = b"text", status: int = 200, *headers: bytes) -> Exchange:
+    """An exchange that began `at` seconds after noon and took a quarter of a second."""
+    whole = exchange("x", body, *headers)
+    head = whole.response_head.replace(b"200 OK", b"%d Told" % status)
+    return structs.replace(whole, url=url, status=status, response_head=head, started_at=NOON + at, elapsed=0.25)
+
+
+def polite() -> list[Exchange]:
+    """Two sites, one of them with a robots.txt that is asked for twice and redirects to the other."""
+    return [
+        made("https://a.test/robots.txt", 0, ROBOTS),
+        made("https://b.test/robots.txt", 0.5, b"", 301, b"Location: https://a.test/shared"),
+        made("https://a.test/1", 2.25),
+        made("https://a.test/shared", 4.5, ROBOTS),
+        made("https://b.test/1", 6.75),
+        made("https://a.test/2", 6.75),
+        made("https://b.test/2", 9, b"", 503, b"Retry-After: 5"),
+        made("https://a.test/robots.txt", 9, ROBOTS),
+        made("https://a.test/3", 11.25),
+        made("https://b.test/2", 14.25),
+    ]
+
+
+async def report(folder: Path, exchanges: list[Exchange], rules: Rules = RULES) -> Report:
+    """What the audit says of an archive of `exchanges`, split over two replicas."""
+    for replica, share in (("one", exchanges[::2]), ("two", exchanges[1::2])):
+        about = (("http-header-user-agent", "peercrawl/1 (+https://example.org)"),)
+        archive = Archive(settings(folder, replica=replica, about=about))
+        await archive.start()
+        robots = [one for one in share if one.url.endswith("/robots.txt")]
+        await archive.write([page(one) for one in share if one not in robots], robots)
+        await archive.stop()
+    return audit(read_archive(folder), rules)
+
+
+async def test_a_polite_archive_passes(tmp_path: Path) -> None:
+    found = await report(tmp_path, polite())
+    assert found.ok, found.breaches
+    assert (found.requests, found.domains, found.addresses, found.robots, found.unasked) == (10, 2, 1, 3, 0)
+    assert found.closest["a.test"] == pytest.approx(2.0)
+
+
+Doctor = Callable[[list[Exchange]], list[Exchange]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "url", "doctor"),
+    [
+        ("too_close", "https://a.test/extra", lambda all_: [*all_, made("https://a.test/extra", 12)]),
+        ("too_close", "https://b.test/2", lambda all_: [*all_, made("https://b.test/during", 14.3)]),
+        ("denied", "https://a.test/private/x", lambda all_: [*all_, made("https://a.test/private/x", 20)]),
+        # The rules of b.test are those that its robots.txt redirects to.
+        ("denied", "https://b.test/private/x", lambda all_: [*all_, made("https://b.test/private/x", 20)]),
+        ("unrested", "https://b.test/early", lambda all_: [*all_, made("https://b.test/early", 11.5)]),
+        (
+            "address_rate",
+            "https://s7.test/",
+            lambda all_: [*all_, *(made(f"https://s{n}.test/", 30 + n / 100) for n in range(8))],
+        ),
+    ],
+)
+async def test_each_rule_is_seen_when_it_is_broken(tmp_path: Path, rule: str, url: str, doctor: Doctor) -> None:
+    """Given a polite archive with one request more, then that request and no other rule is reported."""
+    found = await report(tmp_path, doctor(polite()))
+    assert {name for name, count in found.counts.items() if count} == {rule}, found.breaches
+    breaches = [breach for breach in found.breaches if breach.rule == rule]
+    assert breaches
+    assert url in {breach.url for breach in breaches} or rule in ("too_close", "address_rate")
+
+
+async def test_without_a_delay_so_many_may_be_in_flight_as_the_settings_allow(tmp_path: Path) -> None:
+    together = [made(f"https://c.test/{number}", number / 100) for number in range(4)]
+    rules = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=3)
+    found = await report(tmp_path, together, rules)
+    assert [breach.url for breach in found.breaches] == ["https://c.test/3"]
+    assert (await report(tmp_path / "2", together[:3], rules)).ok
+    assert not (await report(tmp_path / "3", together[:3], replace(rules, parallel=2))).ok
+    assert not (await report(tmp_path / "4", together[:3], replace(rules, delay=DelayPolicy(min_delay_s=0.01)))).ok
+
+
+async def test_a_robots_txt_of_nothing_but_a_crawl_delay_counts(tmp_path: Path) -> None:
+    asked = made("https://c.test/robots.txt", 0, b"User-agent: *\nCrawl-delay: 5\n")
+    found = await report(tmp_path, [asked, made("https://c.test/1", 6), made("https://c.test/2", 9)])
+    assert [breach.needed for breach in found.breaches] == [5.0]
+
+
+async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
+    """The delay runs from the end of an answer: the elapsed time is in the archive."""
+    slow = [structs.replace(made("https://c.test/1", 0), elapsed=5.0), made("https://c.test/2", 5.5)]
+    found = await report(tmp_path, slow)
+    assert found.counts["too_close"] == 1
+    assert found.breaches[0].measured == pytest.approx(0.5)
+
+
+async def test_a_page_that_is_in_the_json_lines_alone_is_judged_too(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write(
+        [page(made("https://c.test/1", 0)), page(made("https://c.test/2", 0.5), noarchive=True, domain="c.test")]
+    )
+    await archive.stop()
+    found = audit(read_archive(tmp_path), RULES)
+    assert found.requests == 2
+    assert found.counts["too_close"] == 1
+
+
+async def test_an_origin_without_an_archived_robots_txt_is_told(tmp_path: Path) -> None:
+    found = await report(tmp_path, [made("https://c.test/1", 0)])
+    assert (found.ok, found.unasked) == (True, 1)
+
+
+def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        read_archive(tmp_path)

@@ -1,0 +1,328 @@
+"""What goes on the wire and what comes back, against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.address_policy import AddressPolicy
+from crawler.fetch.client import Fetcher
+from crawler.fetch.connection import TLS_READ
+from tests.fetch.fetching import AGENT, fetcher, plain_fetcher
+from tests.fetch.servers import (
+    AnswersInPlainText,
+    DropsSecondRequest,
+    EndlessBody,
+    FaultServer,
+    NeverAnswers,
+    Raw,
+    SetsCookie,
+    SpeaksUnasked,
+    tls_pair,
+)
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/", "/?", "/a?b=c&d", "/a//b/../c", "/%7Euser/%e4", "/x?a=?&b=%41|{}'", "/p;q=1?x=http://y/"],
+)
+async def test_a_url_goes_on_the_wire_octet_for_octet(target: str) -> None:
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch(f"http://www.test{target}")
+    assert server.requests[0].startswith(f"GET {target} HTTP/1.1\r\n".encode())
+    assert exchange.url == f"http://www.test{target}"
+
+
+async def test_the_stored_request_is_the_request_that_was_received() -> None:
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch(
+            "http://www.test:8080/a", extra_headers=[("If-None-Match", '"x"'), ("X-Name", "Zoë")]
+        )
+    assert exchange.request_head == server.requests[0]
+    fields = exchange.request_head.decode().split("\r\n")[1:-2]
+    assert fields[0] == "Host: www.test:8080"
+    assert f"User-Agent: {AGENT}" in fields
+    assert 'If-None-Match: "x"' in fields
+    assert {line.partition(":")[0] for line in fields} == {
+        "Host", "User-Agent", "Accept", "Accept-Language", "Accept-Encoding", "If-None-Match", "X-Name",
+    }  # fmt: skip
+
+
+async def test_the_response_is_stored_as_received() -> None:
+    head = OK + b"X-Odd:  \xe9 two  words\t\r\nx-odd: again\r\nContent-Length: 4\r\n\r\n"
+    async with Raw(head + b"body") as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert exchange.response_head == head
+    assert exchange.headers[0] == (b"X-Odd", b"\xe9 two  words")
+    assert exchange.header(b"content-length") == b"4"
+    assert (exchange.status, exchange.reason, exchange.body) == (200, "OK", b"body")
+    assert (exchange.truncated, exchange.protocol, exchange.tls) == (None, "http/1.1", None)
+    assert exchange.address == "127.0.0.1"
+    assert 0 < exchange.first_byte <= exchange.elapsed < 5
+    assert exchange.started_at > 1.7e9
+
+
+@pytest.mark.parametrize(
+    ("pieces", "head", "body"),
+    [
+        ((OK[:9], OK[9:] + b"A: b\r\n\r", b"\nxyz"), OK + b"A: b\r\n\r\n", b"xyz"),
+        ((b"HTTP/1.1 200 OK\nA: b\n\nxyz",), b"HTTP/1.1 200 OK\nA: b\n\n", b"xyz"),
+        ((b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK + b"\r\nxyz",), OK + b"\r\n", b"xyz"),
+        ((b"HTTP/1.1 103 Early Hints\r\n", b"\r\n" + OK, b"\r\nxyz"), OK + b"\r\n", b"xyz"),
+        ((b"HTTP/1.0 200 OK\r\n\r\n", b"x", b"yz"), b"HTTP/1.0 200 OK\r\n\r\n", b"xyz"),
+        ((b"HTTP/1.1 304 Not Modified\r\n\r\n",), b"HTTP/1.1 304 Not Modified\r\n\r\n", b""),
+        (
+            (OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", b"2\r\nyz\r\n0\r\n\r\n"),
+            OK + b"Transfer-Encoding: chunked\r\n\r\n",
+            b"xyz",
+        ),
+    ],
+    ids=["split", "bare-lf", "interim", "interim-split", "close-delimited", "no-body", "chunked"],
+)
+async def test_heads_and_bodies_of_every_shape(pieces: tuple[bytes, ...], head: bytes, body: bytes) -> None:
+    async with Raw(*pieces) as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert (exchange.response_head, exchange.body, exchange.truncated) == (head, body, None)
+
+
+async def test_a_content_coding_is_left_as_it_is() -> None:
+    async with (
+        Raw(OK + b"Content-Encoding: gzip\r\nContent-Length: 7\r\n\r\nnotgzip") as server,
+        fetcher(server.port) as under_test,
+    ):
+        assert (await under_test.fetch("http://www.test/")).body == b"notgzip"
+
+
+async def test_redirects_are_not_followed() -> None:
+    found = b"HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n"
+    async with Raw(found) as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert (exchange.status, exchange.header(b"location")) == (302, b"/next")
+    assert len(server.requests) == 1
+
+
+async def test_no_cookie_is_sent_back() -> None:
+    async with SetsCookie() as server, fetcher(server.port) as under_test:
+        for _ in range(2):
+            await under_test.fetch("http://www.test/")
+    assert all(b"cookie" not in request.lower() for request in server.requests)
+
+
+async def test_userinfo_is_never_sent() -> None:
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        await under_test.fetch("http://name:secret@www.test/")
+    assert b"secret" not in server.requests[0]
+    assert b"uthorization" not in server.requests[0]
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        for number in range(3):
+            await under_test.fetch(f"http://www.test/{number}")
+        assert (server.connections, len(server.requests)) == (1, 3)
+
+
+async def test_idle_connections_are_bounded_and_the_oldest_goes_first() -> None:
+    async with FaultServer() as server, fetcher(server.port, max_idle=3) as under_test:
+        for number in range(10):
+            await under_test.fetch(f"http://host{number}.test/")
+            while server.open > 3:
+                server.hung_up.clear()
+                await server.hung_up.wait()
+        await under_test.fetch("http://host9.test/")
+        assert server.connections == 10
+        await under_test.fetch("http://host0.test/")
+        assert server.connections == 11
+
+
+async def test_a_request_is_never_repeated_in_place() -> None:
+    """aiohttp would repeat it at once, and break the domain's delay."""
+    async with DropsSecondRequest() as server, fetcher(server.port) as under_test:
+        await under_test.fetch("http://www.test/1")
+        with pytest.raises(FetchFailed) as caught:
+            await under_test.fetch("http://www.test/2")
+        assert caught.value.kind is FailureKind.STALE_CONNECTION
+        assert len(server.requests) == 2
+
+
+async def test_an_unasked_response_never_passes_for_the_next_one() -> None:
+    async with SpeaksUnasked() as server, fetcher(server.port) as under_test:
+        for number in range(3):
+            try:
+                exchange = await under_test.fetch(f"http://www.test/{number}")
+            except FetchFailed as failure:
+                assert failure.kind is FailureKind.STALE_CONNECTION
+            else:
+                assert exchange.body == server.body
+            await asyncio.sleep(0.04)  # the forged response is on its way
+
+
+class TestDeadline:
+    """The lease check, at the last moment before the request is written."""
+
+    async def test_nothing_is_sent_when_the_time_is_over(self) -> None:
+        async with FaultServer() as server, fetcher(server.port) as under_test:
+            with pytest.raises(FetchFailed) as caught:
+                await under_test.fetch("http://www.test/", deadline=lambda: True)
+            assert (caught.value.kind, caught.value.request_sent) == (FailureKind.LEASE_EXPIRED, False)
+            await under_test.fetch("http://www.test/after", deadline=lambda: False)
+        assert [request.split()[1] for request in server.requests] == [b"/after"]
+
+    async def test_it_is_asked_once_and_after_the_connection_stands(self) -> None:
+        seen: list[int] = []
+        async with FaultServer() as server, fetcher(server.port) as under_test:
+
+            def is_over() -> bool:
+                seen.append(len(server.requests))
+                return False
+
+            await under_test.fetch("http://www.test/", deadline=is_over)
+            await under_test.fetch("http://www.test/", deadline=is_over)
+        assert seen == [0, 1]
+
+    async def test_a_lease_that_ends_during_the_handshake_sends_nothing(self) -> None:
+        """The server's accept of the TLS connection is what ends the lease here."""
+        server_tls, client_tls = tls_pair("www.test")
+        over: list[bool] = []
+        server_tls.sni_callback = lambda *_: over.append(True)
+        async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
+            with pytest.raises(FetchFailed) as caught:
+                await under_test.fetch("https://www.test/", deadline=lambda: bool(over))
+            assert caught.value.kind is FailureKind.LEASE_EXPIRED
+        assert over
+        assert server.requests == []
+
+
+class TestTls:
+    async def test_the_cipher_is_recorded(self) -> None:
+        server_tls, client_tls = tls_pair("www.test")
+        async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
+            exchange = await under_test.fetch("https://www.test/")
+        assert exchange.tls is not None
+        assert exchange.tls.endswith(" TLSv1.3")
+
+    async def test_an_idle_connection_keeps_little_room(self) -> None:
+        server_tls, client_tls = tls_pair("www.test")
+        async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
+            await under_test.fetch("https://www.test/")
+            assert under_test._connector is not None
+            ((protocol, _),) = next(iter(under_test._connector._conns.values()))
+            room = protocol.transport._ssl_protocol._ssl_buffer  # type: ignore[union-attr]
+            assert len(room) <= TLS_READ
+
+    @pytest.mark.parametrize("host", ["www.test", "other.test"])
+    async def test_an_unknown_authority_and_a_wrong_name_are_refused(self, host: str) -> None:
+        server_tls, client_tls = tls_pair("www.test")
+        trust = client_tls if host == "other.test" else None
+        async with FaultServer(server_tls) as server, fetcher(server.port, tls=trust) as under_test:
+            with pytest.raises(FetchFailed) as caught:
+                await under_test.fetch(f"https://{host}/")
+        assert (caught.value.kind, caught.value.request_sent) == (FailureKind.TLS, False)
+        assert server.requests == []
+
+    async def test_verification_can_be_switched_off(self) -> None:
+        server_tls, _ = tls_pair("www.test")
+        async with FaultServer(server_tls) as server, fetcher(server.port, verify_tls=False) as under_test:
+            assert (await under_test.fetch("https://other.test/")).status == 200
+
+    async def test_a_server_that_does_not_speak_tls(self) -> None:
+        async with AnswersInPlainText() as server, fetcher(server.port) as under_test:
+            await _fails(under_test, "https://www.test/", FailureKind.TLS)
+
+
+class TestAddresses:
+    """I9: no connection to a non-public address unless the operator allows it."""
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254"])
+    async def test_an_address_in_the_url_is_judged(self, host: str) -> None:
+        async with FaultServer() as server, plain_fetcher(server.port) as under_test:
+            failure = await _fails(under_test, f"http://{host}:{server.port}/", FailureKind.FORBIDDEN_ADDRESS)
+        assert not failure.request_sent
+        assert server.connections == 0
+
+    @pytest.mark.parametrize("host", ["2130706433", "127.1", "0x7f.1", "017700000001", "0177.0.0.1"])
+    async def test_other_spellings_of_an_address_lead_nowhere(self, host: str) -> None:
+        async with FaultServer() as server, plain_fetcher(server.port) as under_test:
+            with pytest.raises(FetchFailed):
+                await under_test.fetch(f"http://{host}:{server.port}/")
+        assert server.connections == 0
+
+    async def test_the_operator_may_allow_private_addresses(self) -> None:
+        async with FaultServer() as server, plain_fetcher(server.port, allow_private=True) as under_test:
+            assert (await under_test.fetch(f"http://127.0.0.1:{server.port}/")).status == 200
+
+    async def test_the_operator_may_allow_a_network(self) -> None:
+        async with FaultServer() as server, plain_fetcher(server.port, allow=["127.0.0.0/8"]) as under_test:
+            assert (await under_test.fetch(f"http://127.0.0.1:{server.port}/")).status == 200
+
+    async def test_a_mapped_address_is_open_to_the_mapped_hosts_only(self) -> None:
+        async with FaultServer() as server:
+            policy = AddressPolicy.of(ports=[80, server.port])
+            async with fetcher(server.port, addresses=policy) as under_test:
+                await under_test.fetch("http://www.test/")
+                url = f"http://127.0.0.1:{server.port}/"
+                await _fails(under_test, url, FailureKind.FORBIDDEN_ADDRESS)
+            assert server.connections == 1
+
+    async def test_a_name_that_leads_inside_is_refused(self) -> None:
+        async with FaultServer() as server, plain_fetcher(server.port) as under_test:
+            await _fails(under_test, f"http://inside.example:{server.port}/", FailureKind.FORBIDDEN_ADDRESS)
+        assert server.connections == 0
+
+    @pytest.mark.parametrize("port", [22, 25, 6379, 9200])
+    async def test_only_web_ports(self, port: int) -> None:
+        async with plain_fetcher(80) as under_test:
+            failure = await _fails(under_test, f"http://8.8.8.8:{port}/", FailureKind.FORBIDDEN_PORT)
+        assert not failure.request_sent
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://www.test/", "http:///x", "http://www.test", "www.test/", "", "http://www.test:99999/"]
+)
+async def test_what_is_not_a_url_is_said_so(url: str) -> None:
+    async with plain_fetcher(80) as under_test:
+        await _fails(under_test, url, FailureKind.BAD_URL)
+
+
+class TestLife:
+    async def test_a_quiet_fetcher_takes_nothing_and_lets_the_rest_end(self) -> None:
+        async with FaultServer() as server, fetcher(server.port) as under_test:
+            under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
+            await asyncio.sleep(0)
+            assert repr(under_test) == "<Fetcher taking under_way=1>"
+            under_test.quiet()
+            await _fails(under_test, "http://www.test/", FailureKind.STOPPED)
+            await under_test.stop(5)
+            assert (await under_way).status == 200
+
+    @pytest.mark.parametrize("server_type", [NeverAnswers, EndlessBody])
+    async def test_stop_cuts_off_what_outlasts_its_deadline(self, server_type: Callable[[], FaultServer]) -> None:
+        async with server_type() as server, fetcher(server.port, max_body_bytes=1 << 40) as under_test:
+            under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
+            await server.asked.wait()
+            async with asyncio.timeout(1):
+                await under_test.stop(0.05)
+            with pytest.raises(FetchFailed) as caught:
+                await under_way
+            assert caught.value.kind is FailureKind.STOPPED
+
+    async def test_a_cancelled_fetch_closes_its_connection(self) -> None:
+        async with NeverAnswers() as server, fetcher(server.port) as under_test:
+            under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
+            await server.asked.wait()
+            under_way.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await under_way
+            assert repr(under_test) == "<Fetcher taking under_way=0>"
+
+
+async def _fails(under_test: Fetcher, url: str, *kinds: FailureKind) -> FetchFailed:
+    with pytest.raises(FetchFailed) as caught:
+        await under_test.fetch(url)
+    assert caught.value.kind in kinds
+    return caught.value

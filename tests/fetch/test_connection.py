@@ -1,0 +1,218 @@
+"""When a connection is used again, and when it must not be; bodies of many pieces; and that nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+from asyncio import BaseTransport, StreamWriter
+from collections.abc import Iterator
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from tests.fetch.fetching import fetcher
+from tests.fetch.servers import FallsSilent, FaultServer, NeverAnswers, OneByteASecond, tls_pair
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SIZE = 2_400_000
+
+
+class Says(FaultServer):
+    """Answers each request with the given octets in one piece, and keeps the connection open."""
+
+    def __init__(self, response: bytes) -> None:
+        super().__init__()
+        self._response = response
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.write(self._response)
+        return True
+
+
+class AnswersOnce(FaultServer):
+    """Answers the first request on a connection, and is silent after the second."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        if len(self.requests) > 1:
+            await asyncio.Event().wait()
+        return await super().answer(writer)
+
+
+def _chunked(*chunks: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+
+
+@pytest.mark.parametrize(
+    ("response", "body", "connections"),
+    [
+        (OK + b"Content-Length: 2\r\n\r\nab", b"ab", 1),
+        (OK + b"Content-Length: 0\r\n\r\n", b"", 1),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(b"a", b"b"), b"ab", 1),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", 1),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", b"", 1),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nab", b"ab", 1),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab", b"ab", 1),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab", b"ab", 2),
+        (OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nab", b"ab", 2),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"", 2),
+        (OK + b"Content-Length: 2\r\n\r\nab" + OK + b"Content-Length: 6\r\n\r\nforged", b"ab", 2),
+        (OK + b"Content-Length: 2\r\n\r\nabcd", b"ab", 2),
+    ],
+    ids=[
+        "length", "empty", "chunked", "204", "304", "interim", "1.0-kept",
+        "1.0", "close", "upgrade", "second-response", "octets-behind",
+    ],
+)  # fmt: skip
+async def test_a_clean_connection_is_used_again_and_another_is_not(
+    response: bytes, body: bytes, connections: int
+) -> None:
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        for number in range(2):
+            exchange = await under_test.fetch(f"http://www.test/{number}")
+            assert (exchange.body, exchange.truncated) == (body, None)
+        assert (server.connections, len(server.requests)) == (connections, 2)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        OK + b"Content-Length: %d\r\n\r\n" % SIZE + b"x" * SIZE,
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 100_000] * (SIZE // 100_000)),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 8] * (SIZE // 8)),
+    ],
+    ids=["length", "chunks", "small-chunks"],
+)
+async def test_a_large_body_is_taken_piece_by_piece_and_whole(response: bytes) -> None:
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        for number in range(2):
+            exchange = await under_test.fetch(f"http://www.test/{number}")
+            assert (len(exchange.body), exchange.truncated) == (SIZE, None)
+        assert server.connections == 1
+
+
+async def test_a_large_body_is_cut_at_the_limit() -> None:
+    response = OK + b"Content-Length: %d\r\n\r\n" % SIZE + b"x" * SIZE
+    async with Says(response) as server, fetcher(server.port, max_body_bytes=2_000_001) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+        await server.hung_up.wait()
+    assert (len(exchange.body), exchange.truncated) == (2_000_001, "length")
+
+
+async def test_a_trickle_is_cut_at_the_limit_and_not_at_the_end_of_the_time() -> None:
+    async with OneByteASecond() as server, fetcher(server.port, max_body_bytes=3) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert (exchange.body, exchange.truncated) == (b"xxx", "length")
+    assert exchange.elapsed < 20
+
+
+async def test_silence_is_counted_from_the_last_octet() -> None:
+    """An octet every 0.05 s is no silence of 0.3 s, however many of them pass."""
+    bounds = {"read_timeout_s": 0.3, "total_timeout_s": 0.9}
+    async with OneByteASecond() as server, fetcher(server.port, **bounds) as under_test:
+        exchange = await under_test.fetch("http://www.test/")
+    assert exchange.truncated == "time"
+    assert exchange.elapsed > 0.85
+
+
+async def test_a_kept_connection_is_not_waited_for_longer_than_a_new_one() -> None:
+    async with AnswersOnce() as server, fetcher(server.port, read_timeout_s=0.3, total_timeout_s=60) as under_test:
+        await under_test.fetch("http://www.test/1")
+        async with asyncio.timeout(10):
+            with pytest.raises(FetchFailed) as caught:
+                await under_test.fetch("http://www.test/2")
+        assert (caught.value.kind, server.connections) == (FailureKind.TIMEOUT, 1)
+
+
+async def test_stop_cuts_off_a_body_of_known_length() -> None:
+    async with FallsSilent() as server, fetcher(server.port) as under_test:
+        under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
+        await server.asked.wait()
+        async with asyncio.timeout(5):
+            await under_test.stop(0.05)
+            with pytest.raises(FetchFailed) as caught:
+                await under_way
+        assert caught.value.kind is FailureKind.STOPPED
+
+
+async def test_a_cancelled_fetch_hangs_up() -> None:
+    async with NeverAnswers() as server, fetcher(server.port) as under_test:
+        for number in range(3):
+            server.asked.clear()
+            under_way = asyncio.create_task(under_test.fetch(f"http://www.test/{number}"))
+            await server.asked.wait()
+            under_way.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await under_way
+        # What does not answer cannot notice that it was hung up on: the next request needs another connection.
+        assert server.connections == 3
+
+
+class ClosesAfterOne(FaultServer):
+    """Answers one request on a connection and closes it, of which it said nothing."""
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        await super().answer(writer)
+        return False
+
+
+class BreaksOff(FaultServer):
+    async def answer(self, writer: StreamWriter) -> bool:
+        writer.transport.abort()
+        return False
+
+
+@pytest.mark.parametrize("kind", [FaultServer, ClosesAfterOne, BreaksOff])
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
+    kind: type[FaultServer], has_tls: bool
+) -> None:
+    """Given connections that were closed as idle ones too many, or by the server, or were broken off, when nothing is
+    collected, then they are gone."""
+    hosts = ["a.test", "b.test", "c.test"]
+    server_tls, client_tls = tls_pair(*hosts)
+    with _nothing_collected():
+        async with (
+            kind(server_tls if has_tls else None) as server,
+            fetcher(server.port, tls=client_tls, max_idle=1) as under_test,
+        ):
+            for host in hosts:
+                with contextlib.suppress(FetchFailed):
+                    await under_test.fetch(f"http{'s' if has_tls else ''}://{host}/")
+            assert server.connections == len(hosts)
+            await _until_no_more_than(1, server.port)
+        await _until_no_more_than(0, server.port)
+
+
+async def test_nothing_of_a_refused_connection_waits_for_the_collector() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with _nothing_collected():
+        async with fetcher(port) as under_test:
+            with contextlib.suppress(FetchFailed):
+                await under_test.fetch("http://www.test/")
+        assert [thing for thing in gc.get_objects() if isinstance(thing, ConnectionRefusedError)] == []
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """From a moment on at which there is no garbage."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def _until_no_more_than(count: int, port: int) -> None:
+    async with asyncio.timeout(5):
+        while len(_ends_of_connections_to(port)) > count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nobody tells that an object has gone
+
+
+def _ends_of_connections_to(port: int) -> set[int]:
+    """The local ports of those of which something is still in memory."""
+    ends = [thing.get_extra_info for thing in gc.get_objects() if isinstance(thing, BaseTransport)]
+    return {told("sockname")[1] for told in ends if told("peername", (None, None))[1] == port}

@@ -1,0 +1,259 @@
+"""Names to addresses: map, cache, judgement; and c-ares against a small DNS server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
+from crawler.fetch.resolver import Answer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
+
+
+class ManualClock:
+    """A clock that stands still until it is told to go on."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class ScriptedLookup:
+    """Gives the answers one after the other, the last one for ever; `gate` holds them back."""
+
+    def __init__(self, *answers: Answer | FailureKind) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def lookup(self, host: str) -> Answer:
+        self.asked.append(host)
+        await self.gate.wait()
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, FailureKind):
+            raise FetchFailed(answer, host)
+        return answer
+
+    async def close(self) -> None: ...
+
+
+PUBLIC = Answer(("8.8.8.8", "2606:4700::1"), 60.0)
+
+
+def _resolver(lookup: ScriptedLookup, clock: ManualClock | None = None, **settings: float) -> Resolver:
+    host_map = HostMap.parse(["*.test=127.0.0.1:8080"])
+    return Resolver(lookup, AddressPolicy(), host_map, clock or ManualClock(), ResolverSettings(**settings))  # type: ignore[arg-type]
+
+
+async def _kind(resolver: Resolver, host: str) -> FailureKind:
+    with pytest.raises(FetchFailed) as caught:
+        await resolver.resolve(host, 80)
+    assert not caught.value.request_sent
+    return caught.value.kind
+
+
+async def test_the_addresses_come_in_the_order_of_the_answer() -> None:
+    found = await _resolver(ScriptedLookup(PUBLIC)).resolve("www.example.org", 443)
+    assert [(each["host"], each["port"], each["family"]) for each in found] == [
+        ("8.8.8.8", 443, socket.AF_INET),
+        ("2606:4700::1", 443, socket.AF_INET6),
+    ]
+
+
+async def test_the_host_map_comes_before_the_dns() -> None:
+    lookup = ScriptedLookup(PUBLIC)
+    [found] = await _resolver(lookup).resolve("WWW.test.", 443)
+    assert (found["host"], found["port"]) == ("127.0.0.1", 8080)
+    assert isinstance(found["host"], OperatorAddress)
+    assert lookup.asked == []
+
+
+async def test_forbidden_addresses_are_left_out() -> None:
+    lookup = ScriptedLookup(Answer(("127.0.0.1", "8.8.8.8", "10.0.0.1"), 60.0))
+    assert [each["host"] for each in await _resolver(lookup).resolve("mixed.example", 80)] == ["8.8.8.8"]
+
+
+async def test_rebinding_is_refused() -> None:
+    """The second answer leads inside. It counts for itself, whatever the first one was."""
+    clock, lookup = ManualClock(), ScriptedLookup(Answer(("8.8.8.8",), 0.0), Answer(("127.0.0.1",), 0.0))
+    resolver = _resolver(lookup, clock)
+    assert (await resolver.resolve("rebind.example", 80))[0]["host"] == "8.8.8.8"
+    assert await _kind(resolver, "rebind.example") is FailureKind.FORBIDDEN_ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("answer", "settings", "kept_s"),
+    [
+        (PUBLIC, {}, 60.0),
+        (PUBLIC, {"max_ttl_s": 10.0}, 10.0),
+        (FailureKind.NO_SUCH_HOST, {"negative_ttl_s": 20.0}, 20.0),
+        (Answer(("10.0.0.1",), 5.0), {"negative_ttl_s": 20.0}, 20.0),
+        (FailureKind.DNS, {"failure_ttl_s": 3.0}, 3.0),
+    ],
+    ids=["ttl", "capped", "no-such-host", "forbidden", "dns-failure"],
+)
+async def test_an_answer_is_kept_for_its_time(
+    answer: Answer | FailureKind, settings: dict[str, float], kept_s: float
+) -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(answer)
+    resolver = _resolver(lookup, clock, **settings)
+    for wait_s, asked in ((0.0, 1), (kept_s - 0.1, 1), (0.2, 2)):
+        clock.now += wait_s
+        try:
+            await resolver.resolve("www.example.org", 80)
+        except FetchFailed:
+            assert not isinstance(answer, Answer) or answer.addresses == ("10.0.0.1",)
+        assert len(lookup.asked) == asked
+
+
+async def test_the_cache_forgets_the_host_unused_for_longest() -> None:
+    lookup = ScriptedLookup(PUBLIC)
+    resolver = _resolver(lookup, max_entries=2)
+    for host in ("a.example", "b.example", "a.example", "c.example", "a.example", "b.example"):
+        await resolver.resolve(host, 80)
+    assert lookup.asked == ["a.example", "b.example", "c.example", "b.example"]
+    assert repr(resolver) == "<Resolver known=2 asking=0>"
+
+
+async def test_a_host_that_takes_turns_with_others_is_not_forgotten_before_its_next_one() -> None:
+    lookup = ScriptedLookup(PUBLIC)
+    settings = ResolverSettings(max_entries=2)
+    resolver = Resolver(lookup, AddressPolicy(), HostMap(), ManualClock(), settings, in_turn=lambda: 3)
+    for host in 2 * ("a.example", "b.example", "c.example"):
+        await resolver.resolve(host, 80)
+    assert lookup.asked == ["a.example", "b.example", "c.example"]
+
+
+async def test_one_look_up_serves_all_who_wait_and_outlives_the_first() -> None:
+    lookup = ScriptedLookup(PUBLIC)
+    lookup.gate.clear()
+    resolver = _resolver(lookup)
+    first, *others = (asyncio.create_task(resolver.resolve("www.example.org", port)) for port in (80, 443, 80))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    lookup.gate.set()
+    assert [found[0]["port"] for found in await asyncio.gather(*others)] == [443, 80]
+    assert lookup.asked == ["www.example.org"]
+
+
+class Dns(asyncio.DatagramProtocol):
+    """A name server with the records of `zone`: (name, type) -> [(ttl, address)]. `silent` ones get no
+    answer.
+    """
+
+    def __init__(self) -> None:
+        self.zone: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        self.questions: list[tuple[str, int]] = []
+        self.silent: set[str] = set()
+        self.asked = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        labels, at = [], 12  # RFC 1035 4.1.1: the header has 12 octets
+        while size := data[at]:
+            labels.append(data[at + 1 : at + 1 + size].decode())
+            at += size + 1
+        name, (kind,) = ".".join(labels), struct.unpack_from(">H", data, at + 1)
+        self.questions.append((name, kind))
+        self.asked.set()
+        if name in self.silent:
+            return
+        records = self.zone.get((name, kind), [])
+        code = 0 if any(known == name for known, _ in self.zone) else 3  # RFC 1035 4.1.1: name error
+        answers = b"".join(_record(kind, ttl, address) for ttl, address in records)
+        header = data[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, len(records), 0, 0)
+        self._transport.sendto(header + data[12 : at + 5] + answers, addr)
+
+
+def _record(kind: int, ttl: int, address: str) -> bytes:
+    packed = socket.inet_pton(socket.AF_INET if kind == 1 else socket.AF_INET6, address)
+    return b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, ttl, len(packed)) + packed
+
+
+@asynccontextmanager
+async def _dns(**options: object) -> AsyncIterator[tuple[Dns, DnsLookup]]:
+    transport, server = await asyncio.get_running_loop().create_datagram_endpoint(Dns, ("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    lookup = DnsLookup([f"127.0.0.1:{port}"], **options)  # type: ignore[arg-type]
+    try:
+        yield server, lookup
+    finally:
+        await lookup.close()
+        transport.close()
+
+
+async def test_both_families_are_asked_for_and_the_shortest_ttl_counts() -> None:
+    async with _dns(ipv6=True) as (dns, lookup):
+        dns.zone = {
+            ("www.example.org", 1): [(60, "8.8.8.8"), (60, "8.8.4.4")],
+            ("www.example.org", 28): [(30, "2606:4700::1")],
+        }
+        answer = await lookup.lookup("www.example.org")
+    assert sorted(answer.addresses) == ["2606:4700::1", "8.8.4.4", "8.8.8.8"]
+    assert answer.ttl_s == 30.0
+    assert sorted(kind for _, kind in dns.questions) == [1, 28]
+
+
+async def test_without_an_ipv6_route_only_ipv4_is_asked_for() -> None:
+    async with _dns(ipv6=False) as (dns, lookup):
+        dns.zone = {("www.example.org", 1): [(60, "8.8.8.8")]}
+        assert (await lookup.lookup("www.example.org")).addresses == ("8.8.8.8",)
+    assert dns.questions == [("www.example.org", 1)]
+    assert isinstance(has_ipv6_route(), bool)
+
+
+async def test_a_name_that_does_not_exist_is_told_from_a_server_that_does_not_answer() -> None:
+    async with _dns(ipv6=False, timeout_s=0.05, tries=1) as (dns, lookup):
+        dns.zone = {("only6.example", 28): [(60, "2606:4700::1")]}
+        dns.silent = {"slow.example"}
+        for host, kind in (
+            ("nowhere.example", FailureKind.NO_SUCH_HOST),
+            ("only6.example", FailureKind.NO_SUCH_HOST),
+            ("slow.example", FailureKind.DNS),
+        ):
+            with pytest.raises(FetchFailed) as caught:
+                await lookup.lookup(host)
+            assert caught.value.kind is kind
+    assert ("nowhere.example", 1) in dns.questions
+
+
+async def test_a_rebinding_name_server_leads_nowhere() -> None:
+    async with _dns(ipv6=False) as (dns, lookup):
+        resolver = Resolver(lookup, AddressPolicy(), HostMap(), ManualClock())
+        dns.zone = {("rebind.example", 1): [(0, "8.8.8.8")]}
+        assert (await resolver.resolve("rebind.example", 80))[0]["host"] == "8.8.8.8"
+        dns.zone = {("rebind.example", 1): [(0, "127.0.0.1")]}
+        assert await _kind(resolver, "rebind.example") is FailureKind.FORBIDDEN_ADDRESS
+
+
+async def test_the_channel_is_replaced_so_that_its_own_cache_stays_bounded() -> None:
+    async with _dns(ipv6=False, lookups_per_channel=2) as (dns, lookup):
+        dns.zone = {("www.example.org", 1): [(600, "8.8.8.8")]}
+        for _ in range(6):
+            await lookup.lookup("www.example.org")
+        assert len(dns.questions) == 3
+
+
+async def test_closing_gives_up_what_is_under_way_at_once() -> None:
+    async with _dns(ipv6=False) as (dns, lookup):
+        dns.silent = {"slow.example"}
+        resolver = Resolver(lookup, AddressPolicy(), HostMap(), ManualClock())
+        waiting = asyncio.create_task(resolver.resolve("slow.example", 80))
+        await dns.asked.wait()
+        async with asyncio.timeout(1):
+            await resolver.close()
+            with pytest.raises((asyncio.CancelledError, FetchFailed)):
+                await waiting

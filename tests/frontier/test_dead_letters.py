@@ -1,0 +1,92 @@
+"""Dead letters can be listed and queued again, and the books stay right."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.counters import Books
+from frontier.dead_letters import DeadLetter, DeadLetters
+from frontier.queue import Frontier, Settled, Settlement
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
+    return await make_frontier(store, crawl_name, time, shards=4)
+
+
+async def bury(frontier: Frontier, time: ManualTime, *urls: tuple[str, str], reason: str = "timeout") -> None:
+    """Push and settle as dead: (url, domain)."""
+    await frontier.push([entry(url, domain) for url, domain in urls])
+    leased, _ = await frontier.lease(range(4), 1, "r1", 9)
+    for lease in (lease for answer in leased for lease in answer.leases):
+        buried = [Settled(one, "dead", reason) for one in lease.entries]
+        await frontier.settle([Settlement(lease, time.ms, None, "7 99 0 timeout", buried)])
+
+
+async def found(letters: DeadLetters, **filters: str) -> list[DeadLetter]:
+    return [letter async for letter in letters.find(**filters)]
+
+
+async def test_letters_are_found_by_domain_and_by_reason(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    letters = DeadLetters(store, frontier.keys)
+    await bury(frontier, time, ("https://a.test/1", "a.test"), ("https://b.test/1", "b.test"))
+    await bury(frontier, time, ("https://a.test/2", "a.test"), reason="http_500")
+    assert {letter.url for letter in await found(letters)} == {
+        f"https://{u}" for u in ("a.test/1", "b.test/1", "a.test/2")
+    }
+    assert {letter.url for letter in await found(letters, domain="a.test")} == {"https://a.test/1", "https://a.test/2"}
+    assert [letter.url for letter in await found(letters, reason="http_500")] == ["https://a.test/2"]
+
+
+async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    letters, books = DeadLetters(store, frontier.keys), Books(store, frontier.keys)
+    await bury(frontier, time, ("https://a.test/1", "a.test"))
+    (letter,) = await found(letters)
+    assert await books.has_ended()
+
+    worn = DeadLetter(letter.shard, letter.domain, letter.entry[:3] + "3" + letter.entry[4:], letter.reason)
+    key = frontier.keys.shards[letter.shard].dead
+    await store._client.hdel(key, f"{letter.domain}\n{letter.entry}")
+    await store._client.hset(key, f"{worn.domain}\n{worn.entry}", "timeout")
+
+    assert await letters.requeue([worn], time.ms) == 1
+    counts = await books.counts()
+    assert (counts.accepted, counts.dead, counts.open, counts.requeued) == (2, 1, 1, 1)
+    assert not await books.has_ended()
+    assert await found(letters) == []
+
+    leased, _ = await frontier.lease([letter.shard], 1, "r1", 9)
+    (lease,) = leased[0].leases
+    assert (lease.entries[0].url, lease.entries[0].tries, lease.state) == ("https://a.test/1", 0, "")
+    await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
+    assert await books.has_ended()
+
+
+async def test_requeueing_twice_counts_once(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    letters = DeadLetters(store, frontier.keys)
+    await bury(frontier, time, ("https://a.test/1", "a.test"))
+    (letter,) = await found(letters)
+    assert await letters.requeue([letter], time.ms) == 1
+    assert await letters.requeue([letter], time.ms) == 0
+    assert (await Books(store, frontier.keys).counts()).open == 1
+
+
+async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    letters = DeadLetters(store, frontier.keys)
+    await bury(frontier, time, ("https://a.test/1", "a.test"))
+    (letter,) = await found(letters)
+    await frontier.push([entry("https://a.test/2", "a.test")])
+    leased, _ = await frontier.lease([letter.shard], 1, "r1", 9)
+    (lease,) = leased[0].leases
+    assert await letters.requeue([letter], time.ms) == 1
+    again, _ = await frontier.lease([letter.shard], 1, "r1", 9)
+    assert again[0].leases == ()
+    (reply,) = await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
+    assert reply.due_ms is not None
+    assert (await Books(store, frontier.keys).counts()).open == 1

@@ -1,0 +1,132 @@
+"""The account of one URL: each verdict, from facts that are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.observe.explain import Account, Facts, account, render
+from crawler.settings.model import CrawlSettings
+from crawler.settings.tables import Politeness, Scope
+from crawler.sinks.line_search import newest_line
+from frontier.entries import Entry
+from frontier.lookup import DomainStanding, Standing
+from frontier.urls import canonicalize
+from politeness.robots import Rules
+from politeness.robots_cache import KnownRobots
+from politeness.robots_fetch import RobotsRecord
+
+NOW = 1_700_000_000_000
+BODY = b"User-agent: *\nDisallow: /private/\n"
+
+
+def domain(**changes: object) -> DomainStanding:
+    values: dict[str, object] = {
+        "domain": "a.test",
+        "shard": 3,
+        "owner": "r1",
+        "epoch": 9,
+        "due_ms": NOW,
+        "leased_until_ms": None,
+        "next_ms": NOW - 1,
+        "delay_ms": 1_000,
+        "state": "",
+        "accepted": 5,
+        "queued": 1,
+        "in_flight": 0,
+    }
+    return DomainStanding(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1) -> KnownRobots:
+    record = RobotsRecord(access, "ok", 200, NOW - 1_000, retry_at_ms, body)  # type: ignore[arg-type]
+    return KnownRobots(record, Rules.parse(body, "peercrawl") if access == "rules" else None)
+
+
+def told(
+    standing: Standing,
+    url: str = "https://a.test/x",
+    settings: CrawlSettings | None = None,
+    **facts: object,
+) -> Account:
+    values: dict[str, object] = {"domain": domain(), "robots": robots(), "line": None, **facts}
+    found = Facts(url, canonicalize(url), NOW, standing, **values)  # type: ignore[arg-type]
+    return account(found, settings or CrawlSettings())
+
+
+ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)
+QUEUED = Standing("queued", ENTRY)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (told(Standing("unseen")), "never queued: no page that was crawled links to it, or a limit dropped the link"),
+        (
+            told(Standing("unseen"), settings=CrawlSettings(scope=Scope(exclude=("/x$",)))),
+            "never queued: out of scope (excluded)",
+        ),
+        (told(Standing("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
+        (told(Standing("dead", ENTRY, reason="timeout")), "given up: timeout"),
+        (told(QUEUED), "queued, and its domain is due"),
+        (told(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
+        (
+            told(QUEUED, domain=domain(state=f"2 {NOW + 9_000} 0 http_429")),
+            "queued: its domain waits for the end of a backoff (http_429, 2 failures in a row)",
+        ),
+        (told(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
+        (told(Standing("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
+        (told(Standing("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
+        (told(Standing("settled")), "settled; the output folder that was searched does not hold it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_state_has_its_sentence(found: Account, verdict: str) -> None:
+    assert found.verdict == verdict
+
+
+def test_the_line_of_robots_txt_that_decides_is_named() -> None:
+    found = told(QUEUED, "https://a.test/private/1")
+    assert (found.robots_line, found.robots_rule) == (2, "Disallow: /private/")
+    assert found.robots.startswith("denied: by the group of *")
+
+
+def test_a_robots_txt_that_could_not_be_had_is_told() -> None:
+    assert told(QUEUED, robots=robots("disallow")).robots.startswith("denied: robots.txt could not be had")
+    assert told(QUEUED, robots=None).robots.startswith("unknown")
+    assert "the copy is old" in told(QUEUED, robots=robots(retry_at_ms=NOW)).robots
+
+
+def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
+    assert told(QUEUED).scope == "if a page of its own domain links to it, or a seed redirects to it"
+    assert told(QUEUED, settings=CrawlSettings(scope=Scope(kind="any"))).scope == "yes"
+
+
+def test_a_domain_that_failed_often_is_called_parked() -> None:
+    settings = CrawlSettings(politeness=Politeness())
+    assert told(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith("parked, 7 ")
+
+
+def test_markup_in_a_rule_is_shown_as_it_is() -> None:
+    found = told(QUEUED, "https://a.test/[b]x", robots=robots(body=b"User-agent: *\nDisallow: /[b]x\n"))
+    assert found.robots_rule == "Disallow: /[b]x"
+    assert render(found) is not None
+
+
+def test_the_line_settled_last_is_found(tmp_path: Path) -> None:
+    """Given lines in several files, one of them still being written, then the newest whole line of the URL counts."""
+    (tmp_path / "a.pages.jsonl").write_bytes(
+        b'{"url":"https://a.test/x","settled_at":"2026-01-01T00:00:00.000Z"}\n'
+        b'{"url":"https://a.test/xy","settled_at":"2026-01-05T00:00:00.000Z"}\n'
+    )
+    (tmp_path / "b.pages.jsonl.open").write_bytes(
+        b'{"url":"https://a.test/z","links":["{\\"url\\":\\"https://a.test/x\\","],"settled_at":"9"}\n'
+        b'{"url":"https://a.test/x","settled_at":"2026-01-02T00:00:00.000Z"}\n'
+        b'{"url":"https://a.test/x","settled_at":"2026-01-0'
+    )
+    found = newest_line(tmp_path, "https://a.test/x")
+    assert found is not None
+    assert found["settled_at"] == "2026-01-02T00:00:00.000Z"
+    assert newest_line(tmp_path, "https://b.test/") is None
+    assert newest_line(tmp_path / "nowhere", "https://a.test/x") is None

@@ -1,0 +1,116 @@
+"""The summary: what it says of a crawl, who writes it, and that its cost does not grow with the crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from crawler.events import Events
+from crawler.observe import summary
+from crawler.observe.collectors import Own, Readings, crawl_families, expected_bytes
+from crawler.observe.summary import Summary, followed
+from crawler.observe.summary_writer import Ledger
+from crawler.redis_retry import Patience
+from frontier.clock import ServerClock
+from frontier.peers import Member, View
+from frontier.queue import Frontier, Settled, Settlement
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+
+
+async def settle(frontier: Frontier, shards: int, time: ManualTime, outcome: str = "done", state: str = "") -> None:
+    """Lease one domain of each shard as r1 and settle all its URLs."""
+    leased, _ = await frontier.lease(range(shards), 1, "r1", 1)
+    for lease in (lease for answer in leased for lease in answer.leases):
+        urls = [Settled(one, outcome, "x") for one in lease.entries]
+        await frontier.settle([Settlement(lease, time.ms + 9_000, 1000, state, urls)])
+
+
+async def test_a_shard_with_work_that_nobody_of_the_view_leases_from_is_unowned(
+    store: RedisStore, crawl_name: str
+) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, shards=4)
+    await frontier.push([entry(f"https://{name}.test/", f"{name}.test") for name in "abcdefghij"])
+    await settle(frontier, 4, time)
+    mine = await summary.take(store, frontier.keys, time.ms, "r1", {"r1"})
+    orphaned = await summary.take(store, frontier.keys, time.ms, "r2", {"r2"})
+    assert (mine.shards_unowned, mine.owned) == (0, {"r1": 4})
+    assert orphaned.shards_unowned > 0
+    assert mine.accepted == 10
+    assert mine.done + mine.queued == 10
+
+
+async def test_an_empty_shard_is_nobodys_worry(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime(), shards=4)
+    assert (await summary.take(store, frontier.keys, 1, "r1", {"r1"})).shards_unowned == 0
+
+
+async def test_domains_are_listed_by_what_makes_them_worth_a_look(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://big.test/{n}", "big.test") for n in range(9)])
+    time.ms += 5000
+    await frontier.push([entry("https://late.test/", "late.test")])
+    await frontier.push([entry(f"https://ill.test/{n}", "ill.test") for n in range(50)])
+    time.ms += 5000
+    taken = await summary.take(store, frontier.keys, time.ms, "r1", {"r1"})
+    assert taken.overdue[0].domain == "big.test"
+    assert taken.oldest_due_ms == time.ms - 10_000
+    assert taken.busiest[0].domain == "ill.test"
+    assert taken.resting == []
+
+
+async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    server = ServerClock(time, time.read_ms)
+    await server.refresh()
+    roster = (Member("r1", 1), Member("r2", 2))
+    views = {me: View(7, roster, me) for me in ("r1", "r2")}
+
+    async def keep(me: str) -> Summary | None:
+        patience = Patience(time, Events(), random.Random(1))
+        ledger = Ledger(store, frontier.keys, (OneRound(time), server), patience, lambda: views[me])
+        try:
+            await ledger.run()
+        except asyncio.CancelledError:
+            return ledger.latest
+        raise AssertionError
+
+    assert await keep("r2") is None
+    assert await summary.load(store, frontier.keys) is None
+    written = await keep("r1")
+    assert written is not None
+    assert await summary.load(store, frontier.keys) == written
+
+
+class OneRound:
+    """A clock whose first sleep ends the loop that sleeps."""
+
+    def __init__(self, time: ManualTime) -> None:
+        self.monotonic = time.monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        raise asyncio.CancelledError
+
+
+async def test_rates_follow_from_summary_to_summary(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://a.test/{n}", "a.test") for n in range(8)])
+    first = await summary.take(store, frontier.keys, time.ms, "r1", ())
+    await settle(frontier, 1, time)
+    second = followed(await summary.take(store, frontier.keys, time.ms + 2000, "r1", ()), first)
+    assert (second.done, second.rates) == (8, [4.0])
+    assert followed(first, second) is first  # a clock that went back makes no rate
+
+
+async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    taken = await summary.take(store, frontier.keys, 1, "r1", ())
+    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
+    crawl_wide = {family.name for family in crawl_families(taken)}
+    names = [{f.name for f in Readings(lambda: own, lambda found=found: found).collect()} for found in (None, taken)]  # type: ignore[misc]
+    assert names[1] - names[0] == crawl_wide
+    assert expected_bytes(taken) > 0

@@ -1,0 +1,112 @@
+"""Debian's headless Chromium, driven by its own protocol: https://chromedevtools.github.io/devtools-protocol/
+
+As a program it photographs a page: python -m tests.observe.web.browser URL FILE WIDTH HEIGHT [dark] [SECONDS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+PATIENCE_S = 40.0
+
+
+class Browser:
+    """One page of a Chromium of its own. `troubles`: errors that the page logged."""
+
+    def __init__(self) -> None:
+        self.troubles: list[str] = []
+        self._numbers = itertools.count(1)
+        self._folder = tempfile.mkdtemp(prefix="pc-chromium-")
+
+    async def __aenter__(self) -> Browser:
+        words = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
+        words += [f"--user-data-dir={self._folder}", "about:blank"]
+        self._process = await asyncio.create_subprocess_exec(
+            "chromium", *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        assert self._process.stderr is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while b"DevTools listening on ws://" not in (line := await self._process.stderr.readline()):
+                assert line, "Chromium did not start"
+        port = int(line.split(b":")[2].split(b"/")[0])
+        self._session = aiohttp.ClientSession()
+        async with self._session.get(f"http://127.0.0.1:{port}/json/list") as response:
+            pages = [target for target in await response.json() if target["type"] == "page"]
+        self._socket = await self._session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)
+        for domain in ("Page", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._socket.close()
+        await self._session.close()
+        self._process.kill()
+        await self._process.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command and its result."""
+        number = next(self._numbers)
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                message = await self._socket.receive_json()
+                if message.get("id") == number:
+                    return dict(message.get("result") or message)
+                self._note(message)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
+            self.troubles.append(message["params"]["entry"]["text"])
+        if message.get("method") == "Runtime.exceptionThrown":
+            self.troubles.append(str(message["params"]["exceptionDetails"]))
+
+    async def open(self, url: str) -> None:
+        await self.call("Page.navigate", url=url)
+
+    async def value(self, expression: str) -> Any:
+        """What a JavaScript expression gives."""
+        result = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        return result["result"].get("value")
+
+    async def wait_for(self, expression: str) -> None:
+        """Until a JavaScript expression is true."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self.value(expression):  # noqa: ASYNC110 - the page is another process
+                await asyncio.sleep(0.05)
+
+    async def look(self, width: int, height: int, dark: bool = False) -> None:
+        """A window of this size, and the reader's wish for light or dark."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def photograph(self) -> bytes:
+        """The window as a PNG."""
+        return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
+
+
+async def _photograph(url: str, width: int, height: int, dark: bool, wait_s: float) -> bytes:
+    async with Browser() as browser:
+        await browser.look(width, height, dark)
+        await browser.open(url)
+        await asyncio.sleep(wait_s)
+        print(*browser.troubles, sep="\n")
+        return await browser.photograph()
+
+
+if __name__ == "__main__":
+    url, file, width, height, *rest = sys.argv[1:]
+    waits = [float(word) for word in rest if word != "dark"] or [4.0]
+    Path(file).write_bytes(asyncio.run(_photograph(url, int(width), int(height), "dark" in rest, waits[0])))

@@ -1,0 +1,222 @@
+"""What a replica serves over HTTP, with the true server on loopback and the true store."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from crawler.errors import UserError
+from crawler.observe import summary
+from crawler.observe.health_record import HealthRecord, Mishap
+from crawler.observe.snapshot import Snapshot
+from crawler.observe.web import Answers, Live, StatusServer
+from crawler.observe.web.server import advertised
+from crawler.settings.model import CrawlSettings
+from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control
+from frontier.crawls import create_crawl
+from frontier.health import Health
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore, connect
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.observe.web.browser import Browser
+from tests.valkey import ValkeyProcess
+
+HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
+
+
+@asynccontextmanager
+async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> AsyncIterator[StatusServer]:
+    live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
+    server = StatusServer("127.0.0.1:0", "", lambda: b"up 1\n", lambda: reason, live, Answers(store, crawl))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def populate(store: RedisStore, crawl: str, address: str) -> None:
+    """Two replicas and a summary."""
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl, time, shards=4)
+    await frontier.push([entry(f"https://{name}.test/", f"{name}.test") for name in "abc"])
+    await frontier.lease(range(4), 1, "r1", 1)
+    taken = await summary.take(store, frontier.keys, time.ms, "r1", {"r1"})
+    await summary.save(store, frontier.keys, taken, 60)
+    health = Health(store, frontier.keys.peers, ttl_s=60)
+    for index, name in enumerate(("r1", "r2"), start=1):
+        mishaps = [Mishap(1_000, HOSTILE, "retry", "timeout")]
+        record = HealthRecord(name, address, 5, index, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, mishaps)
+        await health.report(name, msgspec.json.encode(record))
+
+
+async def get(address: str, path: str) -> tuple[int, str, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
+        return response.status, response.headers.get("Content-Type", ""), await response.text()
+
+
+async def test_any_replica_tells_prometheus_of_all(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server:
+        await populate(store, crawl_name, "10.1.2.3:9410")
+        status, kind, text = await get(server.address, "/sd")
+    groups = msgspec.json.decode(text)
+    assert (status, kind.partition(";")[0]) == (200, "application/json")
+    assert [group["targets"] for group in groups] == [["10.1.2.3:9410"], ["10.1.2.3:9410"]]
+    assert [group["labels"] for group in groups] == [{"crawl": crawl_name, "replica": name} for name in ("r1", "r2")]
+
+
+async def test_metrics_health_and_readiness(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server:
+        assert (await get(server.address, "/metrics"))[2] == "up 1\n"
+        assert (await get(server.address, "/healthz"))[0] == 200
+        assert (await get(server.address, "/readyz"))[0] == 200
+    async with serving(store, crawl_name, "Redis is away") as server:
+        assert (await get(server.address, "/readyz"))[::2] == (503, "Redis is away\n")
+        assert (await get(server.address, "/healthz"))[0] == 200
+
+
+async def test_the_page_may_load_nothing_from_elsewhere(store: RedisStore, crawl_name: str) -> None:
+    async with (
+        serving(store, crawl_name) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{server.address}/") as response,
+    ):
+        page, policy = await response.text(), response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    elsewhere = re.findall(r'(?:src|href)="(?!data:|/|#)[^"]*', page)
+    assert elsewhere == []
+    assert "@import" not in page and "url(" not in page
+
+
+async def test_nothing_can_be_changed(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
+        for path in ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test"):
+            for method in ("POST", "PUT", "DELETE", "PATCH"):
+                async with session.request(method, f"http://{server.address}{path}") as response:
+                    assert response.status == 405
+
+
+async def test_a_page_tells_of_one_domain(store: RedisStore, crawl_name: str) -> None:
+    crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, shards=4)
+    await frontier.push([entry(f"https://a.test/{n}", "a.test") for n in range(3)])
+    control = Control(store, crawl.keys)
+    await control.set_delay("a.test", 7)
+    async with serving(store, crawl_name) as server:
+        _, _, text = await get(server.address, "/domain/www.a.test")
+        assert "<h1>a.test</h1>" in text
+        assert "URLs queued</th><td>3</td>" in text
+        assert "<td>7 s</td>" in text
+        await control.block("a.test")
+        assert "Blocked by an operator." in (await get(server.address, "/domain/a.test"))[2]
+        assert "Nothing of it was queued yet." in (await get(server.address, "/domain/unknown.test"))[2]
+
+
+async def test_a_page_tells_why_a_url_was_not_fetched(store: RedisStore, crawl_name: str) -> None:
+    crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([entry("https://a.test/1", "a.test")])
+    async with serving(store, crawl_name) as server:
+        assert "queued" in (await get(server.address, "/why?url=https://A.test/1"))[2]
+        assert "not a crawlable URL" in (await get(server.address, "/why?url=nonsense"))[2]
+        hostile = await get(server.address, "/why?url=https://a.test/%3Cscript%3Ealert(1)%3C/script%3E{{rows}}")
+        assert "<script>" not in hostile[2]
+
+
+async def test_events_come_while_somebody_watches_and_end_with_the_replica(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
+        await populate(store, crawl_name, server.address)
+        async with session.get(f"http://{server.address}/events") as response:
+            line = await response.content.readline()
+            assert line.startswith(b"data: ")
+            seen = msgspec.json.decode(line[6:], type=Snapshot)
+            assert [record.replica for record in seen.replicas] == ["r1", "r2"]
+            assert seen.summary is not None
+            assert seen.summary.accepted == 3
+            async with asyncio.timeout(10):
+                await server.stop()
+                await response.content.read()  # to its end
+
+
+async def test_a_page_of_a_replica_whose_redis_is_away_says_so(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as valkey:
+        store = await connect(valkey.url)
+        async with serving(store, "x") as server:
+            valkey.kill()
+            status, _, text = await get(server.address, "/snapshot")
+            assert status == 200
+            assert "cannot serve now" in msgspec.json.decode(text, type=Snapshot).error
+            assert (await get(server.address, "/sd"))[0] == 503
+        await store.close()
+
+
+async def test_a_taken_port_is_the_users_to_mend(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server:
+        live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
+        second = StatusServer(server.address, "", lambda: b"", lambda: None, live, Answers(store, crawl_name))
+        with pytest.raises(UserError, match="choose another --listen"):
+            await second.start()
+
+
+@pytest.mark.parametrize(
+    ("listening", "advertise", "address"),
+    [
+        (("127.0.0.1", 80), "", "127.0.0.1:80"),
+        (("::1", 80), "", "[::1]:80"),
+        (("0.0.0.0", 80), "10.0.0.7", "10.0.0.7:80"),
+        (("0.0.0.0", 80), "crawl.example:9999", "crawl.example:9999"),
+        (("::", 80), "[fd00::1]:90", "[fd00::1]:90"),
+    ],
+)
+def test_the_address_that_others_are_told(listening: tuple[str, int], advertise: str, address: str) -> None:
+    assert advertised(*listening, advertise) == address
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+async def test_a_browser_shows_the_figures_and_runs_nothing_that_came_from_the_web(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        await populate(store, crawl_name, server.address)
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#mishaps tbody tr').length == 2")
+        assert await browser.value("document.title") == f"{crawl_name} – peercrawl"
+        assert await browser.value("document.getElementById('state').textContent") == "running"
+        assert await browser.value("document.querySelector('#replicas tbody tr:last-child a').textContent") == "r2"
+        assert await browser.value("document.querySelector('#mishaps tbody td.url').textContent") == HOSTILE
+        assert await browser.value("document.images.length") == 0
+        assert browser.troubles == []
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+async def test_the_page_fits_a_phone_and_a_desk(store: RedisStore, crawl_name: str, width: int, dark: bool) -> None:
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        await populate(store, crawl_name, server.address)
+        await browser.look(width, 900, dark)
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#replicas tbody tr').length == 2")
+        assert await browser.value("document.documentElement.scrollWidth <= window.innerWidth")
+        ground = await browser.value("getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(part) for part in ground[4:-1].split(",")) < 200) == dark
+        # What a screen reader is told: each table has a name and column headings, each region a heading.
+        assert await browser.value("[...document.querySelectorAll('table')].every(t => t.caption.textContent)")
+        assert await browser.value("[...document.querySelectorAll('thead th')].every(th => th.scope == 'col')")
+        assert await browser.value(
+            "[...document.querySelectorAll('[aria-labelledby]')].every("
+            "n => n.getAttribute('aria-labelledby').split(' ').every(id => document.getElementById(id)))"
+        )

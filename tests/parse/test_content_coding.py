@@ -1,0 +1,139 @@
+"""Content codings: what comes out, and that a bomb costs neither memory nor time."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import sys
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import brotli  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.parse.content_coding import MAX_MEMBERS, Decoded, decode_body
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PAGE = b"".join(b"<p>%d</p>" % random.Random(7).getrandbits(64 + n % 7) for n in range(2_000))
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    coder = zlib.compressobj(wbits=-15)
+    return coder.compress(data) + coder.flush()
+
+
+CODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
+    "deflate": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", _raw_deflate),
+    "br": ("br", brotli.compress),
+    "zstd": ("zstd", zstd.compress),
+}
+coders = pytest.mark.parametrize(("name", "encode"), CODERS.values(), ids=CODERS)
+
+
+@coders
+@given(data=st.binary(max_size=2_000))
+def test_each_coding_is_undone(name: str, encode: Callable[[bytes], bytes], data: bytes) -> None:
+    assert decode_body(encode(data), name) == Decoded(data)
+
+
+@pytest.mark.parametrize("value", ["", "identity", " , identity ,"])
+def test_identity_is_no_coding(value: str) -> None:
+    assert decode_body(PAGE, value) == Decoded(PAGE)
+    assert decode_body(PAGE, value, 10) == Decoded(PAGE[:10], truncated=True)
+
+
+def test_codings_are_undone_last_one_first() -> None:
+    body = gzip.compress(brotli.compress(zlib.compress(PAGE)))
+    assert decode_body(body, "deflate, BR ,gzip") == Decoded(PAGE)
+    assert decode_body(gzip.compress(body), "deflate, br, gzip, gzip").error == "too_many_layers"
+
+
+@pytest.mark.parametrize("value", ["utf-8", "compress", "gzip, none"])
+def test_an_unknown_coding_is_said_so(value: str) -> None:
+    assert decode_body(PAGE, value) == Decoded(b"", error="unknown_coding")
+
+
+@coders
+def test_an_empty_body_has_no_coding(name: str, encode: Callable[[bytes], bytes]) -> None:
+    assert decode_body(b"", name) == Decoded(b"")
+
+
+@coders
+def test_a_body_that_breaks_off_yields_what_had_come(name: str, encode: Callable[[bytes], bytes]) -> None:
+    noise = random.Random(3).randbytes(400_000)  # several blocks of each coding
+    body = encode(noise)
+    decoded = decode_body(body[: len(body) // 2], name)
+    assert decoded.error == "incomplete"
+    assert noise.startswith(decoded.data)
+    assert len(decoded.data) > 0.2 * len(noise)
+
+
+@pytest.mark.parametrize(("name", "encode"), [CODERS["gzip"], CODERS["deflate"]], ids=["gzip", "deflate"])
+def test_a_corrupt_body_yields_what_precedes_the_damage(name: str, encode: Callable[[bytes], bytes]) -> None:
+    body = bytearray(encode(PAGE))
+    body[-2] ^= 0xFF  # in the checksum, behind all data
+    assert decode_body(bytes(body), name) == Decoded(PAGE, error="corrupt")
+
+
+@coders
+def test_what_is_not_that_coding_yields_nothing(name: str, encode: Callable[[bytes], bytes]) -> None:
+    decoded = decode_body(b"\xff<html>plain text after all</html>", name)
+    assert decoded.error in ("corrupt", "incomplete")
+    assert decoded.data == b""
+
+
+@pytest.mark.parametrize(("name", "encode"), [CODERS["gzip"], CODERS["zstd"]], ids=["gzip", "zstd"])
+def test_members_in_a_row_are_one_body(name: str, encode: Callable[[bytes], bytes]) -> None:
+    assert decode_body(encode(PAGE[:50]) + encode(PAGE[50:]), name) == Decoded(PAGE)
+    assert decode_body(encode(PAGE) + b"\0" * 8, name) == Decoded(PAGE)
+
+
+def test_the_number_of_members_is_bounded() -> None:
+    body = gzip.compress(b"a") * (MAX_MEMBERS + 1)
+    assert decode_body(body, "gzip") == Decoded(b"a" * MAX_MEMBERS, error="too_many_members")
+
+
+@coders
+def test_a_limit_is_exact(name: str, encode: Callable[[bytes], bytes]) -> None:
+    body = encode(PAGE)
+    assert decode_body(body, name, len(PAGE)) == Decoded(PAGE)
+    assert decode_body(body, name, len(PAGE) - 1) == Decoded(PAGE[:-1], truncated=True)
+
+
+def test_a_zstd_window_beyond_the_rfc_is_not_granted() -> None:
+    """RFC 9659 3: the decoder would allocate 128 MB before the first octet came out."""
+    coder = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    body = coder.compress(PAGE) + coder.flush()
+    assert decode_body(body, "zstd") == Decoded(b"", error="corrupt")
+
+
+ZEROS = bytes(64 * 1024 * 1024)
+BOMBS = {
+    "gzip": ("gzip", gzip.compress(ZEROS)),
+    "gzip twice": ("gzip, gzip", gzip.compress(gzip.compress(ZEROS))),
+    "br": ("br", brotli.compress(ZEROS, quality=4)),
+    "zstd": ("zstd", zstd.compress(ZEROS)),
+    "empty blocks": ("deflate", b"\x00\x00\x00\xff\xff" * 2_000_000),
+    "empty members": ("gzip", gzip.compress(b"") * 400_000),
+}
+bombs = pytest.mark.parametrize(("name", "body"), BOMBS.values(), ids=BOMBS)
+
+
+@bombs
+def test_a_bomb_is_bounded_in_memory(name: str, body: bytes) -> None:
+    tracemalloc.start()
+    decoded = decode_body(body, name, 1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(decoded.data) <= 1_000_000
+    assert peak < len(body) * 2 + 4_000_000

@@ -1,0 +1,384 @@
+"""What a page holds, as a browser would understand it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.page import LinkKind
+from crawler.parse import html as extract_module
+from crawler.parse import tags as scan_module
+from crawler.parse.encoding import MediaType
+from crawler.parse.html import Extracted, ExtractPolicy, extract, extract_quickly
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+URL = "http://example.com/dir/page"
+
+
+def read(html: str | bytes, content_type: str = "text/html", **policy: Any) -> Extracted:
+    body = html.encode() if isinstance(html, str) else html
+    return extract(body, URL, content_type, ExtractPolicy(**policy))
+
+
+def links(html: str | bytes, **policy: Any) -> list[str]:
+    return [link.url.removeprefix("http://example.com") for link in read(html, **policy).links]
+
+
+def test_links_come_once_in_the_order_of_their_worth() -> None:
+    found = read(
+        "<link rel=next href=2><iframe src=frame></iframe><a href=a>x</a><map><area href=area></map>"
+        "<a href=frame></a><a href='a#part'></a><a href='#part'></a><a name=no></a>"
+    )
+    assert [(link.url, link.kind) for link in found.links] == [
+        ("http://example.com/dir/a", LinkKind.ANCHOR),
+        ("http://example.com/dir/area", LinkKind.ANCHOR),
+        ("http://example.com/dir/frame", LinkKind.ANCHOR),
+        ("http://example.com/dir/2", LinkKind.LINK),
+    ]
+    assert [url.href for url in found.urls] == [link.url for link in found.links]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<!-- <a href=no> --><a href=yes>",
+        "<script>'<a href=no>'</script><a href=yes>",
+        "<style><a href=no></style><a href=yes>",
+        "<textarea><a href=no></textarea><a href=yes>",
+        "<title><a href=no></title><a href=yes>",
+        "<div title='<a href=no>'><a href=yes>",
+        "<script><!-- <script> </script> <a href=no> --></script><a href=yes>",
+        "<A\nHREF = 'yes'\t>",
+        "<a href=yes href=no>",
+        "<a href='&#121;es'>",
+        "<table><tr><a href=yes></table>",
+        "<noscript><a href=yes></noscript>",
+        "<a href='\n y\te\ns '>",
+        "<a href=yes><a href=no",
+        "<a href=yes><iframe src='no>",
+        "<a href=yes><a href='no>",
+        "<A HREF=yes><!-- > <a href=no> --!><!--><a href=yes><!---><?x <a href=no>",
+        "<iframe src=''><a href=no></iframe><a href=yes>",
+        "<xmp><a href=no></xmp><a title=\"a > b\" href='yes'/><plaintext><a href=no>",
+        "a < b <a href=yes> c <d",
+        "<img alt='<a href=no title=\"'><a href=yes>",
+        "<b <a href=no><a href=yes>",
+        "<b x='<<a href=no>'><a href=yes>",
+        "x<y <meta charset=utf-16><a href=yes>",
+        "<a href=yes>--<a <a href=no",
+        "<a href=yes data-href=no><a data-href=no><a x href=yes>",
+        '<a/href=yes /><a href="yes"class=x>',
+    ],
+)
+def test_markup_is_read_as_browsers_read_it(html: str) -> None:
+    assert links(html) == ["/dir/yes"]
+
+
+def test_pages_that_begin_with_an_xml_prolog_are_html() -> None:
+    page = b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html><html xmlns="http://www.w3.org/1999/xhtml">'
+    page += b"<head><title>T\xc3\xbcr</title></head><body><a href='yes'>x</a></body></html>"
+    for content_type in ("text/html", "application/xhtml+xml", "application/xml", ""):
+        found = read(page, content_type)
+        assert [link.url for link in found.links] == ["http://example.com/dir/yes"]
+        assert (found.title, found.charset, found.error) == ("Tür", "utf-8", None)
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "text/plain", "application/pdf", "application/xml"])
+def test_other_types_are_not_parsed(content_type: str) -> None:
+    found = extract(b"<a href=x>", URL, content_type, ExtractPolicy(), ["nofollow, noarchive"])
+    assert (found.links, found.error, found.nofollow, found.noarchive) == ((), "type", True, True)
+
+
+# base
+
+
+@pytest.mark.parametrize(
+    ("html", "link"),
+    [
+        ("<base href='/other/'><base href='/late/'><a href=x>", "/other/x"),
+        ("<base target=_top><base href='/other/'><a href=x>", "/other/x"),
+        ("<a href=x><base href='/other/'>", "/other/x"),
+        ("<base href='javascript:1'><base href='/late/'><a href=x>", "/dir/x"),
+        ("<base href='http://[/'><a href=x>", "/dir/x"),
+        ("<base href='sub/'><a href='?q'>", "/dir/sub/?q"),
+    ],
+)
+def test_the_first_base_counts(html: str, link: str) -> None:
+    assert links(html) == [link]
+
+
+# nofollow and its kin
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<a href=x rel=nofollow>",
+        "<a href=x rel='NoFollow external'>",
+        "<area href=x rel=nofollow>",
+        "<link rel='next nofollow' href=x>",
+        "<meta name=robots content=nofollow><a href=x>",
+        "<META NAME=ROBOTS CONTENT='index, NOFOLLOW'><a href=x>",
+        "<meta name=robots content=none><a href=x><iframe src=y></iframe>",
+        "<meta name=PeerCrawl content=nofollow><a href=x>",
+    ],
+)
+def test_nofollow_is_obeyed_unless_the_policy_says_not_to(html: str) -> None:
+    assert links(html) == []
+    assert "/dir/x" in links(html, obey_nofollow=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([], ""),
+        (["noindex"], "noindex"),
+        (["noindex, nofollow", "noarchive"], "noindex nofollow noarchive"),
+        (["none"], "noindex nofollow"),
+        (["peercrawl: noindex, noarchive"], "noindex noarchive"),
+        (["otherbot: noindex, nofollow"], ""),
+        (["noarchive, otherbot: noindex"], "noarchive"),
+        (["otherbot: nofollow, peercrawl: noindex"], "noindex"),
+        (["unavailable_after: 25 Jun 2010 15:00:00 PST, noindex"], "noindex"),
+        (["max-snippet: 20, nofollow"], "nofollow"),
+        (["all, index, follow"], ""),
+    ],
+)
+def test_header_directives_add_up(values: list[str], said: str) -> None:
+    found = extract(b"<p>", URL, "text/html", ExtractPolicy(), values)
+    assert [name for name in ("noindex", "nofollow", "noarchive") if getattr(found, name)] == said.split()
+
+
+def test_directives_for_others_say_nothing_to_us() -> None:
+    assert links("<meta name=otherbot content=nofollow><meta name=description content=nofollow><a href=x>") == [
+        "/dir/x"
+    ]
+
+
+# link and meta elements
+
+
+def test_related_pages_are_links_and_style_sheets_are_not() -> None:
+    html = (
+        "<link rel=canonical href=/c><link rel=prev href=p><link rel=stylesheet href=s>"
+        "<link rel=alternate hreflang=de href=de><link rel=alternate type=application/rss+xml href=feed>"
+        "<link rel='alternate stylesheet' href=s2><link rel=icon href=i><link rel=next>"
+    )
+    assert links(html) == ["/c", "/dir/p", "/dir/de"]
+    assert read(html).canonical == "http://example.com/c"
+    assert links(html, link_rels=frozenset({"icon"})) == ["/dir/i"]
+    assert read("<link rel=canonical href='mailto:x'>").canonical == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("0; url=x", ["/dir/x"]),
+        ("5;URL='x'", ["/dir/x"]),
+        ('0.5, url = "x"y', ["/dir/x"]),
+        ("0 x", ["/dir/x"]),
+        (".5; x", ["/dir/x"]),
+        ("5", []),
+        ("x", []),
+        ("-1; url=x", []),
+    ],
+)
+def test_a_refresh_is_a_link(content: str, found: list[str]) -> None:
+    quoted = content.replace('"', "&quot;")
+    assert links(f'<meta http-equiv=Refresh content="{quoted}">') == found
+
+
+def test_title_and_language_are_bounded_and_tidy() -> None:
+    found = read("<html lang=' de-AT '><svg><title>no</title></svg><title> Two\n  words </title>")
+    assert (found.title, found.lang) == ("Two words", "de-AT")
+    assert len(read("<title>" + "x" * 100_000 + "</title>").title) == 1_000
+
+
+# encodings
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "charset", "title"),
+    [
+        ("<title>ü".encode(), "text/html", "utf-8", "ü"),
+        (b"<title>\xfc", "text/html", "windows-1252", "ü"),
+        (b"<title>\xfc", "text/html; charset=ISO-8859-1", "windows-1252", "ü"),
+        (b"<title>\xc1", "text/html;charset='koi8-r'", "koi8-r", "а"),
+        (b"<meta charset=koi8-r><title>\xc1", "text/html", "koi8-r", "а"),
+        (b"<meta charset=koi8-r><title>\xc3\xbc", "text/html; charset=utf-8", "utf-8", "ü"),
+        (b"\xef\xbb\xbf<title>\xc3\xbc", "text/html; charset=koi8-r", "utf-8", "ü"),
+        ("<title>ü".encode("utf-16"), "text/html", "utf-16le", "ü"),
+        (b"<meta charset=koi8-r><title>\xc1", "text/html; charset=no-such", "koi8-r", "а"),
+        (b"<?xml version='1.0' encoding='koi8-r'?><title>\xc1", "text/html", "koi8-r", "а"),
+        (b"<?xml version='1.0'?><title>\xfc", "application/xhtml+xml", "utf-8", "\ufffd"),
+    ],
+)
+def test_the_encoding_is_what_the_standard_says(body: bytes, content_type: str, charset: str, title: str) -> None:
+    found = read(body, content_type)
+    assert (found.charset, found.title) == (charset, title)
+    large = read(body + b"<i>" * 5000, content_type)
+    assert (large.charset, large.title[:1]) == (charset, title)
+
+
+def test_queries_are_written_in_the_encoding_of_their_page() -> None:
+    page = "<meta charset={0}><a href='/ä?ä=я#ä'>"
+    assert links(page.format("windows-1252").encode("windows-1252", "xmlcharrefreplace")) == [
+        "/%C3%A4?%E4=%26%231103%3B"
+    ]
+    assert links(page.format("utf-8")) == ["/%C3%A4?%C3%A4=%D1%8F"]
+
+
+# bounds
+
+
+def test_what_a_limit_drops_is_counted() -> None:
+    many = "".join(f"<a href={number}>" for number in range(50)) + "<a href='mailto:x'><a href='http://[/'>"
+    found = read(many, max_links=20)
+    assert len(found.links) == 20
+    assert found.dropped == {"excess": 32}
+    assert read(many).dropped == {"scheme": 1, "host": 1}
+
+
+HOSTILE = {
+    "deep": b"<div>" * 300_000 + b"<a href=x>",
+    "open links": b"<a href=x><p>" * 50_000,
+    "many attributes": b"<a " + b"".join(b"x%d " % n for n in range(100_000)) + b"href=x>",
+    "many attributes after nofollow": b"<a rel=nofollow>" + b"<a" + b" x=1" * 250_000 + b" href=x>",
+    "open links with attributes": b"<a href=x><a rel=nofollow>" + b"<a y='z' " * 100_000,
+    "words": b"<a rel='" + b"nofollo " * 100_000 + b"' href=x>nofollow",
+    "long attribute": b"<a href='" + b"y" * 2_000_000 + b"'><a href=x>",
+    "reopened formatting": b"".join(b"<b c=%d><p>" % number for number in range(20_000)) + b"<a href=x>",
+    "the same in UTF-16": ("".join(f"<b c={number}><p>" for number in range(20_000)) + "<a href=x>").encode("utf-16"),
+    "few open, many paragraphs": b"<p>"
+    + b"".join(b"<b c=%d>" % n for n in range(40))
+    + b"<p>" * 200_000
+    + b"<a href=x>",
+    "unclosed comment": b"<a href=x><!--" + b"-" * 500_000,
+    "no end": b"<a href=x><a href='",
+    "attributes without end": b"<a href=x><a " + b"a " * 880_000,
+    "more attributes than the expression can take": b"<a " + b"a " * 3_400_000 + b"href=y><a href=x>",
+    "references to huge numbers": b"<title>&#%b</title><a href='&#%b'><a href=x lang='&#%b'>" % ((b"1" * 5_000,) * 3),
+    "charset after spaces": b"<meta http-equiv=content-type content='charset=%b;'><a href=x>" % (b" " * 500_000),
+    "refresh after digits": b"<meta http-equiv=refresh content='%b'><a href=x>" % (b"1" * 500_000),
+    "tags in a tag": b"<a href=x><b " + b"<a " * 300_000,
+    "tags in quotes": b"<a href=x>" + b'<b x="<a y=\'">' * 70_000,
+    "titles of images": b"<a href=x><svg>" + b"<title></title>" * 60_000,
+    "open scripts": b"<a href=x><script>" + b"<!--<script>" * 80_000,
+    "links to parts": b"<a href=x>" + b'<a class="' * 100_000,
+    "long descriptions": b"<a href=x>"
+    + b"".join(b"<meta name=%d content='%b'>" % (n, b"y" * 9_000) for n in range(100)),
+}
+
+
+def test_what_is_remembered_of_pages_is_bounded() -> None:
+    """A site may send attributes of megabytes; a thousand of those must not stay."""
+    extract_module._remembered.cache_clear()
+    before = extract_module._remembered.cache_info().currsize
+    read(b"".join(b"<meta name=%d content='%b'>" % (n, b"y" * 9_000) for n in range(20)))
+    assert extract_module._remembered.cache_info().currsize == before
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.timeout(10)
+def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None:
+    assert "/dir/x" in links(HOSTILE[name])
+
+
+SLOW = {
+    "links": b"".join(b"<a href=%d>" % n for n in range(2_500)),
+    "links to few pages": b"<a href=x>" * 25_000,
+    "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
+    "tags": b"<a href=x>" * 100_000,
+    "tags of no interest": b"<a href=x>" + b"<b>" * 700_000,
+    "tags of no interest at the end": b"<a href=x>" + b" " * 1_000_000 + b"<b>" * 100_000,
+    "descriptions": b"".join(b"<meta %d>" % n for n in range(2_500)),
+    "attributes": b"<meta " + b"".join(b"a%d " % n for n in range(20_000)) + b">",
+    "character references": b"<a href=" + b"&amp;" * 40_000 + b">",
+    "megabytes": b" " * 4_000_000,
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_may_take_long_is_not_read_quickly(name: str) -> None:
+    assert extract_quickly(SLOW[name], URL, "text/html", ExtractPolicy()) is None
+
+
+def test_a_long_index_of_few_pages_is_read_quickly() -> None:
+    page = b"".join(b"<li><a href='page%d.html#part%d'>a part</a></li>\n" % (n % 500, n) for n in range(20_000))
+    found = extract_quickly(page, URL, "text/html", ExtractPolicy())
+    assert found is not None
+    assert len(found.links) == 500
+
+
+def test_renamed_formatting_tags_leave_links_as_they_are() -> None:
+    page = "<p><b>x<a href=a><i>y</a></b><font\nsize=1><a href=b></font></i><body><code><a href='c'>"
+    assert links(page * 500) == links(page) == ["/dir/a", "/dir/b", "/dir/c"]
+
+
+TAGS = [
+    "<a href=",
+    "<base href=",
+    "<link rel=next href=",
+    "<iframe src=",
+    "<meta charset=",
+    "<title>",
+    "</title>",
+    "</a>",
+]
+TEXT_MODES = [
+    "<!--",
+    "-->",
+    "<script>",
+    "</script>",
+    "<table>",
+    "<svg>",
+    "<select>",
+    "<meta http-equiv=refresh content=",
+]
+SCRAPS = ["'", '"', ">", "<", "/", "x", "?é", "koi8-r", "0;", "url=", " ", "&#x", "d800;", "mailto:", "//", "#", "\0"]
+MARKUP = st.lists(st.sampled_from(TAGS + TEXT_MODES + SCRAPS), max_size=25).map("".join)
+
+
+@given(st.one_of(st.binary(max_size=80), MARKUP.map(lambda text: text.encode("utf-8", "replace"))))
+def test_no_page_raises_and_every_link_is_canonical(body: bytes) -> None:
+    found = extract(body, URL, "text/html", ExtractPolicy())
+    assert extract_quickly(body, URL, "text/html", ExtractPolicy()) == found
+    for link in found.links:
+        assert canonicalize(link.url).href == link.url
+    assert len({link.url for link in found.links}) == len(found.links)
+    if found.canonical:
+        try:
+            canonicalize(found.canonical)
+        except BadUrl as error:
+            pytest.fail(f"canonical is no URL: {error}")
+
+
+def test_content_types_of_spaces_take_no_time() -> None:
+    began = time.process_time()
+    for name in ("charset", "charset=", 'charset="'):
+        MediaType.parse(f"text/html;{name}{' ' * 60_000};")
+    assert time.process_time() - began < 0.1
+    assert MediaType.parse("text/html; CharSet = 'latin1' ; x").charset == "latin1"
+
+
+@pytest.mark.parametrize("obey_nofollow", [False, True])
+def test_a_tree_tells_the_same_tags(monkeypatch: pytest.MonkeyPatch, obey_nofollow: bool) -> None:
+    """What the expression cannot tell is left to a tree: on pages that both can, they agree."""
+    page = (
+        "<!doctype html><html lang=de><title>&lt;Ä &amp; &eacute;</title><base href='/ä/'>"
+        "<meta name=robots content=noarchive><link rel=canonical href='?q=\"&quot;&#38;x=1'>"
+        "<a href=\"eins?a=1&amp;b=é&uuml;\"><a rel='x NoFollow' href=zwei><a href=#here><a href='drei#part'><area href=4>"
+        "<iframe src='&#8364;'></iframe><svg><title>no</title></svg>"
+    )
+    for body in (page.encode(), page.encode("windows-1252")):
+        policy = ExtractPolicy(obey_nofollow=obey_nofollow)
+        by_expression = extract(body, URL, "text/html", policy)
+        with monkeypatch.context() as patch:
+            patch.setattr(scan_module, "_found_in", scan_module._found_in_tree)
+            assert extract(body, URL, "text/html", policy) == by_expression
+        assert len(by_expression.links) == 6 - obey_nofollow

@@ -1,0 +1,152 @@
+"""The lane for heavy documents: one at a time in a process of its own, and a stand-in for whoever waits there."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import signal
+
+import brotli  # type: ignore[import-untyped]
+import pytest
+
+from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.document import Document, Limits, read, read_quickly
+from crawler.parse.html import ExtractPolicy
+from crawler.parse.offload import ASIDE_OCTETS, HeavyLane
+from crawler.parse.subprocess_client import ReaderEnded, ReaderProcess
+from frontier.urls import UrlRules
+
+LIMITS = Limits(ExtractPolicy(), DEFAULT_LIMIT)
+URL = "https://a.test/dir/page"
+LINKS = b"<title>Many</title>" + b"".join(b'<a href="/%d">%d</a>\n' % (n, n) for n in range(30_000))
+PAGE = Document(LINKS, URL, content_type="text/html", robots_tags=("noindex",))
+SITEMAP = Document(
+    b"<urlset>"
+    + b"".join(b"<url><loc>https://a.test/%d</loc><priority>0.9</priority></url>" % n for n in range(5_000))
+    + b"</urlset>",
+    "https://a.test/sitemap.xml",
+    may_be_sitemap=True,
+    seen_at=1_790_000_000.0,
+)
+BOOM = b"<p>Boom. " * 1_000_000
+BOMBS = [
+    Document(body, URL, coding, "text/html")
+    for coding, body in (
+        ("gzip", gzip.compress(BOOM, 1)),
+        ("br", brotli.compress(BOOM, quality=1)),
+        ("gzip, gzip", gzip.compress(gzip.compress(BOOM, 1), 1)),
+        ("deflate", b"\x00\x00\x00\xff\xff" * 400_000),  # empty blocks: much input, no output
+    )
+]
+SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")
+
+
+@pytest.mark.parametrize("document", [PAGE, SITEMAP, *BOMBS])
+async def test_what_is_read_in_the_process_is_what_would_be_read_here(document: Document) -> None:
+    assert read_quickly(document, LIMITS) is None
+    lane = HeavyLane()
+    try:
+        assert await lane.read(document, LIMITS) == read(document, LIMITS)
+    finally:
+        await lane.stop()
+
+
+async def test_the_settings_of_the_crawl_go_with_the_document() -> None:
+    rules = UrlRules(strip_params=("page",))
+    limits = Limits(ExtractPolicy(rules=rules, max_links=3), 100)
+    document = Document(gzip.compress(b"<a href='/?page=1&a=2'>x</a>" * 100), URL, "gzip", "text/html")
+    lane = HeavyLane()
+    try:
+        reading = await lane.read(document, limits)
+    finally:
+        await lane.stop()
+    assert [url.href for url in reading.found.urls] == ["https://a.test/?a=2"]
+    assert reading.decoded_size == 100
+
+
+def test_ordinary_pages_and_what_is_no_text_need_no_process() -> None:
+    assert read_quickly(SMALL, LIMITS) == read(SMALL, LIMITS)
+    picture = Document(os.urandom(3_000_000), URL, content_type="image/png")
+    assert read_quickly(picture, LIMITS) == read(picture, LIMITS)
+
+
+async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() -> None:
+    lane, aside = HeavyLane(), [0, 0]
+    lane.step_aside = lambda: aside.__setitem__(0, aside[0] + 1)
+    lane.step_back = lambda: aside.__setitem__(1, aside[1] + 1)
+    half = Document(bytes(ASIDE_OCTETS // 2), URL, content_type="image/png")
+    tasks = [asyncio.create_task(lane.read(document, LIMITS)) for document in (half, SMALL, SMALL, half, half, SMALL)]
+    await asyncio.sleep(0)
+    assert aside == [4, 0]  # the second half no longer fits beside the small ones, which do beside each other
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert aside == [4, 4]
+    await lane.stop()
+
+
+async def test_a_process_that_somebody_killed_is_started_again_and_the_document_read() -> None:
+    process = ReaderProcess()
+    lane = HeavyLane(process)
+    try:
+        assert await lane.read(SMALL, LIMITS) == read(SMALL, LIMITS)
+        first = process.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert await lane.read(PAGE, LIMITS) == read(PAGE, LIMITS)
+        assert process.pid not in (None, first)
+    finally:
+        await lane.stop()
+
+
+async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_read() -> None:
+    process = ReaderProcess(patience_s=0.001)
+    try:
+        with pytest.raises(ReaderEnded, match="took too long"):
+            await process.read(PAGE, LIMITS)
+        assert process.pid is None
+        lane = HeavyLane(process)
+        given_up = await lane.read(PAGE, LIMITS)
+    finally:
+        await process.stop()
+    assert given_up.found.dropped == {"unread": 1}
+    assert given_up.found.error == "unread"
+    assert given_up.decoded_size == len(LINKS)
+
+
+async def test_a_document_that_the_process_dies_of_is_not_tried_again() -> None:
+    class Dying(ReaderProcess):
+        asked = 0
+
+        async def read(self, document: Document, limits: Limits) -> None:
+            self.asked += 1
+            raise ReaderEnded(-signal.SIGPROF)
+
+    process = Dying()
+    assert (await HeavyLane(process).read(SMALL, LIMITS)).found.error == "unread"
+    assert process.asked == 1
+
+
+async def test_whoever_is_cut_off_leaves_no_half_answer_behind() -> None:
+    lane = HeavyLane()
+    try:
+        cut_off = asyncio.create_task(lane.read(PAGE, LIMITS))
+        next_one = asyncio.create_task(lane.read(SMALL, LIMITS))
+        await asyncio.sleep(0)
+        cut_off.cancel()
+        assert await next_one == read(SMALL, LIMITS)
+    finally:
+        await lane.stop()
+
+
+async def test_a_process_is_replaced_after_its_share_of_documents() -> None:
+    process = ReaderProcess(documents=2)
+    try:
+        pids = []
+        for _ in range(4):
+            await process.read(SMALL, LIMITS)
+            pids.append(process.pid)
+    finally:
+        await process.stop()
+    assert pids[0] == pids[1] != pids[2] == pids[3]

@@ -1,0 +1,160 @@
+"""The domains behind one address share a rate: the arithmetic, and both gates that do it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontier.clock import ServerClock
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.store import Call, RedisStore, Reply, Store, command
+from politeness.address_rate_limit import AddressGate, GatePolicy, LocalGate, moments, network_of
+from tests.frontier.helpers import ManualTime
+
+POLICY = GatePolicy(rate_per_s=10, burst=3, horizon_s=1.0)
+
+
+async def cluster_gate(store: Store, crawl: str, time: ManualTime, policy: GatePolicy = POLICY) -> AddressGate:
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    return AddressGate(store, CrawlKeys(crawl, 1), Still(), clock, policy)
+
+
+class Still:
+    """A clock on which gathering takes no time."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class TestArithmetic:
+    def test_a_burst_goes_at_once_and_the_rest_at_the_rate(self) -> None:
+        given_, arrival = moments(0, 1_000, 6, POLICY)
+        assert given_ == [1_000, 1_000, 1_000, 1_100, 1_200, 1_300]
+        assert arrival == 1_600
+
+    def test_nothing_beyond_the_horizon_is_given(self) -> None:
+        given_, arrival = moments(0, 1_000, 100, POLICY)
+        assert len(given_) == 3 + 10
+        assert moments(arrival, 1_000, 1, POLICY) == ([], arrival)
+
+    def test_a_pause_gives_the_burst_back_and_no_more(self) -> None:
+        _, arrival = moments(0, 0, 3, POLICY)
+        given_, _ = moments(arrival, 10_000, 4, POLICY)
+        assert given_ == [10_000, 10_000, 10_000, 10_100]
+
+    @given(
+        st.lists(st.integers(0, 500), max_size=60),
+        st.floats(0.5, 500),
+        st.integers(1, 20),
+    )
+    def test_no_window_holds_more_than_burst_and_rate_allow(self, gaps: list[int], rate: float, burst: int) -> None:
+        """Given requests that come as they like, any window of t seconds holds at most burst + rate * t of the moments."""
+        policy = GatePolicy(rate, burst, horizon_s=1e6)
+        now, arrival, taken = 0.0, 0.0, []
+        for gap in gaps:
+            now += gap
+            given_, arrival = moments(arrival, now, 1, policy)
+            taken += given_
+        for first in range(len(taken)):
+            for last in range(first, len(taken)):
+                window_s = (taken[last] - taken[first]) / 1000
+                assert last - first + 1 <= burst + rate * window_s + 1e-6
+
+    @pytest.mark.parametrize(
+        ("address", "network"),
+        [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+        ],
+    )
+    def test_an_ipv6_address_stands_for_its_network(self, address: str, network: str) -> None:
+        assert network_of(address) == network
+
+
+class TestLocalGate:
+    async def test_it_decides_as_the_arithmetic(self) -> None:
+        time = ManualTime(0)
+        gate = LocalGate(time, POLICY)
+        assert [await gate.reserve("a") for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
+        assert await gate.reserve("b") == 0
+        time.ms += 100
+        assert await gate.reserve("a") == pytest.approx(0.2)
+
+    async def test_beyond_the_horizon_nothing_is_reserved(self) -> None:
+        gate = LocalGate(ManualTime(0), POLICY)
+        waits = [await gate.reserve("a") for _ in range(20)]
+        assert waits[13:] == [None] * 7
+
+
+class TestAddressGate:
+    async def test_two_replicas_share_one_line(self, store: RedisStore, crawl_name: str) -> None:
+        """Given two replicas that ask in turn, when both ask for one address, then no moment is given twice."""
+        time = ManualTime()
+        one, two = await cluster_gate(store, crawl_name, time), await cluster_gate(store, crawl_name, time)
+        waits = [await gate.reserve("192.0.2.1") for gate in (one, two, one, two, one, two)]
+        assert waits == pytest.approx([0, 0, 0, 0.1, 0.2, 0.3])
+        assert await two.reserve("192.0.2.2") == 0
+
+    async def test_the_script_decides_as_the_arithmetic(self, store: RedisStore, crawl_name: str) -> None:
+        time, arrival = ManualTime(), 0.0
+        policy = GatePolicy(rate_per_s=7.3, burst=4, horizon_s=0.9)
+        gate = await cluster_gate(store, crawl_name, time, policy)
+        for step in (0, 5, 50, 500, 0, 0, 0, 0, 0, 0, 90, 2_000, 1, 1, 1):
+            time.ms += step
+            expected, arrival = moments(arrival, time.ms, 1, policy)
+            wait_s = await gate.reserve("x")
+            if not expected:
+                assert wait_s is None
+            else:
+                assert wait_s == pytest.approx((expected[0] - time.ms) / 1000, abs=0.002)
+
+    async def test_those_who_ask_together_go_in_one_round_trip(self, store: RedisStore, crawl_name: str) -> None:
+        gate = await cluster_gate(store, crawl_name, ManualTime())
+        await gate.reserve("warm")
+        before = store.round_trips
+        waits = await asyncio.gather(*(gate.reserve(name) for name in ("a", "b", "a", "a", "a", "b")))
+        assert store.round_trips == before + 1
+        assert waits == pytest.approx([0, 0, 0, 0, 0.1, 0])
+
+    async def test_the_key_goes_by_itself(self, store: RedisStore, crawl_name: str) -> None:
+        gate = await cluster_gate(store, crawl_name, ManualTime())
+        await gate.reserve("a")
+        (ttl_ms,) = await store.send([command("PTTL", CrawlKeys(crawl_name, 1).gate("a"))])
+        assert 0 < ttl_ms <= POLICY.interval_ms
+
+    async def test_a_caller_that_left_does_not_disturb_the_others(self, store: RedisStore, crawl_name: str) -> None:
+        gate = await cluster_gate(store, crawl_name, ManualTime())
+        leaving = asyncio.create_task(gate.reserve("a"))
+        staying = asyncio.create_task(gate.reserve("a"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await staying == 0
+
+    async def test_a_server_that_is_away_is_reported_to_each(self, crawl_name: str) -> None:
+        gate = await cluster_gate(NeverServes(), crawl_name, ManualTime())
+        answers = await asyncio.gather(gate.reserve("a"), gate.reserve("b"), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisAway, RedisAway]
+
+
+class NeverServes:
+    """A store whose server is away."""
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        raise RedisAway("away")
+
+    async def time_ms(self) -> float:
+        raise RedisAway("away")
+
+    async def close(self) -> None: ...

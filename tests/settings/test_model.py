@@ -1,0 +1,33 @@
+"""Settings from their sources: what was given can be told from what is a default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.app.run import EMBEDDED_INTERVAL_S, embedded_defaults
+from crawler.settings.model import load
+
+
+def test_a_table_has_those_settings_from_its_sources_that_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defaults of one machine, and the comparison of a start with its crawl, depend on it."""
+    (tmp_path / "crawler.toml").write_text("[frontier]\nlease = 5\n")
+    monkeypatch.setenv("CRAWLER_POLITENESS__DELAY", "3")
+    loaded = load(tmp_path / "crawler.toml", {"politeness": {"tries": 2}})
+    assert loaded.model_fields_set == {"frontier", "politeness"}
+    assert loaded.frontier.model_fields_set == {"lease"}
+    assert loaded.politeness.model_fields_set == {"delay", "tries"}
+
+
+@pytest.mark.parametrize(("tables", "has"), [("[replica]\ngrace = 1\n", False), ("[limits]\nmax_pages = 1\n", True)])
+def test_a_file_about_a_replica_alone_is_told_apart(tmp_path: Path, tables: str, has: bool) -> None:
+    (tmp_path / "crawler.toml").write_text(tables)
+    assert load(tmp_path / "crawler.toml", {"scope": {"kind": "any"}}).file_has_crawl_tables is has
+
+
+def test_on_one_machine_the_interval_is_short_unless_it_was_given(tmp_path: Path) -> None:
+    assert embedded_defaults(load(None, {"replica": {"out": tmp_path}})).replica.interval == EMBEDDED_INTERVAL_S
+    assert embedded_defaults(load(None, {"replica": {"interval": 3.0}})).replica.interval == 3.0

@@ -1,0 +1,71 @@
+"""What a crawl's settings become: each politeness and safety setting reaches the part that obeys it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawler.app.build import fetch_settings
+from crawler.errors import UserError
+from crawler.fetch.address_policy import WEB_PORTS, judge_address
+from crawler.settings.model import CrawlSettings, load
+from crawler.settings.policies import gate_policy, manners, url_rules
+from frontier.urls import canonicalize
+from politeness.delay import is_above_cap
+
+
+def crawl(**tables: dict[str, Any]) -> CrawlSettings:
+    return load(None, tables).crawl
+
+
+def test_an_address_gets_as_much_as_ten_domains_unless_told_otherwise() -> None:
+    gate = gate_policy(crawl())
+    assert gate is not None
+    assert (gate.rate_per_s, gate.burst, gate.shared) == (10.0, 5, True)
+    slow = gate_policy(crawl(politeness={"delay": 5}))
+    assert slow is not None
+    assert slow.rate_per_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("polite", "expected"),
+    [
+        ({"address_gate": "off"}, None),
+        ({"delay": 0}, None),
+        ({"delay": 0, "address_rate": 3}, (3.0, True)),
+        ({"address_gate": "replica", "address_rate": 3}, (3.0, False)),
+    ],
+)
+def test_the_gate_can_be_set(polite: dict[str, Any], expected: tuple[float, bool] | None) -> None:
+    gate = gate_policy(crawl(politeness=polite))
+    assert (gate and (gate.rate_per_s, gate.shared)) == expected
+
+
+def test_a_site_that_asks_for_too_much_patience_is_left_out_on_request_only() -> None:
+    for above_cap, left_out in (("cap", False), ("keep", False), ("skip", True)):
+        policy = manners(crawl(politeness={"crawl_delay_above_cap": above_cap})).rests.delay
+        assert is_above_cap(policy, 301.0, None) == left_out
+
+
+def test_networks_and_ports_are_opened_by_name() -> None:
+    policy = fetch_settings(crawl(fetch={"allow": ["10.1.0.0/16"], "ports": [80, 8123]}), 9).addresses
+    assert judge_address("10.1.2.3", policy) is None
+    assert judge_address("10.2.0.1", policy) == "private"
+    assert policy.ports == {80, 8123}
+    assert fetch_settings(crawl(), 9).addresses.ports == WEB_PORTS
+    with pytest.raises(UserError):
+        fetch_settings(crawl(fetch={"allow": ["everything"]}), 9)
+
+
+def test_parameters_are_dropped_by_the_settings_lists() -> None:
+    url = "https://a.test/?utm_source=x&visit=1&id=2"
+    assert canonicalize(url, None, url_rules(crawl())).href == "https://a.test/?visit=1&id=2"
+    rules = url_rules(crawl(scope={"strip_params": ["visit"]}))
+    assert canonicalize(url, None, rules).href == "https://a.test/?utm_source=x&id=2"
+
+
+@pytest.mark.parametrize("name", ["my bot", "bot/1.0", "bot2", ""])
+def test_a_name_that_no_robots_txt_can_address_stops_the_start(name: str) -> None:
+    with pytest.raises(UserError, match=r"fetch\.user_agent.*letters, - and _ only"):
+        crawl(fetch={"user_agent": name})

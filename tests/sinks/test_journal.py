@@ -1,0 +1,231 @@
+"""Pages that were written and not settled are taken back: by whoever finishes the files, or by their writer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawler.page import Outcome
+from crawler.sinks.archive import Archive
+from crawler.sinks.compression import COMPRESSIONS, CompressionName
+from crawler.sinks.journal import TAIL, Rest, Share, Tail, decoded, encoded, without
+from crawler.sinks.segment import LINES, Segment
+from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.queue import LeasedUrl
+from tests.sinks import readers
+from tests.sinks.values import exchange, page, settings
+
+NAMES = "abcdef"
+ROBOTS = exchange("robots.txt", b"User-agent: *\n")
+either = pytest.mark.parametrize("compression", COMPRESSIONS)
+
+
+def leased(name: str) -> LeasedUrl:
+    return LeasedUrl(
+        0, "site.test", 7, Entry(f"https://site.test/{name}", "site.test", 1.5, depth=1, via="https://v.test/")
+    )
+
+
+async def write_group(archive: Archive, names: Sequence[str] = NAMES) -> None:
+    """A page for each of `names` and a robots.txt. "b" will be tried again, so it has no row; "c" was denied, and has no
+    record; "d" has an answer of its own length."""
+    noise = random.Random(1)
+    made = {name: exchange(name, noise.randbytes(2_000 + 500 * (name == "d"))) for name in names}
+    pages = [
+        page(None if name == "c" else made[name], name, outcome=Outcome.RETRY if name == "b" else Outcome.DONE)
+        for name in names
+    ]
+    await archive.write(pages, [ROBOTS], [leased(name) for name in names])
+
+
+async def begun(folder: Path, compression: CompressionName) -> Archive:
+    """An archive whose first group, of one page, was settled, and whose second is in doubt."""
+    archive = Archive(settings(folder, compression=compression))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))], (), [leased("first")])
+    await archive.settled()
+    await write_group(archive)
+    return archive
+
+
+async def die(archive: Archive, folder: Path) -> None:
+    """Leave the files as a writer leaves them that dies before it knows whether its last group was settled."""
+    await archive.stop()
+    assert readers.files(folder, TAIL + ".open")
+
+
+def check(folder: Path, gone: str) -> None:
+    """The files hold "first", the pages that are not in `gone`, and robots.txt; and they agree with each other."""
+    kept = ["first", *(name for name in NAMES if name not in gone)]
+    (file,) = readers.warc_files(folder)
+    readers.check(file)
+    records = {
+        record.url.rpartition("/")[2]: record.offset
+        for record in readers.by_fastwarc(file)
+        if record.type in ("response", "revisit")
+    }
+    assert list(records) == [*(name for name in kept if name != "c"), "robots.txt"]
+    requests = [record.url for record in readers.by_fastwarc(file) if record.type == "request"]
+    assert len(requests) == len(records)
+    rows = readers.lines(folder)
+    assert [str(row["url"]).rpartition("/")[2] for row in rows] == [name for name in kept if name != "b"]
+    places = {str(row["url"]).rpartition("/")[2]: row["warc"] for row in rows if row["warc"]}
+    assert {name: place["offset"] for name, place in places.items()} == {  # type: ignore[index]
+        name: offset for name, offset in records.items() if name not in ("b", "robots.txt")
+    }
+    (index,) = folder.glob("*.cdxj")
+    indexed = [msgspec.json.decode(line.split(b" ", 2)[2]) for line in index.read_bytes().splitlines()]
+    assert {line["url"].rpartition("/")[2]: int(line["offset"]) for line in indexed} == records
+    assert not list(folder.glob("*.open"))
+
+
+@either
+@pytest.mark.parametrize("gone", ["", "a", "f", "b", "c", "d", "ad", "bcf", "ef", NAMES])
+async def test_what_a_dead_writer_had_not_settled_is_taken_back(
+    tmp_path: Path, compression: CompressionName, gone: str
+) -> None:
+    archive = await begun(tmp_path, compression)
+    await die(archive, tmp_path)
+    asked: list[tuple[Sequence[LeasedUrl], str]] = []
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        asked.append((urls, crawl))
+        return [url.entry.url[-1] in gone for url in urls]
+
+    heir = Archive(settings(tmp_path, compression=compression))
+    await heir.start(disown)
+    await heir.stop()
+    assert asked == [([leased(name) for name in NAMES], "news")]
+    check(tmp_path, gone)
+
+
+@either
+@pytest.mark.parametrize("gone", ["", "a", "f", "c", "ad", NAMES])
+async def test_a_writer_takes_back_what_it_could_not_settle(
+    tmp_path: Path, compression: CompressionName, gone: str
+) -> None:
+    archive = await begun(tmp_path, compression)
+    await archive.settled([number for number, name in enumerate(NAMES) if name in gone])
+    await archive.stop()
+    check(tmp_path, gone)
+
+
+async def test_what_was_taken_back_is_not_referred_to(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    same = b"the same everywhere " * 100
+    await archive.write([page(exchange("a", same)), page(exchange("b", same))], (), [leased("a"), leased("b")])
+    await archive.settled([0])
+    await archive.write([page(exchange("c", same))], (), [leased("c")])
+    await archive.settled()
+    await archive.write([page(exchange("d", same))], (), [leased("d")])
+    await archive.settled()
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    found = {r.url[-1]: r for r in readers.by_warcio(file) if r.type in ("response", "revisit")}
+    assert [(name, record.type) for name, record in found.items()] == [
+        ("b", "response"),
+        ("c", "response"),
+        ("d", "revisit"),
+    ]
+    assert found["d"].headers["WARC-Refers-To"] == found["c"].headers["WARC-Record-ID"]
+
+
+async def test_a_volume_of_nothing_but_unsettled_pages_is_removed(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path, pages=True))
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"))], (), [leased("a")])
+    await archive.settled([0])
+    await archive.stop()
+    assert readers.files(tmp_path) == []
+
+
+async def test_files_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write_group(archive)
+    await die(archive, tmp_path)
+    before = {path.name: path.read_bytes() for path in readers.files(tmp_path)}
+
+    async def away(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        raise RedisAway("gone")
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(away)
+    await heir.stop()
+    assert {path.name: path.read_bytes() for path in readers.files(tmp_path)} == before
+
+
+async def test_nobody_finishes_files_while_somebody_else_asks_about_them(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    await write_group(archive)
+    await die(archive, tmp_path)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        other = Archive(settings(tmp_path))
+        await other.start()
+        await other.stop()
+        return [True] * len(urls)
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path, NAMES)
+
+
+@pytest.mark.parametrize("done", ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"])
+async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp_path: Path, done: str) -> None:
+    """Wherever it comes in; the second time the store need not be asked, unless it is not written down what it said."""
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    await write_group(archive)
+    await die(archive, tmp_path)
+    (tail,), (warc,), (lines,) = (readers.files(tmp_path, f"{end}.open") for end in (TAIL, ".warc.gz", LINES))
+    doubt = decoded(tail.read_bytes())
+    assert isinstance(doubt, Tail)
+    rest = without(doubt, warc.read_bytes()[doubt.records_at :], lines.read_bytes()[doubt.lines_at :], {0, 3})
+    steps = ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"].index(done)
+    if steps:
+        line = encoded(rest)
+        tail.write_bytes(tail.read_bytes() + (line if steps > 1 else line[: len(line) // 2]))
+    if steps > 2:
+        warc.write_bytes(warc.read_bytes()[: doubt.records_at] + (rest.records if steps > 3 else b""))
+    if steps > 4:
+        lines.write_bytes(lines.read_bytes()[: doubt.lines_at] + (rest.lines if steps > 5 else b""))
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert steps < 2
+        return [url.entry.url[-1] in "ad" for url in urls]
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path, "ad")
+
+
+@pytest.mark.parametrize("octets", [b"", b"{", b"\0" * 50 + b"\n", b'{"type":"Tail"}\n', b"\n"])
+def test_a_tail_that_says_nothing_leaves_nothing_in_doubt(octets: bytes) -> None:
+    assert decoded(octets) is None
+
+
+def test_the_last_whole_line_of_a_tail_counts() -> None:
+    tail = Tail("news", 10, 20, [Share(leased("a"), 10, 30, 0)])
+    rest = Rest(10, 20, b"\x1f\x8b\n", b"{}\n")
+    assert decoded(encoded(tail)) == tail
+    assert decoded(encoded(tail) + encoded(rest)) == rest
+    assert decoded(encoded(tail) + encoded(rest)[:-1]) == tail
+
+
+def test_a_segment_is_read_from_where_it_is_asked_for(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path / "a")
+    segment.append(b"0123456789")
+    assert (segment.read(4), segment.read(10)) == (b"456789", b"")
+    segment.remove()

@@ -1,0 +1,103 @@
+"""What other people's code may do in a crawl, and what it cannot break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from crawler.errors import SinkFull, UserError
+from crawler.events import HookFailed
+from crawler.hooks import PAGE_HOOKS, PageHooks, load
+from crawler.page import Exchange, Page
+from crawler.sinks import SinkContext
+from crawler.sinks.archive import Archive
+from crawler.sinks.tee import Tee
+from tests.hooks_example import Listing
+from tests.sinks import readers
+from tests.sinks.values import exchange, page, settings
+
+HERE = "tests.hooks_example:"
+
+
+async def crawled(folder: Path, *names: str) -> tuple[dict[str, object], list[HookFailed], Path]:
+    """The line of a page that the hooks `names` were asked about, their failures, the WARC file."""
+    hooks = PageHooks.named(HERE + name for name in names)
+    failures: list[HookFailed] = []
+    hooks.on_failure = failures.append
+    archive = Archive(settings(folder), hooks=hooks)
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"), title="three little words"), page(exchange("b", b"b"))])
+    await archive.stop()
+    (file,) = readers.warc_files(folder) or [folder]
+    return readers.lines(folder)[0], failures, file
+
+
+async def test_fields_go_into_the_line(tmp_path: Path) -> None:
+    line, failures, _ = await crawled(tmp_path, "words", "nothing")
+    assert line["extra"] == {"words": 3}
+    assert failures == []
+
+
+async def test_a_hook_can_keep_the_body_out_of_the_archive(tmp_path: Path) -> None:
+    line, failures, _ = await crawled(tmp_path, "no_body", "words")
+    assert (line["warc"], line["extra"], line["size"]) == (None, {"words": 3}, 1)
+    assert readers.warc_files(tmp_path) == []
+    assert failures == []
+
+
+async def test_a_hook_that_fails_is_told_of_and_costs_nothing_else(tmp_path: Path) -> None:
+    line, failures, file = await crawled(tmp_path, "broken", "unspeakable", "talkative", "words")
+    assert line["extra"] == {"words": 3}
+    assert {record.url for record in readers.by_warcio(file) if record.type == "response"} == {
+        "https://site.test/a",
+        "https://site.test/b",
+    }
+    assert [(failed.hook.removeprefix(HERE), failed.url[-1]) for failed in failures] == [
+        ("broken", "a"),
+        ("unspeakable", "a"),
+        ("talkative", "a"),
+        ("broken", "b"),
+        ("unspeakable", "b"),
+        ("talkative", "b"),
+    ]
+    assert failures[0].error == "RuntimeError: out of order"
+
+
+@pytest.mark.parametrize("name", ["tests.none:x", HERE + "none", "not-installed", "tests.hooks_example:Any.x"])
+def test_names_that_lead_nowhere_are_the_operators_to_mend(name: str) -> None:
+    with pytest.raises(UserError, match=r"imported|installed"):
+        load(name, PAGE_HOOKS)
+
+
+class FullAtFirst(Listing):
+    """Has no room for anything `refusals` times."""
+
+    def __init__(self, context: SinkContext, refusals: int) -> None:
+        super().__init__(context)
+        self.refusals = refusals
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+        if self.refusals:
+            self.refusals -= 1
+            raise SinkFull("no room")
+        return await super().write(pages, exchanges)
+
+
+async def test_a_group_that_a_further_sink_had_no_room_for_is_not_written_twice(tmp_path: Path) -> None:
+    context = SinkContext(tmp_path, "news", "host-1a2b")
+    tee = Tee(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
+    await tee.start()
+    same = b"the same everywhere " * 100
+    assert not await tee.write([page(exchange("a", same))])
+    pages = [page(exchange("b", same)), page(exchange("c", b"c"))]
+    sink.refusals = 2
+    for _ in range(2):
+        with pytest.raises(SinkFull):
+            await tee.write(pages)
+    assert await tee.write(pages) == {"https://site.test/b"}
+    await tee.stop()
+    assert [str(line["url"])[-1] for line in readers.lines(tmp_path)] == ["a", "b", "c"]
+    assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a", "b", "c"]
+    assert tee.written_bytes > 0

@@ -1,0 +1,96 @@
+"""What the books know of a group of pages after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from crawler.errors import SinkFull
+from crawler.events import Events
+from crawler.page import Exchange, Outcome, Page
+from crawler.redis_retry import Patience
+from crawler.scope.recent_urls import RecentUrls
+from crawler.sinks.archive import Archive
+from crawler.worker.commit import Committer, Result
+from crawler.worker.visit import Visit
+from frontier.clock import SystemClock
+from frontier.counters import Books, Counts
+from frontier.entries import Entry
+from frontier.queue import Settled
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, make_frontier
+from tests.sinks.values import exchange, page, settings
+
+SAME = b"the same everywhere " * 100
+
+
+class WatchingSink:
+    """Has no room at first, and looks into the books at each call."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.seen: list[tuple[str, Counts]] = []
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
+    ) -> frozenset[str]:
+        self.seen.append(("write", await self._books.counts()))
+        if len(self.seen) == 1:
+            raise SinkFull("no room yet")
+        return frozenset()
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        self.seen.append(("settled", await self._books.counts()))
+
+
+async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """A crash between any two steps costs a second fetch, never a page or a link."""
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    await frontier.push([Entry("https://site.test/a", "site.test")])
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    sink, events, clock = WatchingSink(Books(store, frontier.keys)), Events(), ManualTime()
+    patience = Patience(clock, events, random.Random(1))
+    committer = Committer(frontier, sink, RecentUrls(10), patience, events, clock)
+    running = asyncio.create_task(committer.run())
+    (entry,) = visit.lease.entries
+    link = Entry("https://site.test/linked", "site.test")
+    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.flush()
+    running.cancel()
+    seen = [(step, counts.accepted, counts.done) for step, counts in sink.seen]
+    assert seen == [("write", 2, 0), ("write", 2, 0), ("settled", 2, 1)]
+
+
+async def test_the_books_count_bodies_that_were_archived_before(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    # Given a lease on four URLs, three of which answer with the same body,
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    bodies = {"a": SAME, "b": SAME, "c": b"another one " * 200, "d": SAME}
+    await frontier.push(Entry(f"https://site.test/{name}", "site.test") for name in bodies)
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    (lease,) = leased.leases
+    visit = Visit(lease, deadline=float("inf"), now=0.0)
+    # When their pages are committed, in two groups, to an archive that remembers bodies,
+    events, clock = Events(), SystemClock()
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    patience = Patience(clock, events, random.Random(1))
+    committer = Committer(frontier, archive, RecentUrls(10), patience, events, clock)
+    running = asyncio.create_task(committer.run())
+    for entry in lease.entries:
+        made = exchange(entry.url[-1], bodies[entry.url[-1]])
+        await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(made)))
+        if entry is lease.entries[1]:
+            await committer.flush()
+    await committer.flush()
+    running.cancel()
+    await archive.stop()
+    # Then the books know that two of them brought nothing new.
+    counts = await Books(store, frontier.keys).counts()
+    assert (counts.done, counts.duplicates) == (4, 2)

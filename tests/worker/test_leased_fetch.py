@@ -1,0 +1,94 @@
+"""A request under a lease leaves only while the lease holds, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.client import Fetcher
+from crawler.fetch.conditional import Headers
+from crawler.page import Exchange
+from crawler.worker.leased_fetch import LeasedFetch
+from crawler.worker.visit import Visit
+from frontier.clock import SystemClock
+from frontier.queue import Lease
+
+URL = "https://a.test/"
+
+
+class NeverEnds:
+    """A site whose response does not end, and that notices when it is hung up on."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.hung_up = False
+
+    async def fetch(self, url: str, *, deadline: Callable[[], bool], extra_headers: Headers) -> Exchange:
+        if deadline():
+            raise FetchFailed(FailureKind.LEASE_EXPIRED)
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.hung_up = True
+            raise
+        raise AssertionError
+
+
+LEASE_S = 0.3
+"""Long enough for a busy machine to begin the request in."""
+
+
+def a_visit(lasts_s: float) -> Visit:
+    now = SystemClock().monotonic()
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=now + lasts_s, now=now)
+
+
+async def test_a_response_that_outlives_its_lease_is_broken_off() -> None:
+    site = NeverEnds()
+    fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
+    with pytest.raises(FetchFailed) as caught:
+        await fetch.fetch(a_visit(LEASE_S), URL)
+    assert caught.value.kind is FailureKind.LEASE_EXPIRED
+    assert site.hung_up
+
+
+async def test_a_renewal_under_way_moves_the_limit() -> None:
+    site, visit, clock = NeverEnds(), a_visit(LEASE_S), SystemClock()
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), clock).fetch(visit, URL))
+    await site.begun.wait()
+    now = clock.monotonic()
+    visit.renewed(now + 60, now)
+    _, pending = await asyncio.wait([request], timeout=1.5 * LEASE_S)
+    assert pending
+    visit.renewed(float("-inf"), clock.monotonic())  # told that the lease has gone to somebody else
+    with pytest.raises(FetchFailed):
+        await request
+    assert site.hung_up
+
+
+async def test_nothing_leaves_when_the_lease_has_ended() -> None:
+    site = NeverEnds()
+    with pytest.raises(FetchFailed):
+        await LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(-1.0), URL)
+    assert not site.begun.is_set()
+
+
+async def test_all_requests_of_a_lease_end_with_it() -> None:
+    site, visit = NeverEnds(), a_visit(LEASE_S)
+    fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
+    ended = await asyncio.gather(fetch.fetch(visit, URL), fetch.fetch(visit, URL), return_exceptions=True)
+    assert [cast(FetchFailed, one).kind for one in ended] == [FailureKind.LEASE_EXPIRED] * 2
+
+
+async def test_a_worker_that_is_cancelled_is_not_told_that_its_lease_ended() -> None:
+    site = NeverEnds()
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(60), URL))
+    await site.begun.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request

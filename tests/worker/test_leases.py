@@ -1,0 +1,122 @@
+"""The feeder leases what is due in its shards, and only looks at those where nothing is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from crawler.events import Events
+from crawler.redis_retry import Patience
+from crawler.scope.recent_urls import RecentUrls
+from crawler.sinks.archive import Archive
+from crawler.worker.commit import Committer
+from crawler.worker.delay_queue import Schedule
+from crawler.worker.leases import Feeder, FeedSettings
+from crawler.worker.visit import Visit
+from frontier.clock import ServerClock, SystemClock
+from frontier.counters import Books
+from frontier.keys import CrawlKeys
+from frontier.peers import View
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import Call, RedisStore, Reply, Store
+from tests.frontier.helpers import CountingStore, entry
+from tests.sinks.values import settings
+
+
+class LookedAtStore(CountingStore):
+    """`looked` is set after ten looks at the shards."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(store)
+        self.looked = asyncio.Event()
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await super().send(calls)
+        if self.calls["EXISTS"] >= 10:
+            self.looked.set()
+        return replies
+
+
+@dataclass
+class Fed:
+    """A feeder with one shard, on a real server."""
+
+    frontier: Frontier
+    committer: Committer
+    schedule: Schedule[Visit]
+    feeder: Feeder
+
+    @classmethod
+    async def on(cls, store: Store, crawl_name: str, folder: Path) -> Fed:
+        clock, events = SystemClock(), Events()
+        server_clock = ServerClock(clock, store.time_ms)
+        await server_clock.refresh()
+        frontier = Frontier(store, CrawlKeys(crawl_name, 1), server_clock, FrontierSettings(), b"key")
+        patience = Patience(clock, events, random.Random(1))
+        committer = Committer(frontier, Archive(settings(folder)), RecentUrls(10), patience, events, clock)
+        schedule: Schedule[Visit] = Schedule(clock)
+        clocks, feed = (clock, server_clock), FeedSettings(poll_s=0.01)
+        feeder = Feeder(frontier, schedule, committer, patience, events, clocks, "me", feed)
+        feeder.adopt(View(3, (), "me", owners=("me",)))
+        return cls(frontier, committer, schedule, feeder)
+
+
+async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_others_push_there(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    # Given a replica with one shard, in which there is nothing,
+    counting = LookedAtStore(store)
+    fed = await Fed.on(counting, crawl_name, tmp_path)
+    feeding = asyncio.create_task(fed.feeder.run())
+    taking = asyncio.create_task(fed.schedule.take())
+    # When it has been looked at often,
+    await counting.looked.wait()
+    # Then it was leased from once, so that all know whose it is;
+    assert counting.calls["lease"] == 1
+    (owner,) = await Books(store, fed.frontier.keys).owners()
+    assert (owner.replica, owner.epoch) == ("me", 3)
+    # and what somebody else pushes there is found.
+    await (await Fed.on(store, crawl_name, tmp_path)).frontier.push([entry()])
+    assert (await taking).domain == "a.test"
+    feeding.cancel()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then(
+    store: RedisStore, crawl_name: str, tmp_path: Path, is_over: bool
+) -> None:
+    # Given a visit that is being prepared,
+    fed = await Fed.on(store, crawl_name, tmp_path)
+    asked, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def prepare(visits: Sequence[Visit]) -> None:
+        assert [visit.domain for visit in visits] == ["a.test"]
+        asked.set()
+        await may_go_on.wait()
+
+    fed.feeder.prepare = prepare
+    await fed.frontier.push([entry()])
+    tasks = [asyncio.create_task(work) for work in (fed.feeder.run(), fed.committer.run())]
+    taking = asyncio.create_task(fed.schedule.take())
+    await asked.wait()
+    assert len(fed.schedule) == 0
+    assert not taking.done()
+    # When the replica takes no more turns meanwhile, or goes on,
+    if is_over:
+        fed.feeder.quiet()
+    may_go_on.set()
+    # Then the lease is given back, or has its turn.
+    if is_over:
+        await fed.committer.flush()
+        assert not taking.done()
+        assert len(fed.schedule) == len(fed.feeder.visits) == 0
+        assert (await Books(store, fed.frontier.keys).counts()).domains_due == 1
+    else:
+        assert (await taking).domain == "a.test"
+    for task in (*tasks, taking):
+        task.cancel()

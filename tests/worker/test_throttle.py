@@ -1,0 +1,116 @@
+"""How many requests of a domain may be in flight at once, and what failures of several at once count."""
+
+from __future__ import annotations
+
+import random
+from email.utils import formatdate
+from typing import cast
+
+import pytest
+
+from crawler.events import Events
+from crawler.page import Exchange, Outcome
+from crawler.worker.outcomes import Verdict
+from crawler.worker.throttle import Rests
+from crawler.worker.visit import Visit
+from frontier.clock import Clock, ServerClock
+from frontier.control import Control, DomainRules
+from frontier.keys import CrawlKeys
+from frontier.queue import Lease
+from frontier.store import Store
+from politeness.backoff import BackoffPolicy
+from politeness.delay import DelayPolicy, RestPolicy
+from politeness.robots import Rules
+from politeness.robots_cache import KnownRobots
+from politeness.robots_fetch import RobotsRecord
+
+FINE = Verdict(Outcome.DONE, "")
+BUSY = Verdict(Outcome.RETRY, "http_429", backs_off=True)
+
+
+class Stopped:
+    """A clock whose hand is moved by the test, in seconds; the server shows the same."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def rests(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None) -> Rests:
+    policy = RestPolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
+    control = Control(cast(Store, None), CrawlKeys("t", 1))
+    control.rules = DomainRules(delays=told or {})
+    return Rests(policy, control, Events(), (cast(Clock, clock), cast(ServerClock, clock)), random.Random(1))
+
+
+def visit(state: str = "") -> Visit:
+    return Visit(Lease("a.test", 0, 1, 0, 0, state, ()), deadline=2e6, now=1e6)
+
+
+def robots(body: bytes = b"") -> KnownRobots:
+    return KnownRobots(RobotsRecord("rules", "", 200, 0, 0, body), Rules.parse(body, "peercrawl"))
+
+
+def answer(retry_after: bytes) -> Exchange:
+    return Exchange("https://a.test/", 429, "", ((b"Retry-After", retry_after),), b"", b"", b"", "", 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "delay_s", "parallel", "told", "body", "state"),
+    [
+        (4, 0.0, 4, {}, b"", ""),
+        (1, 0.0, 1, {}, b"", ""),
+        (1, 0.5, 4, {}, b"", ""),
+        (4, 0.5, 4, {"a.test": 0.0}, b"", ""),
+        (1, 0.0, 4, {"a.test": 2.0}, b"", ""),
+        (4, 0.0, 4, {"b.test": 2.0}, b"", ""),
+        (1, 0.0, 4, {}, b"User-agent: *\nCrawl-delay: 1\n", ""),
+        (4, 0.0, 4, {}, b"User-agent: other\nCrawl-delay: 1\n", ""),
+        (1, 0.0, 4, {}, b"User-agent: *\nRequest-rate: 1/5\n", ""),
+        (1, 0.0, 4, {}, b"", "1 999000000 999500000 http_503"),  # well again, but not for long
+    ],
+)
+def test_lanes_are_for_domains_of_which_nobody_asks_a_delay(
+    lanes: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
+) -> None:
+    assert rests(Stopped(), delay_s, parallel, told).lanes(visit(state), robots(body)) == lanes
+
+
+def test_requests_that_fail_together_are_one_failure() -> None:
+    """Given four requests in flight, when all are answered 429, then the domain rests as after one, for the longest that
+    any answer asked for; a good answer among them shortens nothing."""
+    clock, leased = Stopped(), visit()
+    judge = rests(clock)
+    for header in (b"5", b"20", b"10"):
+        judge.back_off(leased, BUSY, answer(header))
+        clock.now += 0.1
+    judge.back_off(leased, FINE, None)
+    judge.back_off(leased, FINE, None)
+    assert leased.closing
+    assert leased.backoff.failures == 1
+    assert leased.next_at == pytest.approx(1_000_020.1)
+    assert leased.backoff.until_ms == pytest.approx(1_000_020_100, abs=1)
+
+
+def test_a_failure_after_the_rest_is_a_further_one() -> None:
+    clock, first = Stopped(), visit()
+    judge = rests(clock)
+    judge.back_off(first, BUSY, answer(b"5"))
+    clock.now += 6
+    second = visit(str(first.backoff))
+    judge.back_off(second, BUSY, None)
+    assert second.backoff.failures == 2
+
+
+def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> None:
+    clock, again_s = Stopped(), 1_000_129
+    for milliseconds in range(1_000):
+        clock.now = 1_000_000 + milliseconds / 1000
+        asked = visit()
+        rests(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
+        assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1
