@@ -102,6 +102,10 @@ class Books:
         """Of each shard, how many URLs are queued, leased or waiting there."""
         return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
 
+    async def done(self) -> int:
+        """How many URLs are settled as done: one small call a shard."""
+        return sum(int(reply or 0) for (reply,) in await self._of_each(self._keys.shards, _counting_done))
+
     async def has_ended(self) -> bool:
         """Whether nothing is queued, leased or waiting. Never True while a page in flight can still bring links.
 
@@ -150,6 +154,10 @@ def _counting(shard: ShardKeys) -> Sequence[Call]:
         command("ZCARD", shard.due),
         command("ZCARD", shard.leases),
     )
+
+
+def _counting_done(shard: ShardKeys) -> Sequence[Call]:
+    return (command("HGET", shard.stats, "done"),)
 
 
 def _totalling(shard: ShardKeys) -> Sequence[Call]:

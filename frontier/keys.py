@@ -13,7 +13,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the key schema. A change of a key's name, type or encoding raises it."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -79,6 +79,7 @@ class CrawlKeys:
         self.peers = f"{{{crawl}}}:peers"
         self.meta = meta_key(crawl)
         self.budget = f"{{{crawl}}}:budget"
+        self.takers = f"{{{crawl}}}:budget:takers"
         self.control = f"{{{crawl}}}:control"
         self.duties = f"{{{crawl}}}:duties"
         self.domains = f"{{{crawl}}}:domains"

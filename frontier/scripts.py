@@ -36,7 +36,8 @@ LEASE = _load("lease", keys=7)
 SETTLE = _load("settle", keys=5)
 RELEASE = _load("release", keys=2)
 DISOWN = _load("disown", keys=1)
-SPEND = _load("spend", keys=1)
+SPEND = _load("spend", keys=2)
+RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=5)
 REQUEUE = _load("requeue", keys=4)
 GATE = _load("gate", keys=1)
@@ -57,6 +58,7 @@ ALL = (
     RELEASE,
     DISOWN,
     SPEND,
+    RECOUNT,
     SURVEY,
     REQUEUE,
     GATE,

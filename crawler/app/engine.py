@@ -22,6 +22,7 @@ from crawler.settings.model import CrawlSettings, ReplicaSettings
 from crawler.settings.policies import Manners
 from crawler.sinks.sink import Keeper
 from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import Schedule
 from crawler.worker.foreign_domains import KEPT_MS, Passage
@@ -113,7 +114,8 @@ class Engine:
         self.frontier = Frontier(store, keys, server_clock, frontier_settings(settings), key)
         self.books = Books(store, keys)
         self.control = Control(store, keys)
-        self.budget = Budget(store, keys.budget, server_clock, replica, settings.limits.max_pages)
+        lease_ms = self.frontier.settings.lease_ms
+        self._budget = Budget(store, keys, server_clock, replica, settings.limits.max_pages, lease_ms)
 
     def _build_commit(self, local: ReplicaSettings) -> None:
         base, parts = self._base, self._parts
@@ -129,6 +131,9 @@ class Engine:
             parts.replica,
             FeedSettings(ahead=2 * local.concurrency),
         )
+        allowance = Allowance(self._budget, self.schedule, base.patience, base.clock, local.concurrency)
+        self.allowance = allowance
+        self.committer.on_done, self.feeder.may_lease = allowance.used, lambda: not allowance.is_awaited
 
     def _build_politeness(self, settings: CrawlSettings) -> None:
         base, parts, manners = self._base, self._parts, self._parts.manners
@@ -164,7 +169,7 @@ class Engine:
             self._robots,
             self._rests,
             parts.builder,
-            self.budget,
+            self.allowance,
             self.control,
             base.events,
             self._clocks,
@@ -209,7 +214,7 @@ class Engine:
         """Go by changed settings from now on. A rest that has begun ends as it was, and so does a lease."""
         settings, manners = changed.settings, changed.manners
         self.frontier.settings = frontier_settings(settings)
-        self.budget.limit = settings.limits.max_pages
+        self._budget.limit, self._budget.lease_ms = settings.limits.max_pages, self.frontier.settings.lease_ms
         self._rests.policy, self._robots.policy, self.turns.tries = manners.rests, manners.robots, manners.tries
         self._passage.backoff = manners.rests.backoff
         self._passage.reservations.delay_ms = self.frontier.settings.delay_ms

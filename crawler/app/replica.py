@@ -73,7 +73,7 @@ class Replica:
         engine = self._engine = Engine(base, settings, local, parts)
         self.peers, self.books = engine.peers, engine.books
         self._feeder, self._committer, self._turns = engine.feeder, engine.committer, engine.turns
-        self._control, self._budget = engine.control, engine.budget
+        self._control, self._allowance = engine.control, engine.allowance
         self._follower = Follower(store, crawl, settings, self._obey, self.events)
         self._health = Health(store, crawl.keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
         self._build_watching(crawl)
@@ -132,7 +132,8 @@ class Replica:
         self._spawn(self._report())
         self._spawn(self._follow_control())
         self._spawn(self._ledger.run())
-        self._spawn(self._refresh_budget())
+        self._allowance.on_spent = self._on_spent
+        self._spawn(self._allowance.run())
         if self._engine.scheduled is not None:
             self._spawn(self._engine.scheduled.run())
         if until_empty:
@@ -172,7 +173,7 @@ class Replica:
             tell(logging.WARNING, "stopped_unsettled", replica=self.id, leases=len(self._feeder.visits))
         await self._cancel(self._tasks)
         await self._part(lambda: self._health.withdraw(self.id))
-        await self._part(self._budget.leave)
+        await self._part(self._allowance.budget.leave)
         await self._parts.fetcher.stop(0.0)
         await self._parts.builder.lane.stop()
         await self._parts.sink.stop()
@@ -251,15 +252,9 @@ class Replica:
     def _obey(self, settings: CrawlSettings) -> None:
         self._engine.obey(changed(settings, self._parts.recent))
 
-    async def _refresh_budget(self) -> None:
-        while True:
-            # No more than there is use for: permits that lie idle here are missing elsewhere. Without a limit nobody
-            # asks for one, and a look at 20,000 visits takes 3 ms.
-            wanted = min(2 * self._local.concurrency, self._feeder.due_within(1.0)) if self._budget.limit else 0
-            await self._patience.insist(lambda wanted=wanted: self._budget.refresh(wanted))  # type: ignore[misc]
-            if self._budget.is_spent and not self._is_busy:
-                self._end("max_pages")
-            await self._clock.sleep(0.2)
+    def _on_spent(self) -> None:
+        if not self._is_busy:
+            self._end("max_pages")
 
     async def _find_end(self) -> None:
         """End when the books say that nothing is left. Our own visits are in the books, so while we have any we need not

@@ -142,7 +142,11 @@ class Scope(Table):
 class Limits(Table):
     """What a crawl may use up."""
 
-    max_pages: Count = Field(0, description="URLs fetched by the whole crawl at most; 0: any number.")
+    max_pages: Count = Field(
+        0,
+        description="Pages that the whole crawl fetches at most: URLs that end as done, error pages such as a 404 "
+        "included; 0: any number.",
+    )
     domain_cap: Count = Field(0, description="URLs accepted per domain at most; 0: any number. Drops are counted.")
     max_body: PositiveInt = Field(
         10_485_760, description="Octets of a body as received; what is beyond is cut off and the record says so."

@@ -7,6 +7,7 @@ In the order in which data flows:
 2. `delay_queue` orders the visits by the time of their next request.
 3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots` makes a request
    for robots.txt if the next URL needs one, otherwise the page itself is requested.
+   `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
    another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
    lease ends (`lease_scope`). `time_slice` yields to the event loop when several responses arrive at once.

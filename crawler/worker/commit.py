@@ -144,6 +144,7 @@ class Committer:
         self._recent = recent
         self.next_ms: Callable[[Visit], int] = lambda visit: 0
         self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
+        self.on_done: Callable[[int], None] = lambda pages: None
         self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
         self._next, self._now = _Group(), _Group()  # collecting, and being committed
         self._something = asyncio.Event()
@@ -218,6 +219,7 @@ class Committer:
         duplicates = await self._write(group.results)
         written = self._clock.monotonic()
         stale = await self._settle(group.results, duplicates, absences)
+        self.on_done(sum(result.settled is not None and result.settled.outcome == "done" for result in group.results))
         await self._keep(group.results, stale)
         await self._release(group.closing)
         settled = self._clock.monotonic()

@@ -43,7 +43,7 @@ class FeedSettings(msgspec.Struct, frozen=True):
 
 class Feeder:
     """Leases due domains of the owned shards and keeps their leases alive. `prepare` is awaited with new visits before they
-    have their first turn."""
+    have their first turn. `may_lease`: whether there is any use in further leases now."""
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Feeder:
         self._quiet = False
         self._paused = False
         self.prepare: Callable[[Sequence[Visit]], Awaitable[None]] = _nothing
+        self.may_lease: Callable[[], bool] = lambda: True
         committer.on_settled = self.settled
         committer.next_ms = self.next_ms
         committer.on_pushed = self.pushed
@@ -86,11 +87,6 @@ class Feeder:
     def shards(self) -> frozenset[int]:
         """The shards owned in the view adopted last."""
         return frozenset(self._ask_at)
-
-    def due_within(self, seconds: float) -> int:
-        """How many turns the domains under lease have now or may have within `seconds`, one a lane."""
-        soon = self._clock.monotonic() + seconds
-        return sum(visit.lanes if visit.pending and visit.next_at <= soon else visit.busy for visit in self.visits)
 
     def adopt(self, view: View) -> None:
         """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on.
@@ -194,7 +190,7 @@ class Feeder:
 
     @property
     def _has_room(self) -> bool:
-        if self._quiet or self.view is None or len(self.visits) >= self._settings.visits:
+        if self._quiet or self.view is None or len(self.visits) >= self._settings.visits or not self.may_lease():
             return False
         return self._schedule.idle_takers > 0 or self._schedule.lateness() < 0.01
 

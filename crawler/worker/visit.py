@@ -26,8 +26,8 @@ class Visit:
     `stored_robots`: an origin, and the record of its robots.txt that Redis had when the visit began, until it is looked at.
 
     `busy`: workers that give it a turn now, at most `lanes`. `placed`: its next turn is on the schedule, or is being
-    prepared by one of them; so one worker at a time decides what the domain is asked next, however many requests are in
-    flight.
+    prepared by one of them, or waits for a permit (`wants_permit`: it found none). So one worker at a time decides what
+    the domain is asked next, however many requests are in flight.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class Visit:
         "reservation",
         "robots",
         "stored_robots",
+        "wants_permit",
     )
 
     def __init__(self, lease: Lease, deadline: float, now: float) -> None:
@@ -70,6 +71,7 @@ class Visit:
         self.lanes = 1
         self.placed = True
         self.closing = False
+        self.wants_permit = False
 
     def __repr__(self) -> str:
         return f"<Visit {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"

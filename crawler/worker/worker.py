@@ -17,6 +17,7 @@ from crawler.errors import FetchFailed
 from crawler.events import Events, TurnTaken, UrlPostponed
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer, Result
 from crawler.worker.delay_queue import Schedule
 from crawler.worker.leased_fetch import LeasedFetch
@@ -26,15 +27,11 @@ from crawler.worker.page_builder import PageBuilder
 from crawler.worker.robots import RobotsDesk
 from crawler.worker.throttle import Rests
 from crawler.worker.visit import Visit
-from frontier.budget import Budget
 from frontier.clock import Clock, ServerClock
 from frontier.control import Control
 from frontier.entries import Entry
 from frontier.queue import Settled, postpone, retry
 from politeness.robots_cache import KnownRobots
-
-BUDGET_PAUSE_S = 0.2
-"""How long a domain waits when all permits are in use: one of them may come back."""
 
 NO_SUCH_HOST_TRIES = 2
 """Look-ups of a host that the DNS says does not exist: that is an answer, and a second one is for its hiccups."""
@@ -52,7 +49,7 @@ class Turns:
         robots: RobotsDesk,
         rests: Rests,
         builder: PageBuilder,
-        budget: Budget,
+        allowance: Allowance,
         control: Control,
         events: Events,
         clocks: tuple[Clock, ServerClock],
@@ -65,7 +62,7 @@ class Turns:
         self._robots = robots
         self._rests = rests
         self._builder = builder
-        self._budget = budget
+        self._allowance = allowance
         self._control = control
         self._events = events
         self._clock, self._server_clock = clocks
@@ -112,7 +109,11 @@ class Turns:
 
     def _place(self, visit: Visit) -> None:
         visit.placed = True
-        self._schedule.put(visit, visit.next_at, visit.octets)
+        if visit.wants_permit:
+            visit.wants_permit = False
+            self._allowance.wait(visit)
+        else:
+            self._schedule.put(visit, visit.next_at, visit.octets)
 
     async def _turn(self, visit: Visit) -> None:
         try:
@@ -197,11 +198,11 @@ class Turns:
         if visit.busy > 1 and self._rests.lanes(visit, known) == 1:
             visit.lanes = 1  # until the others have ended, and their delay
             return False
-        if not self._budget.take():
-            visit.next_at = self._clock.monotonic() + BUDGET_PAUSE_S
+        if not self._allowance.take():
+            visit.wants_permit = True
             return False
         if not await self._gatekeeper.lets(visit, entry.url) or visit.closing:
-            self._budget.give_back()
+            self._allowance.give_back()
             return False
         visit.pending.popleft()
         return True
@@ -211,17 +212,17 @@ class Turns:
         try:
             exchange = await self._fetch.fetch(visit, entry.url)
         except FetchFailed as failure:
-            self._budget.give_back()
+            self._allowance.give_back()
             if failure.request_sent:
                 self._rests.begin(visit, self._clock.monotonic() - started, known)
             await self._failed(visit, entry, failure)
         except Exception as error:
-            self._budget.give_back()
+            self._allowance.give_back()
             self._rests.begin(visit, self._clock.monotonic() - started, known)
             self._events.emit(defect("fetch", entry.url, error))
             await self._settle(visit, entry, DEFECT)
         except BaseException:
-            self._budget.give_back()
+            self._allowance.give_back()
             visit.pending.appendleft(entry)
             self._rests.begin(visit, self._clock.monotonic() - started, known)
             raise
@@ -233,10 +234,8 @@ class Turns:
 
     async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
         verdict = last_try(judge_status(exchange.status), entry.tries, self.tries)
-        if verdict.outcome is Outcome.RETRY:
-            self._budget.give_back()
-        else:
-            self._budget.used()
+        if verdict.outcome is not Outcome.DONE:
+            self._allowance.give_back()  # that of a page is used when the page is settled
         try:
             self._rests.back_off(visit, verdict, exchange)
         except Exception as error:
@@ -264,6 +263,8 @@ class Turns:
             page, links = await self._builder.build(entry, verdict, exchange, now_s)
         except Exception as error:
             self._events.emit(defect("read", entry.url, error))
+            if verdict.outcome is Outcome.DONE:
+                self._allowance.give_back()
             verdict, links = DEFECT, ()
             page = self._bare_page(visit, entry, verdict, exchange)
         reason = str(exchange.status) if exchange and verdict.outcome is Outcome.DONE else verdict.reason

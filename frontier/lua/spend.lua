@@ -1,30 +1,56 @@
--- spend: reserve part of a crawl's budget of pages. A replica holds permits for the pages that it is about to fetch;
--- what is used and what is held together never pass the limit. The permits of a replica that fell silent lapse.
+-- spend: report the pages of a replica, and give it permits for further ones. Pages and permits of all replicas together
+-- never pass the limit. Near the limit a replica gets its share of what is left, so that the others can go on, too.
 --
--- KEYS[1] budget  hash  used, held:<replica> -> "permits until_ms"
--- ARGV[1] replica   ARGV[2] used since the last call   ARGV[3] permits wanted in hand
--- ARGV[4] limit     ARGV[5] now_ms   ARGV[6] ttl_ms
+-- The same report may come twice: a replica tells how many pages it has had since its start, not how many more. A call
+-- that is older than the last one of its replica changes nothing. The permits of a replica that fell silent count as
+-- used, since some of them may have been: see recount.
 --
--- Returns {"spent", permits in hand, used by all}
+-- KEYS[1] budget  hash  used, held, recounts, replica:<replica> -> "permits pages call"
+-- KEYS[2] takers  zset  replica that holds or wants permits -> when they lapse, ms
+-- ARGV[1] replica   ARGV[2] number of the call, rising   ARGV[3] its pages since its start
+-- ARGV[4] how many of them were reported before, for who is not known here   ARGV[5] permits that it keeps in any case
+-- ARGV[6] permits that it wants in hand, or -1: it leaves   ARGV[7] limit   ARGV[8] at least so many pages are used
+-- ARGV[9] when its permits lapse, ms   ARGV[10] permits of others that lapse before this lapse now, ms
+--
+-- Returns {"spent", its permits, used by all, permits of all, its share of what is left, recounts}
 
-local mine = 'held:' .. ARGV[1]
-local used = redis.call('HINCRBY', KEYS[1], 'used', ARGV[2])
-local held_by_others = 0
-local fields = redis.call('HGETALL', KEYS[1])
-for i = 1, #fields, 2 do
-  if fields[i] ~= 'used' and fields[i] ~= mine then
-    local permits, until_ms = string.match(fields[i + 1], '^(%d+) (%d+)$')
-    if tonumber(until_ms) < tonumber(ARGV[5]) then
-      redis.call('HDEL', KEYS[1], fields[i])
-    else
-      held_by_others = held_by_others + tonumber(permits)
-    end
+local mine = 'replica:' .. ARGV[1]
+local keep, wanted, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+
+local state = redis.call('HMGET', KEYS[1], 'used', 'held', 'recounts', mine)
+local used, held, recounts = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
+local permits, reported, call = string.match(state[4] or ('0 ' .. ARGV[4] .. ' 0'), '^(%d+) (%d+) (%d+)$')
+permits = tonumber(permits)
+
+if tonumber(ARGV[2]) <= tonumber(call) then
+  return {'spent', permits, used, held, 0, recounts}
+end
+
+for _, silent in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', '(' .. ARGV[10], 'BYSCORE', 'LIMIT', 0, 10)) do
+  if silent ~= ARGV[1] then
+    local lapsed = string.match(redis.call('HGET', KEYS[1], 'replica:' .. silent) or '0', '^%d+')
+    used, held = used + lapsed, held - lapsed
+    redis.call('HDEL', KEYS[1], 'replica:' .. silent)
+    redis.call('ZREM', KEYS[2], silent)
   end
 end
-local permits = math.max(0, math.min(tonumber(ARGV[3]), tonumber(ARGV[4]) - used - held_by_others))
-if permits > 0 then
-  redis.call('HSET', KEYS[1], mine, permits .. ' ' .. string.format('%.0f', tonumber(ARGV[5]) + tonumber(ARGV[6])))
+
+used = math.max(used + math.max(0, ARGV[3] - reported), tonumber(ARGV[8]))
+held = held - permits
+if keep > 0 or wanted > 0 then
+  redis.call('ZADD', KEYS[2], ARGV[9], ARGV[1])
 else
-  redis.call('HDEL', KEYS[1], mine)
+  redis.call('ZREM', KEYS[2], ARGV[1])
 end
-return {'spent', permits, used}
+local fair = math.ceil(math.max(0, limit - used) / math.max(1, redis.call('ZCARD', KEYS[2])))
+local share = math.max(0, math.min(fair, limit - used - held))
+permits = math.max(keep, math.min(wanted, share))
+if wanted < 0 then
+  permits = 0
+  redis.call('HDEL', KEYS[1], mine)
+else
+  redis.call('HSET', KEYS[1], mine, string.format('%.0f %s %s', permits, ARGV[3], ARGV[2]))
+end
+held = held + permits
+redis.call('HSET', KEYS[1], 'used', string.format('%.0f', used), 'held', string.format('%.0f', held))
+return {'spent', permits, used, held, share, recounts}

@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.bench import backpressure, frontier, measure, memory, politeness, throughput
+from tests.bench import backpressure, frontier, measure, memory, page_limit, politeness, throughput
 
 SHORT = {
     "throughput": throughput.short,
     "frontier": frontier.short,
     "politeness": politeness.short,
     "memory": memory.short,
+    "page_limit": page_limit.short,
     "backpressure": backpressure.short,
 }
 

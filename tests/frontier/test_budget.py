@@ -1,13 +1,24 @@
-"""The budget: used and held permits of all replicas together never pass the limit."""
+"""The budget: pages and permits of all replicas together never pass the limit, and in the end there are as many pages."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
 import pytest
 
-from frontier.budget import PERMIT_TTL_MS, REPORTED_AT_ONCE, Budget
+from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, Budget, permits_wanted
 from frontier.clock import ServerClock
-from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.scripts import RECOUNT
+from frontier.store import Call, RedisStore, Reply, Store, command, run
+from tests.frontier.helpers import CountingStore, ManualTime
+
+LEASE_MS = 4_000
+AT_ONCE = 8
+
+MakeBudget = Callable[..., Budget]
 
 
 @pytest.fixture
@@ -17,75 +28,416 @@ async def clock(time: ManualTime) -> ServerClock:
     return clock
 
 
-async def test_two_replicas_share_one_limit(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
-    one, two = (Budget(store, f"{{{crawl_name}}}:budget", clock, name, 10) for name in ("one", "two"))
-    fetched = 0
-    for _ in range(20):
-        for budget in (one, two):
-            await budget.refresh(4)
-            while budget.take():
-                budget.used()
-                fetched += 1
-    assert fetched == 10
-    await one.refresh(4)
+@pytest.fixture
+def keys(crawl_name: str) -> CrawlKeys:
+    return CrawlKeys(crawl_name, shards=2)
+
+
+@pytest.fixture
+def budget(store: RedisStore, keys: CrawlKeys, clock: ServerClock) -> MakeBudget:
+    def make(replica: str, limit: int, through: Store = store) -> Budget:
+        return Budget(through, keys, clock, replica, limit, LEASE_MS)
+
+    return make
+
+
+async def settle(store: Store, keys: CrawlKeys, pages: int) -> None:
+    """So many pages are settled as done, in the books of a shard."""
+    await store.send([command("HINCRBY", keys.shards[pages % 2].stats, "done", pages)])
+
+
+async def fetch(one: Budget, store: Store, keys: CrawlKeys, most: int = 1_000) -> int:
+    """Fetch and settle a page for each permit that `one` has, `most` at most. How many there were."""
+    pages = 0
+    while pages < most and one.take():
+        pages += 1
+    await settle(store, keys, pages)
+    one.used(pages)
+    return pages
+
+
+@pytest.mark.parametrize(
+    ("in_use", "drawn", "elapsed_s", "wanted"),
+    [
+        (0, 0, 1.0, 0),
+        (5, 0, 1.0, 5),  # nothing was asked for: the surplus goes back
+        (0, 1, 0.001, 64 + 10),
+        (7, 500, 1.0, 7 + 64 + 1_000),
+        (7, 250, 0.5, 7 + 64 + 1_000),
+    ],
+)
+def test_permits_are_held_for_two_periods_at_the_latest_rate(
+    in_use: int, drawn: int, elapsed_s: float, wanted: int
+) -> None:
+    assert permits_wanted(in_use, drawn, elapsed_s, 64) == wanted
+
+
+async def test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given pages without a pause, each in its turn, when the budget is refreshed as soon as it runs low, then none has to
+    wait, whatever the rate."""
+    counting = CountingStore(store)
+    one = budget("one", 1_000_000, counting)
+    await one.refresh(AT_ONCE, 0)
+    pages = 0
+    for pages_a_ms in (1, 3):
+        for _ in range(10_000):
+            for _ in range(pages_a_ms):
+                assert one.take()
+                one.used(1)
+                pages += 1
+            time.ms += 1
+            if one.is_low:
+                await one.refresh(AT_ONCE, 0)
+    assert pages == 40_000
+    assert counting.calls["spend"] < 2 * 20 / PERIOD_S + 10
+
+
+async def test_without_a_limit_redis_is_not_asked(store: RedisStore, budget: MakeBudget) -> None:
+    one = budget("one", 0)
+    before = store.round_trips
+    for _ in range(1_000):
+        await one.refresh(AT_ONCE, 0)
+        assert one.take()
+        one.used(1)
+        assert not one.is_low
+    assert not one.is_spent
+    assert store.round_trips == before
+
+
+async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, keys: CrawlKeys, budget: MakeBudget) -> None:
+    one = budget("one", 1)
+    await one.refresh(AT_ONCE, 0)
+    assert one.take()
+    assert not one.take()
+    one.give_back()
+    assert await fetch(one, store, keys) == 1
+    assert not one.take()
+    await one.refresh(AT_ONCE, 0)
+    assert one.is_used_up
+    await one.recount()
     assert one.is_spent
 
 
-async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
-    budget = Budget(store, f"{{{crawl_name}}}:budget", clock, "one", 1)
-    await budget.refresh(1)
-    assert budget.take()
-    assert not budget.take()
-    budget.give_back()
-    assert budget.take()
-    budget.used()
-    await budget.refresh(1)
-    assert budget.is_spent
-    assert not budget.take()
-
-
-async def test_the_permits_of_a_lost_replica_lapse(
-    store: RedisStore, crawl_name: str, clock: ServerClock, time: ManualTime
+@pytest.mark.parametrize("replicas", [2, 3, 8])
+async def test_what_is_left_near_the_limit_is_shared(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, replicas: int
 ) -> None:
-    key = f"{{{crawl_name}}}:budget"
-    lost, other = Budget(store, key, clock, "lost", 5), Budget(store, key, clock, "other", 5)
-    await lost.refresh(5)
-    await other.refresh(5)
-    assert not other.take()
-    time.ms += PERMIT_TTL_MS + 1
-    await other.refresh(5)
-    assert other.take()
+    """Given a replica that holds all permits, when others want some, then it keeps its share, and all are served."""
+    first, *others = [budget(str(number), 800) for number in range(replicas)]
+    for _ in range(2):
+        await first.refresh(800, 1)
+    assert first.free == 800
+    for one in others:
+        await one.refresh(800, 1)
+        assert one.free == 0
+        assert one.is_short
+    for _ in range(3):
+        for one in (first, *others):
+            await one.refresh(800, 1)
+    free = [one.free for one in (first, *others)]
+    assert min(free) >= 800 // replicas - replicas
+    assert sum(free) <= 800
 
 
-async def test_without_a_limit_redis_is_hardly_asked(store: RedisStore, crawl_name: str, clock: ServerClock) -> None:
-    budget = Budget(store, f"{{{crawl_name}}}:budget", clock, "one", 0)
-    before = store.round_trips
-    for _ in range(REPORTED_AT_ONCE):
-        await budget.refresh(5)
-        assert budget.take()
-        budget.used()
-    assert not budget.is_spent
-    assert store.round_trips == before
-    await budget.refresh(5)
-    assert store.round_trips - before in (1, 2)  # one more where the server has to be told the script
+async def test_an_idle_replica_gives_its_permits_back_and_does_not_count(budget: MakeBudget, time: ManualTime) -> None:
+    idle, busy = budget("idle", 100), budget("busy", 100)
+    await idle.refresh(40, 0)
+    assert idle.free > 0
+    time.ms += 1_000
+    await idle.refresh(40, 0)
+    assert idle.free == 0
+    await busy.refresh(100, 1)
+    assert busy.free == 100
+
+
+async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
+) -> None:
+    """Pages that begin and end while a call is under way come out of permits that nobody else is given."""
+
+    class Meanwhile(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            replies = await super().send(calls)
+            taken = 0
+            while one.take():
+                taken += 1
+            one.used(taken)
+            self.calls["page"] += taken
+            return replies
+
+    slow = Meanwhile(store)
+    one, other = budget("one", 30, slow), budget("other", 30)
+    pages = 0
+    for _ in range(20):
+        await one.refresh(AT_ONCE, 1)
+        await other.refresh(AT_ONCE, 1)
+        pages += await fetch(other, store, keys, 1)
+    assert pages + slow.calls["page"] <= 30
+
+
+async def keep_asking(one: Budget, time: ManualTime, ms: int) -> None:
+    """Let `ms` pass, in which `one` goes on as a replica without permits does."""
+    for _ in range(ms // 500):
+        time.ms += 500
+        await one.refresh(AT_ONCE, 1)
+
+
+async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given one that died with five permits, two of which had brought pages that it had not reported, when its leases are
+    over, then the others find three pages left, by the books."""
+    lost, other = budget("lost", 5), budget("other", 5)
+    await keep_asking(other, time, GRACE_MS)
+    await fetch(other, store, keys, 0)
+    other.limit = 0
+    await other.refresh(AT_ONCE, 0)  # it leaves
+    other.limit = 5
+    await lost.refresh(AT_ONCE, 1)
+    assert await fetch(lost, store, keys, 2) == 2
+    await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS - 500)
+    assert not other.free
+    assert not other.is_used_up
+    await keep_asking(other, time, 1_000)
+    assert other.is_used_up
+    await other.recount()
+    await other.refresh(AT_ONCE, 1)
+    assert await fetch(other, store, keys) == 3
+    await other.refresh(AT_ONCE, 1)
+    await other.recount()
+    assert other.is_spent
+
+
+async def test_nobody_is_taken_for_dead_when_redis_was_away(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """The first who comes back finds that all were silent, and leaves them the time to come back, too."""
+    one, other = budget("one", 20), budget("other", 20)
+    await keep_asking(one, time, GRACE_MS)
+    await one.refresh(AT_ONCE, 0)
+    await other.refresh(AT_ONCE, 1)
+    held = other.free
+    time.ms += GAP_MS + LEASE_MS + AFTER_LEASE_MS
+    assert other.free == 0  # until it has been answered again: it may be taken for dead
+    for _ in range(3):
+        await one.refresh(AT_ONCE, 1)
+        assert "used=0/20" in repr(one)
+        time.ms += 1_000
+    await other.refresh(AT_ONCE, 1)
+    assert 0 < other.free <= held
+    assert one.free + other.free <= 20
+
+
+@pytest.mark.parametrize(
+    ("state", "reply"),
+    [
+        ({}, b"recounted"),
+        ({"used": 11}, b"moved"),  # somebody has reported a page
+        ({"held": 1}, b"moved"),  # ... or has a permit, since the limit was raised
+        ({"recounts": 3}, b"moved"),  # ... or has recounted, and as many were used again
+    ],
+)
+async def test_the_books_count_only_if_nothing_has_moved_since_they_were_read(
+    store: RedisStore, keys: CrawlKeys, state: dict[str, int], reply: bytes
+) -> None:
+    found = {"used": 10, "held": 0, "recounts": 2, **state}
+    await store.send([command("HSET", keys.budget, *[word for pair in found.items() for word in pair])])
+    replies = await store.send([run(RECOUNT, [keys.budget], 10, 2, 8), command("HGET", keys.budget, "used")])
+    assert replies[0] == [reply]
+    assert int(replies[1]) == (8 if reply == b"recounted" else found["used"])
 
 
 async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
-    store: RedisStore, crawl_name: str, clock: ServerClock
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
 ) -> None:
-    """Given seven pages without a limit, four of them by a replica that has left and one in flight, when the limit becomes
-    ten, then there are three more."""
-    gone, budget = (Budget(store, f"{{{crawl_name}}}:budget", clock, name, 0) for name in ("gone", "one"))
-    for one, pages in ((gone, 4), (budget, 2)):
-        for _ in range(pages):
-            assert one.take()
-            one.used()
-    await gone.leave()
-    assert budget.take()
-    budget.limit = 10
-    assert not budget.take()
-    await budget.refresh(9)
-    budget.used()
-    assert [budget.take() for _ in range(4)] == [True, True, True, False]
-    budget.limit = 0
-    assert budget.take()
+    """Given seven pages without a limit, four of them by a replica that was killed and one in flight, when the limit
+    becomes ten, then there are three more."""
+    one = budget("one", 0)
+    await settle(store, keys, 4)
+    assert await fetch(one, store, keys, 2) == 2
+    assert one.take()
+    one.limit = 10
+    assert not one.take()
+    await one.refresh(9, 0)
+    await settle(store, keys, 1)
+    one.used(1)
+    assert await fetch(one, store, keys) == 3
+    one.limit = 0
+    assert one.take()
+
+
+async def test_pages_of_a_crawl_that_has_all_of_them_are_found_at_once(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
+) -> None:
+    await settle(store, keys, 10)
+    again = budget("again", 10)
+    await again.refresh(AT_ONCE, 1)
+    assert again.is_spent
+    assert not again.take()
+
+
+async def test_a_lost_reply_loses_no_permit(store: RedisStore, keys: CrawlKeys, budget: MakeBudget) -> None:
+    """What was reported, and is reported again, counts once."""
+
+    class Deaf(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            replies = await super().send(calls)
+            if self.calls["spend"] == 2:
+                raise RedisAway("lost on the way back")
+            return replies
+
+    one = budget("one", 10, Deaf(store))
+    await one.refresh(AT_ONCE, 0)
+    assert await fetch(one, store, keys, 4) == 4
+    with pytest.raises(RedisAway):
+        await one.refresh(AT_ONCE, 0)
+    await one.refresh(AT_ONCE, 0)
+    assert repr(one) == "<Budget used=4/10 permits=6>"
+
+
+class Unreliable(CountingStore):
+    """Loses calls and replies to `spend` and `recount`; what it lost may come `late`. Before and after an exchange
+    something else may happen: `meanwhile`."""
+
+    def __init__(self, store: Store, rng: random.Random, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self._rng = rng
+        self._meanwhile = meanwhile
+        self.late: list[Sequence[Call]] = []
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        await self._meanwhile()
+        chance = self._rng.random() if calls[0].script else 1.0
+        if chance < 0.1:
+            self.late.append(calls)
+            raise RedisAway("lost on the way")
+        replies = await super().send(calls)
+        await self._meanwhile()
+        if chance < 0.2:
+            raise RedisAway("lost on the way back")
+        if chance < 0.3:
+            self.late.append(calls)
+        return replies
+
+    async def echo(self) -> None:
+        """What was lost, or already carried out, arrives."""
+        if self.late:
+            await super().send(self.late.pop(self._rng.randrange(len(self.late))))
+
+
+class Course:
+    """A crawl of random steps: replicas take, settle, refresh, die and come; what Redis is told gets lost or comes late."""
+
+    def __init__(self, rng: random.Random, store: RedisStore, keys: CrawlKeys, budget: MakeBudget, limit: int) -> None:
+        self._rng = rng
+        self._store = store
+        self._keys = keys
+        self._budget = budget
+        self.limit = limit
+        self.pages = 0
+        self._born = 0
+        self._in_flight: dict[Budget, int] = {}
+        self._stores: dict[Budget, Unreliable] = {}
+        self._asking: set[Budget] = set()
+        self.join()
+
+    def join(self) -> None:
+        self._born += 1
+        through = Unreliable(self._store, self._rng, self._meanwhile)
+        one = self._budget(f"r{self._born}", self.limit, through)
+        self._in_flight[one], self._stores[one] = 0, through
+
+    async def _meanwhile(self) -> None:
+        if len(self._asking) < 3:
+            for _ in range(self._rng.choice((0, 0, 1, 5, 10))):
+                await self.step()
+
+    async def step(self) -> None:
+        """One thing happens, to any replica."""
+        rng = self._rng
+        one = rng.choice(list(self._in_flight))
+        match rng.choices(("take", "settle", "fail", "refresh", "echo", "die", "join"), (40, 8, 4, 20, 5, 0.2, 0.5))[0]:
+            case "take":
+                self._in_flight[one] += one.take()
+            case "settle" if self._in_flight[one]:
+                await self._settle(one, rng.randint(1, self._in_flight[one]))
+            case "fail" if self._in_flight[one]:
+                self._in_flight[one] -= 1
+                one.give_back()
+            case "refresh":
+                await self._refresh(one)
+            case "echo":
+                await rng.choice(list(self._stores.values())).echo()
+            case "die" if one not in self._asking:
+                del self._in_flight[one]
+                self.join()
+            case "join" if len(self._in_flight) < 5:
+                self.join()
+
+    async def _settle(self, one: Budget, pages: int) -> None:
+        self._in_flight[one] -= pages
+        self.pages += pages
+        await settle(self._store, self._keys, pages)
+        if self._rng.random() < 0.01 and one not in self._asking:
+            del self._in_flight[one]  # killed before it could count them
+            self.join()
+        else:
+            one.used(pages)
+
+    async def _refresh(self, one: Budget) -> None:
+        if one in self._asking:
+            return
+        self._asking.add(one)
+        try:
+            await one.refresh(AT_ONCE, self._rng.randint(0, 2))
+            if one.is_used_up:
+                await one.recount()
+        except RedisAway:
+            pass
+        self._asking.remove(one)
+
+    async def end(self) -> None:
+        """The replicas that live settle what is in flight, and report."""
+        for one in list(self._in_flight):
+            if pages := self._in_flight.get(one, 0):
+                await self._settle(one, pages)
+            await self._refresh(one)
+
+    def raise_limit(self, by: int) -> None:
+        """All replicas may fetch so many pages more."""
+        self.limit += by
+        for one in self._in_flight:
+            one.limit = self.limit
+
+    @property
+    def is_over(self) -> bool:
+        return all(one.is_spent for one in self._in_flight)
+
+
+STEPS = 1_500
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_whatever_happens_there_are_exactly_as_many_pages(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime, seed: int
+) -> None:
+    """Most of what may go wrong does so near the limit, so it is raised a little each time it is met."""
+    rng = random.Random(seed)
+    course = Course(rng, store, keys, budget, limit=5)
+    met = 0
+    for number in range(20 * STEPS):
+        time.ms += rng.choice((0, 5, 20))
+        await course.step()
+        assert course.pages <= course.limit
+        if rng.random() < 0.01:
+            await course.end()
+        if course.is_over:
+            assert course.pages == course.limit
+            met += 1
+            if number > STEPS:
+                break
+            course.raise_limit(rng.choice((1, 3, 8, 40)))
+    assert course.is_over
+    assert met

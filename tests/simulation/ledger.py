@@ -52,11 +52,13 @@ class Domain:
 class Ledger:
     """Observes every script call of the frontier."""
 
-    def __init__(self, world: World, history: History, delay_ms: int, recorded: dict[str, int]) -> None:
+    def __init__(self, world: World, history: History, delay_ms: int, recorded: dict[str, int], max_pages: int) -> None:
         self._world = world
         self._history = history
         self._delay_ms = delay_ms
         self._recorded = recorded
+        self._max_pages = max_pages
+        self.pages = 0
         self.domains: dict[str, Domain] = {}
         self.accepted: set[str] = set()
         self.capped: set[str] = set()
@@ -246,6 +248,8 @@ class Ledger:
     def _close(self, url: str, outcome: str) -> None:
         self._check(url not in self.settled, "I1", f"{url} is settled twice", url)
         self.settled[url] = outcome
+        self.pages += outcome == "done"
+        self._check(not 0 < self._max_pages < self.pages, "limit", f"page {self.pages} of {self._max_pages}", url)
         if not self.open:
             self.on_empty()
 

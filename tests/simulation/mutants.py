@@ -79,6 +79,11 @@ MUTANTS = (
     _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
+    _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
+    _without("late-spend", LUA + "spend.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),
+    _without(
+        "holder-loses-permits", LUA + "spend.lua", "math.max(keep, math.min(wanted, share))", "math.min(wanted, share)"
+    ),
     _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
     _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),
     _without("short-rosters", "frontier/peers.py", "KEPT_AT_LEAST_S = 3, 60", "KEPT_AT_LEAST_S = 3, 0"),

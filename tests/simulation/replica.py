@@ -19,6 +19,7 @@ from crawler.page import Exchange, Outcome, Page
 from crawler.redis_retry import Patience
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import Schedule
 from crawler.worker.foreign_domains import Passage
@@ -127,12 +128,12 @@ class SimSink:
 
 
 class SimReplica:
-    """One process. `ended`: it has found the crawl to be over."""
+    """One process. `ended`: it has found the crawl to be over; `spent`: or to have all the pages that it may have."""
 
     def __init__(self, here: Surroundings, loop: SimLoop) -> None:
         self.loop = loop
         self.name = loop.name
-        self.ended = False
+        self.ended = self.spent = False
         self.has_left = False
         self._is_leaving = False
         self._here = here
@@ -189,6 +190,11 @@ class SimReplica:
             self._rng,
         )
         self._feeder.prepare = robots.foresee
+        budget = Budget(store, here.keys, self.peers.server_clock, self.name, scenario.max_pages, scenario.lease_ms)
+        self._allowance = Allowance(budget, self._schedule, self._patience, self._clock, WORKERS)
+        self._allowance.on_spent = self._on_spent
+        self._committer.on_done = self._allowance.used
+        self._feeder.may_lease = lambda: not self._allowance.is_awaited
         self._turns = Turns(
             self._schedule,
             self._feeder,
@@ -197,13 +203,16 @@ class SimReplica:
             robots,
             rests,
             cast(PageBuilder, SimBuilder(here.world)),
-            Budget(store, here.keys.budget, self.peers.server_clock, self.name, 0),
+            self._allowance,
             control,
             events,
             clocks,
             TRIES,
         )
         self._patience.on_return.append(recent.clear)
+
+    def _on_spent(self) -> None:
+        self.spent = True
 
     def start(self) -> None:
         """Begin to crawl, as a process of its own."""
@@ -219,6 +228,8 @@ class SimReplica:
                 break
         work = (self._follow_views(), self._committer.run(), self._feeder.run(), self._feeder.keep_alive())
         self._tasks = [self.loop.spawn(task) for task in work]
+        if self._here.scenario.max_pages:
+            self._tasks.append(self.loop.spawn(self._allowance.run()))
         self._workers = [self.loop.spawn(self._turns.work()) for _ in range(WORKERS)]
 
     async def _follow_views(self) -> None:
@@ -262,6 +273,7 @@ class SimReplica:
         try:
             async with asyncio.timeout(2.0):
                 await self.peers.leave()
+                await self._allowance.budget.leave()
         except (RedisAway, TimeoutError):
             self._here.history.note(self.name, "unnoticed")
         self.has_left = True

@@ -56,7 +56,7 @@ class Run:
         self._joined = 0
         self._emptied_at: float | None = None
         world, keys, recorded = World(scenario), CrawlKeys("sim", scenario.shards), dict[str, int]()
-        self.ledger = Ledger(world, self.history, scenario.delay_ms, recorded)
+        self.ledger = Ledger(world, self.history, scenario.delay_ms, recorded, scenario.max_pages)
         self.ledger.on_empty = self._note_end
         self._network = Network(self.universe, wire, scenario, self.history)
         self._network.observers.append(self.ledger.observe)
@@ -169,7 +169,12 @@ class Run:
                 self._join()
 
     def _is_over(self) -> bool:
-        return self._emptied_at is not None and any(replica.ended for replica in self.replicas)
+        emptied = self._emptied_at is not None and any(replica.ended for replica in self.replicas)
+        return emptied or self._is_spent
+
+    @property
+    def _is_spent(self) -> bool:
+        return any(replica.spent for replica in self.replicas)
 
     def _step(self) -> None:
         self.universe.step()
@@ -194,7 +199,10 @@ class Run:
                 if ledger.settled.get(url) == "done":
                     pending += world.resources[url].links
         lost = reached - ledger.settled.keys() - ledger.capped
-        if lost:
+        if self._is_spent:
+            if ledger.pages != self.scenario.max_pages:
+                raise Breach("limit", f"the crawl ends with {ledger.pages} pages, not {self.scenario.max_pages}")
+        elif lost:
             raise Breach("I1", f"never settled: {sorted(lost)}")
         for replica in self.replicas:
             replica.recover()

@@ -13,7 +13,7 @@ class Scenario:
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
     `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
-    in flight at once.
+    in flight at once. `max_pages`: the limit of the crawl, 0 for none.
     """
 
     seed: int
@@ -33,6 +33,7 @@ class Scenario:
     lateness: float
     drift: float
     parallel: int
+    max_pages: int
 
     @classmethod
     def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
@@ -41,6 +42,7 @@ class Scenario:
         parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
         drawn = 200 if crowd else int(3 * 8 ** rng.random())
+        limit = random.Random(f"limit {seed}")  # of its own, so that seeds without a limit are as they were before
         return cls(
             seed=seed,
             steps=steps or rng.choice((500, 2_000, 4_000)),
@@ -59,4 +61,5 @@ class Scenario:
             lateness=rng.choice((0.0, 0.02)),
             drift=rng.choice((0.0, 1e-4, 1e-3)),
             parallel=parallel,
+            max_pages=limit.choice((0, 0, limit.randint(1, 120))),
         )

@@ -1,0 +1,75 @@
+"""A limit on pages: it costs nothing while it is far away, and is met exactly, whoever is killed on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import EVEN, Tables, Web, bench, kill, replicas_under
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+AT_FULL_SPEED: Tables = {"politeness": {"delay": 0}}
+
+PAUSE_S = 0.15
+"""Far longer than a page takes here, and less than the fifth of a second after which permits near the limit are asked for
+again."""
+
+
+def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
+    """Given one site without a delay and a limit far away, then no page waits for a permit; a machine that is busy may
+    hold up a few."""
+    with (
+        Web(tmp_path, domains=1, pages=200, features=EVEN) as web,
+        bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
+    ):
+        done = crawler.crawl("--max-pages", "100000").wait()
+        assert done.code == 0, done.err
+        pages = sorted((r for r in web.records() if r.path != "/robots.txt"), key=lambda record: record.start)
+        assert len(pages) == 200
+        pauses = sum(after.start - before.end > PAUSE_S for before, after in pairwise(pages))
+        assert pauses < 20
+
+
+@pytest.mark.parametrize("replicas", [3, 8])
+def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replicas: int) -> None:
+    """Exactly as many pages are settled and archived, and as many requests were made."""
+    with (
+        Web(tmp_path, domains=32, pages=1_600, features=EVEN) as web,
+        bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
+    ):
+        crawler.configure({"limits": {"max_pages": 400}})
+        done = crawler.supervise(replicas).wait()
+        assert done.code == 0, done.err
+        assert crawler.status()["done"] == 400
+        assert sum(line["outcome"] == "done" for line in crawler.lines()) == 400
+        assert sum(record.path != "/robots.txt" for record in web.records()) == 400
+
+
+def test_the_limit_is_met_exactly_when_replicas_are_killed(tmp_path: Path) -> None:
+    """Given three replicas of which two are killed in mid-crawl, then those that are left, and the one that the supervisor
+    starts in place of each, settle and archive exactly as many pages: permits of the dead come back, and none is used
+    twice. The web served more, at most those that the dead had in hand."""
+    (tmp_path / "valkey").mkdir()
+    tables: Tables = {"politeness": {"delay": 0.05}, "frontier": {"lease": 2.0}, "limits": {"max_pages": 300}}
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        Web(tmp_path, domains=16, pages=1_600, features=EVEN) as web,
+        bench(tmp_path, web, valkey.url, tables) as crawler,
+    ):
+        supervisor = crawler.supervise(3)
+        web.wait_for(80)
+        kill(replicas_under(supervisor, 3)[0])
+        web.wait_for(160)
+        kill(replicas_under(supervisor, 3)[0])
+        done = supervisor.wait()
+        assert done.code == 0, done.err
+        assert crawler.status()["done"] == 300
+        urls = Counter(line["url"] for line in crawler.lines() if line["outcome"] == "done")
+        assert urls.total() == len(urls) == 300
+        served = sum(record.path != "/robots.txt" for record in web.records())
+        assert 300 <= served < 400

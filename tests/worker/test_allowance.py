@@ -1,0 +1,73 @@
+"""Visits that found no permit wait without a turn, and have one as soon as there is a permit for them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from crawler.events import Events
+from crawler.redis_retry import Patience
+from crawler.worker.allowance import Allowance
+from crawler.worker.delay_queue import Schedule
+from crawler.worker.visit import Visit
+from frontier.budget import Budget
+from frontier.clock import ServerClock, SystemClock
+from frontier.keys import CrawlKeys
+from frontier.store import RedisStore
+from tests.worker.test_worker import visit
+
+
+@pytest.fixture
+def schedule() -> Schedule[Visit]:
+    return Schedule(SystemClock())
+
+
+async def made(store: RedisStore, crawl_name: str, schedule: Schedule[Visit], name: str, limit: int) -> Allowance:
+    clock = SystemClock()
+    server_clock = ServerClock(clock, store.time_ms)
+    await server_clock.refresh()
+    budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, limit)
+    return Allowance(budget, schedule, Patience(clock, Events(), random.Random(1)), clock, at_once=4)
+
+
+async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
+    store: RedisStore, crawl_name: str, schedule: Schedule[Visit]
+) -> None:
+    allowance = await made(store, crawl_name, schedule, "one", limit=1)
+    await allowance.budget.refresh(4, 0)
+    assert allowance.take()
+    closed, first, second = (visit(0.0, "1") for _ in range(3))
+    for one in (closed, first, second):
+        assert not allowance.take()
+        allowance.wait(one)
+    assert allowance.is_awaited
+    assert len(schedule) == 0
+    closed.closing = True
+    allowance.give_back()  # goes to the visit that waits longest, though that has been given back meanwhile
+    assert len(schedule) == 0
+    assert allowance.take()
+    allowance.give_back()
+    assert await schedule.take() is first
+    assert allowance.refusals == 3
+
+
+async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
+    store: RedisStore, crawl_name: str, schedule: Schedule[Visit]
+) -> None:
+    """No turn is spent on waiting."""
+    other = await made(store, crawl_name, schedule, "other", limit=2)
+    await other.budget.refresh(4, 0)
+    allowance = await made(store, crawl_name, schedule, "one", limit=2)
+    filling = asyncio.create_task(allowance.run())
+    waiting = visit(0.0, "1")
+    assert not allowance.take()
+    allowance.wait(waiting)
+    await other.budget.leave()
+    async with asyncio.timeout(10):
+        assert await schedule.take() is waiting
+    assert allowance.take()
+    assert not allowance.is_awaited
+    assert allowance.refusals == 1
+    filling.cancel()
