@@ -91,9 +91,11 @@ class LinkDropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
-    """A group of pages was committed; seconds a step. `lag_s`: since the first of them came in."""
+    """A group of pages was committed; seconds a step. `done`: how many were settled as done; `stale`: visits whose lease
+    was found lost; `lag_s`: since the first of them came in."""
 
     pages: int
+    done: int
     push_s: float
     sink_s: float
     settle_s: float

@@ -39,13 +39,12 @@ KEEP = Answer()
 
 
 class PageHooks:
-    """Asks hooks, each known by its name, in whatever thread. `report`, in the event loop, tells `on_failure` of those that
-    failed since."""
+    """Asks hooks, each known by its name, in whatever thread. `take_failures` tells which have failed since it was called
+    last."""
 
     def __init__(self, hooks: Iterable[tuple[str, PageHook]] = ()) -> None:
         self._hooks = tuple(hooks)
         self._failures: list[HookFailed] = []
-        self.on_failure: Callable[[HookFailed], None] = lambda failed: None
 
     @classmethod
     def named(cls, names: Iterable[str]) -> PageHooks:
@@ -75,11 +74,10 @@ class PageHooks:
                 self._failures.append(HookFailed(name, page.url, f"{type(error).__name__}: {error}"))
         return Answer(keeps, msgspec.Raw(msgspec.json.encode(extra)) if extra else None)
 
-    def report(self) -> None:
-        """Tell of the failures since the last call."""
+    def take_failures(self) -> list[HookFailed]:
+        """The failures since the last call."""
         failures, self._failures = self._failures, []
-        for failed in failures:
-            self.on_failure(failed)
+        return failures
 
 
 def load(name: str, group: str) -> Callable[..., Any]:

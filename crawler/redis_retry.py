@@ -24,14 +24,16 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 class Patience:
     """Retries calls until Redis serves them. `is_away` says what the last call found."""
 
-    def __init__(self, clock: Clock, events: Events, rng: random.Random) -> None:
+    def __init__(
+        self, clock: Clock, events: Events, rng: random.Random, verify: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`verify` is awaited before the first call after an absence. What it raises besides RedisAway ends the call."""
         self._clock = clock
         self._events = events
         self._rng = rng
         self._away_since: float | None = None
         self.absences = 0  # how often Redis went away
-        self.on_return: list[Callable[[], None]] = []
-        self.verify: Callable[[], Awaitable[None]] | None = None  # asked before the first call after an absence
+        self._verify = verify
 
     @property
     def is_away(self) -> bool:
@@ -42,8 +44,8 @@ class Patience:
         wait_s = FIRST_WAIT_S
         while True:
             try:
-                if self.is_away and self.verify is not None:
-                    await self.verify()
+                if self.is_away and self._verify is not None:
+                    await self._verify()
                 result = await call()
             except (RedisAway, RedisMisused) as error:
                 self.lost(error)
@@ -65,6 +67,4 @@ class Patience:
         if self._away_since is not None:
             away_s = self._clock.monotonic() - self._away_since
             self._away_since = None
-            for forget in self.on_return:
-                forget()
             self._events.emit(RedisFound(away_s))

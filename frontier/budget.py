@@ -92,6 +92,10 @@ class Budget:
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from when on permits of others may lapse by our word
 
+    def apply(self, limit: int, lease_ms: int) -> None:
+        """Go by these from now on."""
+        self.limit, self.lease_ms = limit, lease_ms
+
     def __repr__(self) -> str:
         return f"<Budget used={self._answer.used}/{self.limit or 'unlimited'} permits={self._permits}>"
 

@@ -121,6 +121,10 @@ class PeerLoop:
         self._leaving = False
         self._table = OwnerTable(settings.shards)
 
+    def advertise(self, address: str) -> None:
+        """Claims from now on name `address` as where this replica is found."""
+        self.settings = msgspec.structs.replace(self.settings, address=address)
+
     def __repr__(self) -> str:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
 

@@ -146,6 +146,10 @@ class Frontier:
         self._fingerprint_key = fingerprint_key
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
 
+    def apply(self, settings: FrontierSettings) -> None:
+        """Go by `settings` from now on; a lease that was taken lasts as it did."""
+        self.settings = settings
+
     def __repr__(self) -> str:
         return f"<Frontier crawl={self.keys.crawl} shards={len(self.keys.shards)}>"
 

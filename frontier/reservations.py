@@ -46,7 +46,11 @@ class Reservations:
         self._keys = keys
         self._clock = clock
         self._hold_ms = hold_ms
-        self.delay_ms = delay_ms
+        self._delay_ms = delay_ms
+
+    def apply(self, delay_ms: int) -> None:
+        """From now on a domain without a delay of its own waits `delay_ms`."""
+        self._delay_ms = delay_ms
 
     async def reserve(self, domain: str, patience_ms: int) -> Reservation | Refused:
         """The right to one request, now or within `patience_ms`. Raises RedisAway; asking again then may find the
@@ -59,7 +63,7 @@ class Reservations:
             case [b"resting", until_ms]:
                 return Refused(int(until_ms))
             case [_, delay_ms]:
-                half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self.delay_ms) // 2
+                half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self._delay_ms) // 2
                 return Refused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
             case reply:
                 raise RedisMisused(f"reserve answered {reply!r}")

@@ -93,7 +93,11 @@ class RedisStore:
         # Scripts that the server has run. Each node of a cluster has its own, and comes to them in its own time.
         self._run: set[bytes] | None = None if cluster else set()
         self.round_trips = 0
-        self.on_round_trip: Callable[[float, bool], None] = lambda seconds, failed: None
+        self._watchers: list[Callable[[float, bool], None]] = []
+
+    def watch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
+        """Tell `watcher` of each round trip from now on: how many seconds it took, and whether it failed."""
+        self._watchers.append(watcher)
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._where} round_trips={self.round_trips}>"
@@ -139,7 +143,8 @@ class RedisStore:
             failed = False
             return replies
         finally:
-            self.on_round_trip(time.monotonic() - began, failed)
+            for watcher in self._watchers:
+                watcher(time.monotonic() - began, failed)
 
     async def _through_connection(self, commands: Sequence[Words]) -> list[Reply]:
         """One write and one read of all replies on a connection of redis-py's pool.

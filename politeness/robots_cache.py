@@ -62,13 +62,14 @@ class RobotsCache:
         product_token: str,
         capacity: int = 4_096,
         max_octets: int = MAX_OCTETS,
+        in_turn: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._frontier = frontier
         self._product_token = product_token
         self._capacity = capacity
         self._max_octets = max_octets
-        self.in_turn: Callable[[], int] = lambda: 0
+        self._in_turn = in_turn
         self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
         self._octets = 0
         self._parsing = asyncio.Lock()
@@ -121,7 +122,7 @@ class RobotsCache:
         before = self._parsed.pop(origin, None)
         self._octets += known.octets - (before.octets if before is not None else 0)
         self._parsed[origin] = known
-        capacity = max(self._capacity, self.in_turn())
+        capacity = max(self._capacity, self._in_turn())
         while len(self._parsed) > 1 and (len(self._parsed) > capacity or self._octets > self._max_octets):
             _, forgotten = self._parsed.popitem(last=False)
             self._octets -= forgotten.octets

@@ -26,12 +26,13 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from crawler.app.build import assemble
+from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.gc_schedule import calm_collector
 from crawler.app.replica import Replica
 from crawler.cli.actions import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
+from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import Settings, load
 from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
 from crawler.simweb.log import read_log
@@ -191,15 +192,15 @@ async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
         await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen.crawl)
-        parts = assemble("hostile", chosen.crawl, chosen.replica)
-        replica, reasons = Replica(store, opened, chosen.crawl, chosen.replica, parts), Reasons()
-        replica.events.subscribe(reasons.observe)
+        reaching, reasons = seams(opened, store, chosen.crawl, chosen.replica), Reasons()
+        replica = Replica(store, reaching, chosen.crawl, chosen.replica, RecentUrls(RECENT_URLS))
+        reaching.events.subscribe(reasons.observe)
         async with calm_collector():
             await replica.start(until_empty=True)
-            await replica.ended.wait()
+            await replica.engine.ended.wait()
             await replica.stop(10.0)
-        if replica.failure is not None:
-            raise replica.failure
+        if (failure := replica.engine.tasks.failure) is not None:
+            raise failure
     return replica, reasons
 
 

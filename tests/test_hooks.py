@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import SinkFull, UserError
-from crawler.events import HookFailed
+from crawler.events import Events, HookFailed
 from crawler.hooks import PAGE_HOOKS, PageHooks, load
 from crawler.page import Exchange, Page
 from crawler.sinks import SinkContext
@@ -25,8 +25,9 @@ async def crawled(folder: Path, *names: str) -> tuple[dict[str, object], list[Ho
     """The line of a page that the hooks `names` were asked about, their failures, the WARC file."""
     hooks = PageHooks.named(HERE + name for name in names)
     failures: list[HookFailed] = []
-    hooks.on_failure = failures.append
-    archive = Archive(settings(folder), hooks=hooks)
+    events = Events()
+    events.subscribe(failures.append, HookFailed)  # type: ignore[arg-type]
+    archive = Archive(settings(folder), hooks=hooks, events=events)
     await archive.start()
     await archive.write([page(exchange("a", b"a"), title="three little words"), page(exchange("b", b"b"))])
     await archive.stop()

@@ -1,10 +1,13 @@
-"""From settings to parts: what a replica is built with."""
+"""From settings to values and parts: what a replica is built with."""
 
 from __future__ import annotations
 
+import random
 import socket
 
-from crawler.app.engine import Changed, Parts
+import msgspec
+
+from crawler.app.seams import Seams
 from crawler.events import Events
 from crawler.fetch import fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
@@ -14,42 +17,49 @@ from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
 from crawler.settings.model import CrawlSettings, ReplicaSettings
-from crawler.settings.policies import addresses, host_map, manners, refetched, scope, scorer, url_rules
+from crawler.settings.policies import addresses, host_map, refetched, scope, scorer, url_rules
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import Keeper
 from crawler.sinks.tee import Tee
-from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.page_builder import BuildSettings
 from frontier.clock import SystemClock
+from frontier.crawls import Crawl
 from frontier.peers import new_replica_id
+from frontier.queue import FrontierSettings
+from frontier.store import Store
 
 RECENT_URLS = 200_000
 """URLs kept to spare Redis questions: about 30 MB of typical ones."""
 
 
-def assemble(crawl: str, settings: CrawlSettings, local: ReplicaSettings) -> Parts:
-    """Raises UserError for settings that name what cannot be had."""
+class Plan(msgspec.Struct, frozen=True):
+    """How pages are read, and which of their links are followed."""
+
+    build: BuildSettings
+    links: LinkFilter
+
+
+def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSettings) -> Seams:
+    """What a replica of the program reaches out with. Raises UserError for settings that name what cannot be had."""
     replica = new_replica_id(socket.gethostname().partition(".")[0])
-    recent = RecentUrls(RECENT_URLS)
-    hooks, events = PageHooks.named(settings.archive.on_page), Events()
-    return Parts(
+    clock, events = SystemClock(), Events()
+    return Seams(
         replica=replica,
-        sink=sink(crawl, replica, settings, local, hooks, events),
+        crawl=crawl,
+        store=store,
+        clock=clock,
+        rng=random.Random(),
+        http=Fetcher(fetch_settings(settings, fd_limit.make_room(local.concurrency)), clock),
+        sink=sink(crawl.name, replica, settings, local, events),
         events=events,
-        hooks=hooks,
-        refetched=refetched(settings),
-        fetcher=Fetcher(fetch_settings(settings, fd_limit.make_room(local.concurrency)), SystemClock()),
-        builder=PageBuilder(build_settings(settings), link_filter(settings, recent)),
-        manners=manners(settings),
-        recent=recent,
-        rules=url_rules(settings),
     )
 
 
-def changed(settings: CrawlSettings, recent: RecentUrls) -> Changed:
-    """What a running replica needs to go by `settings` from now on. Raises as `check` does."""
-    return Changed(settings, manners(settings), build_settings(settings), link_filter(settings, recent))
+def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
+    """What a replica needs to go by `settings`. Raises as `check` does."""
+    return Plan(build_settings(settings), link_filter(settings, recent))
 
 
 def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
@@ -85,10 +95,9 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
     )
 
 
-def sink(
-    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, hooks: PageHooks, events: Events
-) -> Keeper:
+def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, events: Events) -> Keeper:
     """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
+    hooks = PageHooks.named(settings.archive.on_page)
     archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
     if not settings.archive.sinks:
         return archive
@@ -124,4 +133,14 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
         index=archive.index,
         refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
+    )
+
+
+def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
+    """Those of the settings that the frontier goes by."""
+    return FrontierSettings(
+        lease_ms=int(settings.frontier.lease * 1000),
+        batch=settings.frontier.batch,
+        domain_cap=settings.limits.domain_cap,
+        delay_ms=int(settings.politeness.delay * 1000),
     )

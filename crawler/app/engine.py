@@ -1,208 +1,179 @@
-"""The moving parts of a replica, built from its settings: frontier side first, then the workers' side.
+"""The composition root: the parts of a replica that crawl, built from their seams and settings, started and stopped.
 
-Whatever of the settings may change while the replica runs is held by one part each, and replaced in `Engine.obey`.
+The seams are what a part cannot do without reaching out of the process: Redis, the clock, HTTP and the sink
+(`crawler.app.seams`). A simulation that passes others drives the same engine as the program.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
+from crawler.app.build import Plan, frontier_settings, plan_of
 from crawler.app.periodic import Scheduled, ScheduledDuty
-from crawler.events import Events, PageSettled
-from crawler.fetch.client import Fetcher
+from crawler.app.seams import Seams
+from crawler.app.settings_reload import Follower
+from crawler.app.tasks import Tasks
+from crawler.events import CrawlEnded, PageSettled, RedisFound
 from crawler.fetch.conditional import Validators
-from crawler.hooks import PageHooks
+from crawler.logs import tell
+from crawler.parse.offload import HeavyLane
 from crawler.redis_retry import Patience
-from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import CrawlSettings, ReplicaSettings
-from crawler.settings.policies import Manners
-from crawler.sinks.sink import Keeper
+from crawler.settings.policies import politeness_policy, refetched, url_rules
 from crawler.worker.address_limit import Gatekeeper
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import Schedule
 from crawler.worker.foreign_domains import KEPT_MS, Passage
+from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.leases import Feeder, FeedSettings
-from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.leases import FeedSettings, LeaseManager
+from crawler.worker.page_builder import PageBuilder
+from crawler.worker.page_visit import PageVisits
+from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.pool import WorkerPool
 from crawler.worker.robots import RobotsDesk
+from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Rests
 from crawler.worker.visit import Visit
-from crawler.worker.worker import Turns
+from crawler.worker.worker import Worker
 from frontier.budget import Budget
-from frontier.clock import Clock, ServerClock
 from frontier.control import Control
 from frontier.counters import Books
-from frontier.crawls import Crawl
+from frontier.crawls import verify_crawl
 from frontier.duties import Duties
 from frontier.entries import Entry
+from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import PeerLoop, PeerSettings
-from frontier.queue import Frontier, FrontierSettings, Pushed
+from frontier.queue import Frontier, Pushed
 from frontier.reservations import Reservations
-from frontier.store import RedisStore
-from frontier.urls import UrlRules
 from politeness.address_rate_limit import AddressGate, Gate, GatePolicy, LocalGate
+from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
 
 HOSTS_A_DOMAIN = 2
 """Whose robots.txt and addresses are remembered while the domain is under lease: often it has one with `www.` and one
 without."""
 
-
-class Parts(msgspec.Struct, frozen=True):
-    """What a replica is built with besides Redis: made by `crawler.app.build` from the settings, by tests as they like."""
-
-    replica: str
-    sink: Keeper
-    fetcher: Fetcher
-    builder: PageBuilder
-    manners: Manners
-    recent: RecentUrls
-    rules: UrlRules
-    hooks: PageHooks = msgspec.field(default_factory=PageHooks)
-    refetched: frozenset[str] = frozenset()
-    events: Events = msgspec.field(default_factory=Events)
-
-
-class Changed(msgspec.Struct, frozen=True):
-    """What `crawler.app.build` makes anew when settings change under way."""
-
-    settings: CrawlSettings
-    manners: Manners
-    build: BuildSettings
-    links: LinkFilter
-
-
-class Base(msgspec.Struct, frozen=True):
-    """What the parts of a replica share."""
-
-    store: RedisStore
-    crawl: Crawl
-    events: Events
-    patience: Patience
-    clock: Clock
-    rng: random.Random
+PART_S = 2.0
+"""How long one step of leaving may take. If Redis is away, our silence will say the same."""
 
 
 class Engine:
-    """The parts, wired to one another. `crawler.app.replica` starts and stops them."""
+    """The parts that crawl, connected. `ended` is set when the crawl is over, when an operator has stopped it, and when a
+    part has failed (`tasks.failure`)."""
 
-    def __init__(self, base: Base, settings: CrawlSettings, local: ReplicaSettings, parts: Parts) -> None:
-        self._base = base
-        self._parts = parts
-        self._build_frontier(settings, local)
-        self._build_commit(local)
-        self._build_politeness(settings)
-        self._build_turns()
-        self.scheduled = self._scheduled(settings)
-        base.patience.on_return.append(parts.recent.clear)
+    def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls) -> None:
+        self._seams = seams
+        self._settings = settings
+        self._local = local
+        self._recent = recent
+        self.tasks = Tasks()
+        self.ended = asyncio.Event()
+        self._hurried = False
+        self._following: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
+        self._build_frontier(settings)
+        self._build_leases(settings)
+        self._build_fetch(settings)
+        self._build_worker(plan_of(settings, recent))
+        self.follower = Follower(seams.store, seams.crawl, settings, self._apply, seams.events)
+        self.periodic = self._build_periodic(settings)
 
-    @property
-    def _clocks(self) -> tuple[Clock, ServerClock]:
-        return self._base.clock, self.peers.server_clock
+    def __repr__(self) -> str:
+        return f"<Engine {self._seams.replica} {self.leases!r} {self.committer!r}>"
 
-    def _build_frontier(self, settings: CrawlSettings, local: ReplicaSettings) -> None:
-        store, keys, replica = self._base.store, self._base.crawl.keys, self._parts.replica
-        peer_settings = PeerSettings(local.interval, local.capacity, shards=len(keys.shards))
-        self.peers = PeerLoop(store, keys.peers, self._base.clock, peer_settings, replica, self._base.rng)
+    # building
+
+    def _build_frontier(self, settings: CrawlSettings) -> None:
+        seams, crawl, local = self._seams, self._seams.crawl, self._local
+        peer_settings = PeerSettings(local.interval, local.capacity, shards=len(crawl.keys.shards))
+        self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
         server_clock = self.peers.server_clock
-        key = self._base.crawl.fingerprint_key
-        self.frontier = Frontier(store, keys, server_clock, frontier_settings(settings), key)
-        self.books = Books(store, keys)
-        self.control = Control(store, keys)
-        lease_ms = self.frontier.settings.lease_ms
-        self._budget = Budget(store, keys, server_clock, replica, settings.limits.max_pages, lease_ms)
-
-    def _build_commit(self, local: ReplicaSettings) -> None:
-        base, parts = self._base, self._parts
-        self.schedule: Schedule[Visit] = Schedule(base.clock)
-        self.committer = Committer(self.frontier, parts.sink, parts.recent, base.patience, base.events, base.clock)
-        self.feeder = Feeder(
-            self.frontier,
-            self.schedule,
-            self.committer,
-            base.patience,
-            base.events,
-            self._clocks,
-            parts.replica,
-            FeedSettings(ahead=2 * local.concurrency),
+        retry = Patience(seams.clock, seams.events, seams.rng, self._verify)
+        self.runtime = Runtime(
+            replica=seams.replica,
+            clock=seams.clock,
+            server_clock=server_clock,
+            retry=retry,
+            events=seams.events,
+            rng=seams.rng,
+            policy=CurrentPolicy(politeness_policy(settings)),
         )
-        allowance = Allowance(self._budget, self.schedule, base.patience, base.clock, local.concurrency)
-        self.allowance = allowance
-        self.committer.on_done, self.feeder.may_lease = allowance.used, lambda: not allowance.is_awaited
+        self.frontier = Frontier(
+            seams.store, crawl.keys, server_clock, frontier_settings(settings), crawl.fingerprint_key
+        )
+        self.counters = Books(seams.store, crawl.keys)
+        self.control = Control(seams.store, crawl.keys)
+        self._budget = Budget(
+            seams.store,
+            crawl.keys,
+            server_clock,
+            seams.replica,
+            settings.limits.max_pages,
+            self.frontier.settings.lease_ms,
+        )
+        # What Redis was told last before it went away, it may have lost.
+        seams.events.subscribe(lambda _: self._recent.clear(), RedisFound)
 
-    def _build_politeness(self, settings: CrawlSettings) -> None:
-        base, parts, manners = self._base, self._parts, self._parts.manners
-        self._rests = Rests(manners.rests, self.control, base.events, self._clocks, base.rng)
-        self._gate_policy = manners.gate
-        self._gatekeeper = Gatekeeper(self._gate(manners.gate), parts.fetcher, base.patience, base.clock)
-        self._passage = self._build_passage(settings)
-        self._fetch = LeasedFetch(parts.fetcher, base.clock, self._validators())
-        robots_cache = RobotsCache(base.store, self.frontier, settings.fetch.user_agent)
-        robots_cache.in_turn = parts.fetcher.in_turn = lambda: HOSTS_A_DOMAIN * len(self.feeder.visits)
-        self._robots = RobotsDesk(
-            robots_cache,
-            manners.robots,
-            (self._fetch, self._gatekeeper, self._passage),
-            self._rests,
-            self.committer,
-            base.patience,
-            base.events,
-            self._clocks,
-            base.rng,
+    def _build_leases(self, settings: CrawlSettings) -> None:
+        self.held = HeldLeases(self.runtime)
+        queue: Schedule[Visit] = Schedule(self._seams.clock)
+        self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
+        self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
+
+    def _build_fetch(self, settings: CrawlSettings) -> None:
+        seams, runtime, keys = self._seams, self.runtime, self._seams.crawl.keys
+        hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
+        self._reservations = Reservations(
+            seams.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
+        )
+        self._throttle = Rests(runtime, self.control)
+        self._fetch = PoliteFetch(
+            runtime,
+            LeasedFetch(seams.http, seams.clock, self._validators(settings)),
+            Gatekeeper(runtime, seams.http, self._gate),
+            Passage(runtime, self._reservations),
+            self._throttle,
         )
 
-    def _build_turns(self) -> None:
-        base, parts = self._base, self._parts
-        self.feeder.prepare = self._robots.foresee
-        parts.hooks.on_failure = base.events.emit
-        self._robots.sitemaps, parts.builder.named_for = parts.builder.sitemaps, self._robots.named_for
-        self.turns = Turns(
-            self.schedule,
-            self.feeder,
-            self.committer,
-            (self._fetch, self._gatekeeper),
-            self._robots,
-            self._rests,
-            parts.builder,
-            self.allowance,
-            self.control,
-            base.events,
-            self._clocks,
-            parts.manners.tries,
+    def _build_worker(self, plan: Plan) -> None:
+        seams, runtime = self._seams, self.runtime
+        cache = RobotsCache(
+            seams.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
-        parts.builder.lane.step_aside, parts.builder.lane.step_back = self.turns.step_aside, self.turns.step_back
+        self._pool = WorkerPool()
+        self._offload = HeavyLane(self._pool.stand_in)
+        self._builder = PageBuilder(plan.build, plan.links, self._offload, cache, seams.events)
+        robots = RobotsDesk(runtime, cache, self._fetch, self._builder, self.committer)
+        ahead = FeedSettings(ahead=2 * self._local.concurrency)
+        self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.foresee, ahead)
+        pages = PageVisits(runtime, self._fetch, self._builder, self.committer, self.allowance)
+        self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
-    def _validators(self) -> Validators:
-        validators = Validators(self._parts.refetched)
-        if self._parts.refetched:
-            self._base.events.subscribe(validators.observe, PageSettled)
+    def _validators(self, settings: CrawlSettings) -> Validators:
+        urls = refetched(settings)
+        validators = Validators(urls)
+        if urls:
+            self._seams.events.subscribe(validators.observe, PageSettled)
         return validators
 
-    def _gate(self, policy: GatePolicy | None) -> Gate | None:
-        if policy is None:
-            return None
+    def _gate(self, policy: GatePolicy) -> Gate:
         if policy.shared:
-            return AddressGate(self._base.store, self.frontier.keys, *self._clocks, policy)
-        return LocalGate(self._base.clock, policy)
+            keys = self._seams.crawl.keys
+            return AddressGate(self._seams.store, keys, self._seams.clock, self.runtime.server_clock, policy)
+        return LocalGate(self._seams.clock, policy)
 
-    def _build_passage(self, settings: CrawlSettings) -> Passage:
-        hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
-        delay_ms = self.frontier.settings.delay_ms
-        reservations = Reservations(self._base.store, self.frontier.keys, self.peers.server_clock, hold_ms, delay_ms)
-        backoff = self._parts.manners.rests.backoff
-        return Passage(reservations, self._base.patience, self._clocks, backoff, self._base.rng)
-
-    def _scheduled(self, settings: CrawlSettings) -> Scheduled | None:
+    def _build_periodic(self, settings: CrawlSettings) -> Scheduled | None:
         duties = [ScheduledDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
         if not duties:
             return None
-        claims = Duties(self._base.store, self._base.crawl.keys.duties, self.peers.server_clock, self._parts.replica)
-        return Scheduled(claims, duties, self._seed, self._base.patience, self._base.clock, self._parts.rules)
+        seams = self._seams
+        claims = Duties(seams.store, seams.crawl.keys.duties, self.runtime.server_clock, seams.replica)
+        return Scheduled(self.runtime, claims, duties, self._seed, url_rules(settings))
 
     async def _seed(self, entries: Sequence[Entry]) -> Pushed:
         pushed = await self.frontier.push(entries)
@@ -210,27 +181,149 @@ class Engine:
             await self.control.seeded()
         return pushed
 
-    def obey(self, changed: Changed) -> None:
-        """Go by changed settings from now on. A rest that has begun ends as it was, and so does a lease."""
-        settings, manners = changed.settings, changed.manners
-        self.frontier.settings = frontier_settings(settings)
-        self._budget.limit, self._budget.lease_ms = settings.limits.max_pages, self.frontier.settings.lease_ms
-        self._rests.policy, self._robots.policy, self.turns.tries = manners.rests, manners.robots, manners.tries
-        self._passage.backoff = manners.rests.backoff
-        self._passage.reservations.delay_ms = self.frontier.settings.delay_ms
-        if manners.gate != self._gate_policy:
-            self._gate_policy, self._gatekeeper.gate = manners.gate, self._gate(manners.gate)
-        self._parts.fetcher.cut_off_at(settings.limits.max_body)
-        self._parts.fetcher.keep_idle(settings.politeness.parallel)
-        self._parts.builder.obey(changed.build, changed.links)
-        self._parts.recent.clear()  # what was dropped before may be wanted now
+    # the three verbs
 
+    async def start(self, until_empty: bool, address: str = "") -> None:
+        """Begin to crawl. `address`: where the others find this replica. `until_empty`: end by itself when nothing is left
+        to do. Raises UserError if the output folder cannot be used."""
+        await self.runtime.server_clock.refresh()
+        await self._seams.sink.start(self.frontier.disown)
+        self.peers.advertise(address)
+        await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
+        self._following = [self.tasks.spawn(self._follow_views())]
+        work = [
+            self.committer.run(),
+            self.leases.run(),
+            self.leases.keep_alive(),
+            self._follow_control(),
+            self.allowance.run(self._on_spent),
+            self._end_on_failure(),
+        ]
+        if self.periodic is not None:
+            work.append(self.periodic.run())
+        if until_empty:
+            work.append(self._find_end())
+        self._running = [self.tasks.spawn(each) for each in work]
+        self._pool.start(self._worker.work, self._local.concurrency, self.tasks.spawn)
 
-def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
-    """Those of the settings that the frontier goes by."""
-    return FrontierSettings(
-        lease_ms=int(settings.frontier.lease * 1000),
-        batch=settings.frontier.batch,
-        domain_cap=settings.limits.domain_cap,
-        delay_ms=int(settings.politeness.delay * 1000),
-    )
+    def quiet(self) -> None:
+        """Take no more leases; give back those that only wait."""
+        self.leases.quiet()
+
+    async def stop(self, grace_s: float) -> None:
+        """Leave the roster, let turns in flight end within `grace_s`, commit, give everything back, close the files.
+
+        The roster comes first, so that others take up the shards while the last turns end. What Redis cannot be told
+        because it is away is left to the leases' expiry.
+        """
+        clock = self._seams.clock
+        deadline = clock.monotonic() + grace_s
+        self.quiet()
+        await self.tasks.cancel(self._following)  # its next tick would claim an index again
+        await self.leave(self.peers.leave)
+        await self._wait_for(lambda: not self.held.is_busy, deadline)
+        await self._pool.stop()
+        for visit in self.held:
+            self.committer.give_back(visit)
+        if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
+            tell(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
+        await self.tasks.cancel(self._running)
+        await self.leave(self._budget.leave)
+        await self._seams.http.stop(0.0)
+        await self._offload.stop()
+        await self._seams.sink.stop()
+
+    def hurry(self) -> None:
+        """Do not wait for turns in flight any longer; what they would have brought is fetched again by others."""
+        self._hurried = True
+
+    async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        """Whether `is_done` came true before `deadline`, or within a second when there is hurry or a task has failed."""
+        clock = self._seams.clock
+        soon = clock.monotonic() + 1.0
+        while not is_done():
+            now = clock.monotonic()
+            if now >= deadline or (now >= soon and (self._hurried or self.tasks.failure is not None)):
+                return False
+            await clock.sleep(0.02)
+        return True
+
+    async def leave(self, step: Callable[[], Awaitable[None]]) -> None:
+        """One step of leaving."""
+        try:
+            async with asyncio.timeout(PART_S):
+                await step()
+        except (RedisAway, RedisMisused, TimeoutError) as error:
+            tell(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
+
+    # what runs beside the workers
+
+    async def _end_on_failure(self) -> None:
+        await self.tasks.failed.wait()
+        self.ended.set()
+
+    async def _verify(self) -> None:
+        """Raises CrawlLost when this is not the Redis, or not its state, that we began with."""
+        await verify_crawl(self._seams.store, self._seams.crawl)
+
+    async def _follow_views(self) -> None:
+        async for view in self.peers.views(on_away=self.runtime.retry.lost):
+            await self.runtime.retry.insist(self._verify)
+            self.leases.adopt(view)
+
+    async def _follow_control(self) -> None:
+        retry, control = self.runtime.retry, self.control
+        seedings = 0
+        while True:
+            await retry.insist(control.refresh)
+            if control.seedings != seedings:
+                seedings = control.seedings
+                self._recent.clear()  # of links that led out of the crawl, some may lead into it now
+            if control.stopped:
+                self._end("stopped")
+            self.leases.pause(control.paused)
+            await retry.insist(lambda: self.follower.follow(control.settings_revision))
+            await self._seams.clock.sleep(min(1.0, self._local.interval))
+
+    def _apply(self, settings: CrawlSettings) -> None:
+        """Go by changed settings from now on. A delay that has begun ends as it was, and so does a lease."""
+        plan, policy = plan_of(settings, self._recent), politeness_policy(settings)
+        self.runtime.policy.replace(policy)
+        self.frontier.apply(frontier_settings(settings))
+        self._budget.apply(settings.limits.max_pages, self.frontier.settings.lease_ms)
+        self._reservations.apply(self.frontier.settings.delay_ms)
+        self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
+        self._builder.apply(plan.build, plan.links)
+        self._recent.clear()  # what was dropped before may be wanted now
+
+    def _on_spent(self) -> None:
+        if not self.held.is_busy:
+            self._end("max_pages")
+
+    async def _find_end(self) -> None:
+        """End when the counters say that nothing is left. Our own leases are counted, so while we have any we need not
+        ask."""
+        retry = self.runtime.retry
+        while True:
+            await self._seams.clock.sleep(min(0.5, self._local.interval / 2))
+            view = self.leases.view
+            idle = not len(self.held) and view is not None and view.index
+            if idle and await retry.insist(self.counters.has_ended):
+                await retry.insist(self._verify)  # the counters of a Redis that lost everything are 0, too
+                self._end("empty")
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.is_set():
+            self._seams.events.emit(CrawlEnded(reason))
+            self.ended.set()
+
+    def why_not_ready(self) -> str | None:
+        """Why this replica cannot crawl now, or None."""
+        if self.runtime.retry.is_away:
+            return "Redis is away"
+        if self.control.paused:
+            return "paused by an operator"
+        view = self.leases.view
+        if view is None or not view.index:
+            return "not in the view yet"
+        return None

@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 
 from crawler.logs import tell
-from crawler.redis_retry import Patience
 from crawler.scope.seeds import read_seeds
-from frontier.clock import Clock
+from crawler.worker.runtime import Runtime
 from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.queue import Pushed
@@ -46,18 +45,16 @@ class Scheduled:
 
     def __init__(
         self,
+        runtime: Runtime,
         duties: Duties,
         schedule: Sequence[ScheduledDuty],
         push: Callable[[Sequence[Entry]], Awaitable[Pushed]],
-        patience: Patience,
-        clock: Clock,
         rules: UrlRules,
     ) -> None:
+        self._runtime = runtime
         self._duties = duties
         self._schedule = schedule
         self._push = push
-        self._patience = patience
-        self._clock = clock
         self._rules = rules
         self._over: dict[str, int] = {}  # duty -> the last interval that needs no more looks from us
 
@@ -66,14 +63,14 @@ class Scheduled:
         while True:
             for duty in self._schedule:
                 await self.look(duty)
-            await self._clock.sleep(LOOK_S)
+            await self._runtime.clock.sleep(LOOK_S)
 
     async def look(self, duty: ScheduledDuty) -> bool:
         """Do `duty` if it is due and ours. Returns whether it was done here."""
         interval = self._duties.interval_of(duty.every_s)
         if self._over.get(duty.name) == interval:
             return False
-        if not await self._patience.insist(lambda: self._duties.claim(duty.name, interval)):
+        if not await self._runtime.retry.insist(lambda: self._duties.claim(duty.name, interval)):
             return False
         entries = await self._entries(duty)
         if entries is None:
@@ -82,10 +79,10 @@ class Scheduled:
         accepted = 0
         for at in range(0, max(1, len(entries)), CHUNK):
             chunk = entries[at : at + CHUNK]
-            accepted += (await self._patience.insist(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
-            await self._patience.insist(lambda: self._duties.claim(duty.name, interval))
+            accepted += (await self._runtime.retry.insist(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
+            await self._runtime.retry.insist(lambda: self._duties.claim(duty.name, interval))
         self._over[duty.name] = interval
-        done = await self._patience.insist(lambda: self._duties.report_done(duty.name, interval))
+        done = await self._runtime.retry.insist(lambda: self._duties.report_done(duty.name, interval))
         tell(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
         return done
 

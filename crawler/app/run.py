@@ -7,16 +7,18 @@ import contextlib
 import signal
 
 from crawler import logs
-from crawler.app.build import assemble
+from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import EmbeddedValkey, open_store
 from crawler.app.gc_schedule import calm_collector
 from crawler.app.replica import Replica
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
-from crawler.settings.model import CrawlSettings, Settings
-from frontier.crawls import open_crawl
+from crawler.scope.recent_urls import RecentUrls
+from crawler.settings.model import CrawlSettings, ReplicaSettings, Settings
+from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
+from frontier.store import RedisStore
 
 EMBEDDED_INTERVAL_S = 1.0
 """On one machine a claim costs nothing, and a user waits for the first view."""
@@ -36,9 +38,14 @@ async def run_replica(
     async with open_store(settings.replica) as store:
         opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
         stored = CrawlSettings.from_json(opened.settings)
-        replica = Replica(store, opened, stored, settings.replica, assemble(crawl, stored, settings.replica))
+        replica = replica_of(store, opened, stored, settings.replica)
         async with calm_collector():
             return await run_until_told(replica, settings.replica.grace, until_empty)
+
+
+def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaSettings) -> Replica:
+    """A replica of `crawl`, ready to start. Raises UserError for settings that name what cannot be had."""
+    return Replica(store, seams(crawl, store, settings, local), settings, local, RecentUrls(RECENT_URLS))
 
 
 async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
@@ -49,21 +56,22 @@ async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) ->
     def on_signal() -> None:
         nonlocal signals
         signals += 1
-        replica.ended.set()
+        replica.engine.ended.set()
         if signals > 1:
-            replica.hurry()
+            replica.engine.hurry()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     await replica.start(until_empty)
-    await replica.ended.wait()
+    await replica.engine.ended.wait()
     stopping = asyncio.create_task(replica.stop(grace_s))
     await stopping
-    if isinstance(replica.failure, (UserError, FrontierError)):
-        raise replica.failure
-    if replica.failure is not None:
-        logs.log.error("replica_failed", exc_info=replica.failure, extra={"fields": {"replica": replica.id}})
+    failure = replica.engine.tasks.failure
+    if isinstance(failure, (UserError, FrontierError)):
+        raise failure
+    if failure is not None:
+        logs.log.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
         return 1
     return INTERRUPTED if signals > 1 else 0
 

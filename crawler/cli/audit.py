@@ -16,7 +16,7 @@ from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.options import AsJson, SettingsFile, flags
 from crawler.settings.model import load
-from crawler.settings.policies import gate_policy, manners
+from crawler.settings.policies import gate_policy, politeness_policy
 
 _CLOSEST = 10
 
@@ -44,7 +44,7 @@ def audit(
     loaded = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})).crawl
     archive = read_archive(folder)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
-    rests = manners(loaded).rests
+    rests = politeness_policy(loaded).rests
     rules = Rules(rests.delay, gate_policy(loaded), token or loaded.fetch.user_agent, tolerance, rests.parallel)
     found = judge(archive, rules)
     if json:

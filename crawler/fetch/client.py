@@ -17,6 +17,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -30,6 +31,22 @@ from crawler.fetch.request import Origin, header_lines
 from crawler.fetch.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
 from crawler.page import Exchange
 from frontier.clock import Clock
+
+
+class HttpClient(Protocol):
+    """What the crawl asks of an HTTP client. `Fetcher` is the real one."""
+
+    async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
+
+    async def fetch(
+        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+    ) -> Exchange: ...
+
+    async def locate(self, url: str) -> str: ...
+
+    def apply(self, max_body_bytes: int, parallel: int) -> None: ...
+
+    async def stop(self, deadline: float) -> None: ...
 
 
 class FetchSettings(msgspec.Struct, frozen=True):
@@ -63,7 +80,7 @@ class FetchSettings(msgspec.Struct, frozen=True):
 
 class Fetcher:
     """Makes requests for a whole replica. `start` before the first, `quiet` to take no more, `stop` at the
-    end. `in_turn` tells how many hosts take turns; it is set before `start`.
+    end.
     """
 
     def __init__(
@@ -88,32 +105,28 @@ class Fetcher:
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
-        self.in_turn: Callable[[], int] = lambda: 0
         self._fields = _common_fields(settings)
         self._origin = lru_cache(_KNOWN_ORIGINS)(self._parse_origin)
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
 
-    def keep_idle(self, parallel: int) -> None:
-        """So many idle connections an origin are kept from now on."""
+    def apply(self, max_body_bytes: int, parallel: int) -> None:
+        """From now on bodies are cut off at `max_body_bytes`, and so many idle connections are kept to each origin."""
+        self._settings = msgspec.structs.replace(self._settings, max_body_bytes=max_body_bytes, parallel=parallel)
         if self._connector is not None:
-            self._connector.parallel = parallel
-
-    def cut_off_at(self, max_body_bytes: int) -> None:
-        """Bodies end there from now on."""
-        self._settings = msgspec.structs.replace(self._settings, max_body_bytes=max_body_bytes)
+            self._connector.keep_idle(parallel)
 
     def __repr__(self) -> str:
         state = "taking" if self._taking else "quiet"
         return f"<Fetcher {state} under_way={self._under_way}>"
 
-    async def start(self) -> None:
-        """No connection is made yet."""
+    async def start(self, hosts_in_turn: Callable[[], int] = lambda: 0) -> None:
+        """No connection is made yet. `hosts_in_turn` tells how many hosts take turns, whose addresses are remembered."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
         self._resolver = Resolver(
-            lookup, settings.addresses, settings.host_map, self._clock, settings.resolver, self.in_turn
+            lookup, settings.addresses, settings.host_map, self._clock, settings.resolver, hosts_in_turn
         )
         self._loop = asyncio.get_running_loop()
         self._connector = GuardedConnector(

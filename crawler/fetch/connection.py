@@ -335,7 +335,7 @@ class GuardedConnector(TCPConnector):
         super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, **options)
         self._policy = policy
         self._max_idle = max_idle
-        self.parallel = parallel
+        self._parallel = parallel
         parsing = {
             "read_until_eof": True,
             "auto_decompress": False,
@@ -361,6 +361,10 @@ class GuardedConnector(TCPConnector):
         cast(Flight, req).connecting_at = self._loop.time()
         return await super()._wrap_create_connection(*args, req=req, **options)
 
+    def keep_idle(self, parallel: int) -> None:
+        """So many idle connections an origin are kept from now on."""
+        self._parallel = parallel
+
     def _make_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
         """A socket that is about to be connected to the address in `addr_info`, and to no other."""
         family, kind, proto, _, peer = addr_info
@@ -375,7 +379,7 @@ class GuardedConnector(TCPConnector):
         # A domain has so many requests at a time, and one more idle connection to an origin would only take a
         # descriptor.
         idle = self._conns.get(key)
-        super()._release(key, protocol, should_close=should_close or (idle is not None and len(idle) >= self.parallel))
+        super()._release(key, protocol, should_close=should_close or (idle is not None and len(idle) >= self._parallel))
         if len(self._conns) > self._max_idle:
             oldest = next(iter(self._conns))
             for connection, _ in self._conns.pop(oldest):

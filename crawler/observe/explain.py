@@ -16,7 +16,7 @@ from rich.text import Text
 
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.model import CrawlSettings
-from crawler.settings.policies import manners, scope, url_rules
+from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
@@ -208,7 +208,7 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
 
 
 def _backoff(domain: DomainStanding, settings: CrawlSettings) -> str:
-    state, policy = BackoffState.parse(domain.state), manners(settings).rests.backoff
+    state, policy = BackoffState.parse(domain.state), politeness_policy(settings).rests.backoff
     if not state.failures:
         return ""
     grade = "given up, " if is_given_up(state, policy) else "parked, " if is_parked(state, policy) else ""

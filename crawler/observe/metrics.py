@@ -127,7 +127,7 @@ class Metrics:
                 self._links(event)
             case ev.LinkDropped(reason, count):
                 self.dropped.count(reason, by=count)
-            case ev.GroupCommitted(_, push_s, sink_s, settle_s, stale, lag_s):
+            case ev.GroupCommitted(_, _, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
                     self.commit.observe(seconds, step)
                 self.commit_lag.observe(lag_s)

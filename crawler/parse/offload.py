@@ -14,6 +14,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from crawler.logs import tell
 from crawler.parse.document import Document, Limits, Reading
@@ -31,16 +32,18 @@ _OTHERS_DOING = (-signal.SIGKILL, -signal.SIGTERM)
 """How a process ends that somebody ended (an operator, or the kernel for want of memory): worth a second try."""
 
 
-class HeavyLane:
-    """Reads documents that take long. `step_aside` and `step_back` are called around the waiting, unless much waits
-    already."""
+StandIn = Callable[[], AbstractAsyncContextManager[None]]
+"""While its block runs, somebody else does the work of whoever waits within it."""
 
-    def __init__(self, process: ReaderProcess | None = None) -> None:
+
+class HeavyLane:
+    """Reads documents that take long. The caller waits in a block of `stand_in`, unless much waits already."""
+
+    def __init__(self, stand_in: StandIn = nullcontext, process: ReaderProcess | None = None) -> None:
+        self._stand_in = stand_in
         self._process = process or ReaderProcess()
         self._turn = asyncio.Lock()
         self._documents = self._octets = 0  # of those who stepped aside
-        self.step_aside: Callable[[], None] = lambda: None
-        self.step_back: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<HeavyLane aside={self._documents} octets={self._octets} {self._process!r}>"
@@ -49,17 +52,18 @@ class HeavyLane:
         """What `document` says. One that cannot be read within the limits on time and memory says nothing, and the drop is
         counted as `unread`."""
         octets = len(document.body)
-        aside = self._documents < ASIDE_DOCUMENTS and self._octets + octets <= ASIDE_OCTETS
-        if aside:
-            self._documents, self._octets = self._documents + 1, self._octets + octets
-            self.step_aside()
+        if self._documents >= ASIDE_DOCUMENTS or self._octets + octets > ASIDE_OCTETS:
+            return await self._read_in_turn(document, limits)
+        self._documents, self._octets = self._documents + 1, self._octets + octets
         try:
-            async with self._turn:
-                return await self._read(document, limits) or _unread(document)
+            async with self._stand_in():
+                return await self._read_in_turn(document, limits)
         finally:
-            if aside:
-                self._documents, self._octets = self._documents - 1, self._octets - octets
-                self.step_back()
+            self._documents, self._octets = self._documents - 1, self._octets - octets
+
+    async def _read_in_turn(self, document: Document, limits: Limits) -> Reading:
+        async with self._turn:
+            return await self._read(document, limits) or _unread(document)
 
     async def _read(self, document: Document, limits: Limits) -> Reading | None:
         for _ in range(TRIES):

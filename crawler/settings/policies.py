@@ -16,20 +16,11 @@ from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import GatePolicy
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, RestPolicy
+from politeness.policy import PolitenessPolicy
 from politeness.robots_fetch import RobotsPolicy
 
 DOMAINS_WORTH = 10
 """An address may be asked as often as this many domains, unless the settings say a rate."""
-
-
-class Manners(msgspec.Struct, frozen=True):
-    """How sites are treated. `tries`: requests for a URL at most. `gate`: the rate that the domains behind an address
-    share; None: no limit."""
-
-    rests: RestPolicy
-    robots: RobotsPolicy
-    tries: int
-    gate: GatePolicy | None = None
 
 
 def check(settings: CrawlSettings) -> None:
@@ -39,7 +30,7 @@ def check(settings: CrawlSettings) -> None:
     addresses(settings)
     host_map(settings)
     refetched(settings)
-    manners(settings)
+    politeness_policy(settings)
 
 
 def url_rules(settings: CrawlSettings) -> UrlRules:
@@ -79,7 +70,8 @@ def host_map(settings: CrawlSettings) -> HostMap:
     return HostMap.parse(settings.fetch.host_map)
 
 
-def manners(settings: CrawlSettings) -> Manners:
+def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
+    """How the crawl treats sites."""
     polite = settings.politeness
     backoff = BackoffPolicy(
         base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
@@ -92,7 +84,7 @@ def manners(settings: CrawlSettings) -> Manners:
         response_share=polite.response_share if polite.delay else 0.0,
         response_share_cap_s=polite.response_share_cap,
     )
-    return Manners(
+    return PolitenessPolicy(
         rests=RestPolicy(delay, backoff, polite.parallel),
         robots=RobotsPolicy(
             max_age_s=polite.robots_max_age, retry=msgspec.structs.replace(backoff, give_up_after=None)

@@ -96,7 +96,8 @@ class Archive:
                     await self._in_thread(lambda: self._append(volume, group))
                 return self._reported(group)
             finally:
-                self._hooks.report()
+                for failed in self._hooks.take_failures():
+                    self._events.emit(failed)
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `Keeper.settled`."""

@@ -6,46 +6,53 @@ that comes at that moment goes ahead without asking again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crawler.errors import FetchFailed
-from crawler.fetch.client import Fetcher
-from crawler.redis_retry import Patience
+from crawler.fetch.client import HttpClient
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.clock import Clock
-from politeness.address_rate_limit import HORIZON_S, Gate, network_of
+from politeness.address_rate_limit import HORIZON_S, Gate, GatePolicy, network_of
 
 KEPT_S = 5.0
 """A moment that was not used for so long after it came is given up: those after it would find it crowded."""
 
 
 class Gatekeeper:
-    """Asks the gate for visits. `gate` None lets everybody through."""
+    """Asks the gate that `made` makes of the policy in force. Without a gate everybody is let through."""
 
-    def __init__(self, gate: Gate | None, fetcher: Fetcher, patience: Patience, clock: Clock) -> None:
-        self.gate = gate
+    def __init__(self, runtime: Runtime, fetcher: HttpClient, made: Callable[[GatePolicy], Gate]) -> None:
+        self._runtime = runtime
         self._fetcher = fetcher
-        self._patience = patience
-        self._clock = clock
+        self._made = made
+        self._gate: Gate | None = None
+        self._policy: GatePolicy | None = None
+
+    def _current(self) -> Gate | None:
+        policy = self._runtime.policy.gate
+        if policy != self._policy:
+            self._policy, self._gate = policy, None if policy is None else self._made(policy)
+        return self._gate
 
     async def lets(self, visit: Visit, url: str) -> bool:
         """Whether `visit` may request `url` now. If not, the visit's next turn is set to when it may; a visit that would
         have to wait long gives its lease back."""
-        gate = self.gate
+        gate = self._current()
         if gate is None:
             return True
         try:
             network = network_of(await self._fetcher.locate(url))
         except FetchFailed:
             return True  # the request itself will fail for this reason, without leaving this machine
-        moment, visit.moment = visit.moment, None
-        if moment is not None and moment[0] == network and self._clock.monotonic() <= moment[1] + KEPT_S:
+        slot = visit.take_slot()
+        if slot is not None and slot[0] == network and self._runtime.now() <= slot[1] + KEPT_S:
             return True
-        wait_s = await self._patience.insist(lambda: gate.reserve(network))
+        wait_s = await self._runtime.retry.insist(lambda: gate.reserve(network))
         if wait_s is None:
-            visit.next_at = self._clock.monotonic() + HORIZON_S
-            visit.closing = True
+            visit.wait_until(self._runtime.now() + HORIZON_S)
+            visit.close()
             return False
         if wait_s <= 0:
             return True
-        visit.next_at = self._clock.monotonic() + wait_s
-        visit.moment = (network, visit.next_at)
+        visit.reserve_slot(network, self._runtime.now() + wait_s)
         return False

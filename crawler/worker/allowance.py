@@ -10,32 +10,28 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from crawler.redis_retry import Patience
+from crawler.events import Event, GroupCommitted
 from crawler.worker.delay_queue import Schedule
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
-from frontier.clock import Clock
 
 GATHER_S = 0.01
 """Between two calls, at least, so that what happens meanwhile is told in one."""
 
 
 class Allowance:
-    """The permits of `budget` for up to `at_once` requests in flight. `on_spent` is called again and again once the crawl
-    has all the pages that it may have. `refusals`: how often a visit found no permit."""
+    """The permits of `budget` for up to `at_once` requests in flight. `refusals`: how often a visit found no permit."""
 
-    def __init__(
-        self, budget: Budget, schedule: Schedule[Visit], patience: Patience, clock: Clock, at_once: int
-    ) -> None:
+    def __init__(self, runtime: Runtime, budget: Budget, queue: Schedule[Visit], at_once: int) -> None:
+        self._runtime = runtime
         self.budget = budget
-        self._schedule = schedule
-        self._patience = patience
-        self._clock = clock
+        self.queue = queue
         self._at_once = at_once
+        runtime.events.subscribe(self._observe, GroupCommitted)
         self._waiting: deque[Visit] = deque()
         self._is_due = asyncio.Event()
         self.refusals = 0
-        self.on_spent: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<Allowance {self.budget!r} waiting={len(self._waiting)}>"
@@ -57,13 +53,15 @@ class Allowance:
         self.budget.give_back()
         self._wake()
 
-    def used(self, pages: int) -> None:
-        """So many pages with a permit were settled."""
-        self.budget.used(pages)
-        self._note()
+    def _observe(self, event: Event) -> None:
+        """Pages with a permit were settled."""
+        if isinstance(event, GroupCommitted):
+            self.budget.used(event.done)
+            self._note()
 
     def wait(self, visit: Visit) -> None:
-        """Put `visit` on the schedule when there is a permit for it."""
+        """Queue `visit` when there is a permit for it."""
+        visit.want_permit(False)
         self._waiting.append(visit)
         self._wake()
 
@@ -73,22 +71,23 @@ class Allowance:
 
     def _wake(self) -> None:
         """As many visits as there are free permits have their turn now."""
-        now = self._clock.monotonic()
+        now = self._runtime.now()
         for _ in range(min(len(self._waiting), self.budget.free)):
             visit = self._waiting.popleft()
             if not visit.closing:  # else it was given back meanwhile
-                visit.next_at = max(visit.next_at, now)
-                self._schedule.put(visit, visit.next_at)
+                visit.wait_at_least_until(now)
+                self.queue.put(visit, visit.next_at)
 
-    async def run(self) -> None:
-        """Keep permits in hand, until cancelled."""
+    async def run(self, on_spent: Callable[[], None]) -> None:
+        """Keep permits in hand, until cancelled. `on_spent` is called again and again once the crawl has all the pages that
+        it may have."""
         while True:
-            await self._patience.insist(self._look)
+            await self._runtime.retry.insist(self._look)
             self._is_due.clear()  # what it was set for meanwhile, the answer may have brought
             self._note()
             self._wake()
             if self.budget.is_spent:
-                self.on_spent()
+                on_spent()
             await self._pause()
 
     async def _look(self) -> None:
@@ -99,7 +98,7 @@ class Allowance:
 
     async def _pause(self) -> None:
         """Until permits run low, or the next report is due."""
-        await self._clock.sleep(GATHER_S)
+        await self._runtime.clock.sleep(GATHER_S)
         period_s = SHORT_PERIOD_S if self.budget.is_short or self._waiting else PERIOD_S
         timer = asyncio.get_running_loop().call_later(period_s, self._is_due.set)
         await self._is_due.wait()

@@ -22,12 +22,12 @@ import msgspec
 
 from crawler.defects import defect
 from crawler.errors import SinkFull
-from crawler.events import Events, GroupCommitted, LinksPushed, PageSettled, SinkBlocked
-from crawler.page import Exchange, Page
-from crawler.redis_retry import Patience
+from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked
+from crawler.page import Exchange, Outcome, Page
 from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.clock import Clock
 from frontier.entries import Entry, PushMode
 from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, SettleReply
 
@@ -127,25 +127,19 @@ class Committer:
 
     def __init__(
         self,
+        runtime: Runtime,
         frontier: Frontier,
         sink: PageSink,
         recent: RecentUrls,
-        patience: Patience,
-        events: Events,
-        clock: Clock,
+        held: HeldLeases,
         settings: CommitSettings = CommitSettings(),
     ) -> None:
+        self._runtime = runtime
         self._frontier = frontier
         self._sink = sink
-        self._patience = patience
-        self._events = events
-        self._clock = clock
         self._settings = settings
         self._recent = recent
-        self.next_ms: Callable[[Visit], int] = lambda visit: 0
-        self.on_settled: Callable[[Visit, SettleReply], None] = lambda visit, reply: None
-        self.on_done: Callable[[int], None] = lambda pages: None
-        self.on_pushed: Callable[[frozenset[int]], None] = lambda shards: None
+        self.held = held
         self._next, self._now = _Group(), _Group()  # collecting, and being committed
         self._something = asyncio.Event()
         self._room = asyncio.Event()
@@ -177,7 +171,7 @@ class Committer:
         """Take `result` in; waits while the backlog is full."""
         await self._room.wait()
         if not self._next.results:
-            self._next.first_at = self._clock.monotonic()
+            self._next.first_at = self._runtime.clock.monotonic()
         self._next.results.append(result)
         if len(self._next.results) >= self._settings.backlog:
             self._room.clear()
@@ -197,7 +191,7 @@ class Committer:
         while True:
             await self._something.wait()
             if len(self._next.results) < self._settings.group:
-                await self._clock.sleep(self._settings.window_s)
+                await self._runtime.clock.sleep(self._settings.window_s)
             self._now, self._next = self._next, _Group()
             self._something.clear()
             self._room.set()
@@ -212,32 +206,31 @@ class Committer:
         await self._idle.wait()
 
     async def _commit(self, group: _Group) -> None:
-        started = self._clock.monotonic()
-        absences = self._patience.absences
+        started = self._runtime.clock.monotonic()
+        absences = self._runtime.retry.absences
         await self._push(group.results)
-        pushed = self._clock.monotonic()
+        pushed = self._runtime.clock.monotonic()
         duplicates = await self._write(group.results)
-        written = self._clock.monotonic()
+        written = self._runtime.clock.monotonic()
         stale = await self._settle(group.results, duplicates, absences)
-        self.on_done(sum(result.settled is not None and result.settled.outcome == "done" for result in group.results))
         await self._keep(group.results, stale)
         await self._release(group.closing)
-        settled = self._clock.monotonic()
+        settled = self._runtime.clock.monotonic()
         for number, result in enumerate(group.results, 1):
             if result.page is not None:
                 self._announce_page(result.page)
             if number % TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
         lag_s = settled - group.first_at if group.results else 0.0
-        self._events.emit(
-            GroupCommitted(len(group.results), pushed - started, written - pushed, settled - written, len(stale), lag_s)
-        )
+        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
+        steps = (pushed - started, written - pushed, settled - written)
+        self._runtime.events.emit(GroupCommitted(len(group.results), done, *steps, len(stale), lag_s))
 
     def _announce_page(self, page: Page) -> None:
         try:
-            self._events.emit(PageSettled(page))
+            self._runtime.events.emit(PageSettled(page))
         except Exception as error:  # a listener's; the page is settled all the same
-            self._events.emit(defect("listener", page.url, error))
+            self._runtime.events.emit(defect("listener", page.url, error))
 
     async def _push(self, results: Sequence[Result]) -> None:
         links: dict[tuple[str, PushMode], Entry] = {}
@@ -249,15 +242,17 @@ class Committer:
                 await asyncio.sleep(0)
         pushed = Pushed()
         if links:
-            pushed = await self._patience.insist(lambda: self._frontier.push(links.values()))
+            pushed = await self._runtime.retry.insist(lambda: self._frontier.push(links.values()))
             for number, link in enumerate(links.values(), 1):
                 self._recent.add(link)
                 if number % (10 * MANY_LINKS) == 0:
                     await asyncio.sleep(0)
-            self.on_pushed(pushed.shards)
+            self.held.pushed(pushed.shards)
         if offered:
             skipped = offered - len(links)
-            self._events.emit(LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped))
+            self._runtime.events.emit(
+                LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped)
+            )
 
     async def _write(self, results: Sequence[Result]) -> frozenset[str]:
         told = [result for result in results if result.page is not None]
@@ -275,8 +270,8 @@ class Committer:
             try:
                 return await call()
             except SinkFull as error:
-                self._events.emit(SinkBlocked(str(error)))
-                await self._clock.sleep(wait_s)
+                self._runtime.events.emit(SinkBlocked(str(error)))
+                await self._runtime.clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
     async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
@@ -294,18 +289,20 @@ class Committer:
             return set()
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
-            if self._patience.absences != absences:
+            if self._runtime.retry.absences != absences:
                 await self._frontier.push([link for result in results for link in result.links])
-            at = self._clock.monotonic()
+            at = self._runtime.clock.monotonic()
             told = by_visit.items()
             settlements = [
-                visit.settlement(self.next_ms(visit), news.urls, news.octets, news.duplicates, news.cut)
+                visit.settlement(
+                    self._runtime.server_ms(visit.next_at), news.urls, news.octets, news.duplicates, news.cut
+                )
                 for visit, news in told
             ]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
 
-        replies = await self._patience.insist(settle)
+        replies = await self._runtime.retry.insist(settle)
         for visit, reply, at in replies:
             self._apply(visit, reply, at)
         return {visit for visit, reply, _ in replies if reply.stale}
@@ -321,14 +318,14 @@ class Committer:
             return
         doubtful = [number for number, result in enumerate(told) if result.visit in stale]
         leased = [told[number].leased for number in doubtful]
-        answers = await self._patience.insist(lambda: self._frontier.disown(leased)) if leased else []
+        answers = await self._runtime.retry.insist(lambda: self._frontier.disown(leased)) if leased else []
         unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
         await self._insist(lambda: self._sink.settled(unsettled))
 
     async def renew(self, visits: Sequence[Visit]) -> None:
         """Renew the leases of `visits`."""
-        at = self._clock.monotonic()
-        settlements = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+        at = self._runtime.clock.monotonic()
+        settlements = [self._renewal(visit) for visit in visits]
         for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
             self._apply(visit, reply, at)
 
@@ -337,20 +334,23 @@ class Committer:
             return
 
         async def release() -> list[SettleReply]:
-            settlements: list[Settlement] = [visit.settlement(self.next_ms(visit), []) for visit in visits]
+            settlements: list[Settlement] = [self._renewal(visit) for visit in visits]
             return await self._frontier.release(settlements)
 
-        replies = await self._patience.insist(release)
+        replies = await self._runtime.retry.insist(release)
         for visit, reply in zip(visits, replies, strict=True):
-            self._apply(visit, reply, self._clock.monotonic())
+            self._apply(visit, reply, self._runtime.clock.monotonic())
+
+    def _renewal(self, visit: Visit) -> Settlement:
+        return visit.settlement(self._runtime.server_ms(visit.next_at), [])
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
             deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
-            visit.renewed(deadline, self._clock.monotonic())
+            visit.renewed(deadline, self._runtime.clock.monotonic())
         elif reply.stale:
-            visit.renewed(float("-inf"), self._clock.monotonic())
-        self.on_settled(visit, reply)
+            visit.renewed(float("-inf"), self._runtime.clock.monotonic())
+        self.held.settled(visit, reply)
 
 
 def lease_deadline(asked_at: float, lease_ms: int) -> float:

@@ -7,17 +7,15 @@ a visit waits for one it is on the schedule and holds no worker.
 from __future__ import annotations
 
 import math
-import random
 
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
-from crawler.redis_retry import Patience
 from crawler.worker.outcomes import judge_status
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.clock import Clock, ServerClock
 from frontier.reservations import Refused, Reservations
 from frontier.urls import domain_of
-from politeness.backoff import HEALTHY, BackoffPolicy, after_failure, parse_retry_after
+from politeness.backoff import HEALTHY, after_failure, parse_retry_after
 
 PATIENCE_MS = 30_000
 """A domain that rests longer than this is looked at again when it has rested, without a reservation until then."""
@@ -32,54 +30,42 @@ MOST_REFUSALS = 4
 class Passage:
     """Lets visits pass by domains that are not theirs."""
 
-    def __init__(
-        self,
-        reservations: Reservations,
-        patience: Patience,
-        clocks: tuple[Clock, ServerClock],
-        backoff: BackoffPolicy,
-        rng: random.Random,
-    ) -> None:
-        self.reservations = reservations
-        self._patience = patience
-        self._clock, self._server_clock = clocks
-        self.backoff = backoff
-        self._rng = rng
+    def __init__(self, runtime: Runtime, reservations: Reservations) -> None:
+        self._runtime = runtime
+        self._reservations = reservations
 
     async def lets(self, visit: Visit, url: str) -> bool:
         """Whether `visit` may request `url` now. If not, its next turn is set to when that makes sense."""
         domain = domain_of(host_of(url))
         if domain == visit.domain:
             return True
-        held, now_ms = visit.reservation, self._server_clock.now_ms()
+        held, now_ms = visit.reservation, self._runtime.server_clock.now_ms()
         if held is not None and held.domain == domain and held.moment_ms <= now_ms <= held.moment_ms + KEPT_MS:
             return True
-        answer = await self._patience.insist(lambda: self.reservations.reserve(domain, PATIENCE_MS))
-        now_ms = self._server_clock.now_ms()
+        answer = await self._runtime.retry.insist(lambda: self._reservations.reserve(domain, PATIENCE_MS))
+        now_ms = self._runtime.server_clock.now_ms()
         if isinstance(answer, Refused):
-            visit.reservation = None
-            visit.refusals = min(visit.refusals + 1, MOST_REFUSALS)
-            self._wait(visit, int((answer.again_ms - now_ms) * visit.refusals * self._rng.uniform(0.5, 1.0)))
+            refusals = visit.refused(MOST_REFUSALS)
+            self._wait(visit, int((answer.again_ms - now_ms) * refusals * self._runtime.rng.uniform(0.5, 1.0)))
             return False
-        visit.refusals = 0
-        visit.reservation = answer
+        visit.reserve(answer)
         if answer.moment_ms > now_ms:
             self._wait(visit, answer.moment_ms - now_ms)
             return False
         return True
 
     def _wait(self, visit: Visit, wait_ms: int) -> None:
-        visit.next_at = max(visit.next_at, self._clock.monotonic() + wait_ms / 1000)
+        visit.wait_at_least_until(self._runtime.now() + wait_ms / 1000)
 
     async def ended(self, visit: Visit, exchange: Exchange | None, delay_ms: int) -> bool:
         """The request that `lets` allowed has ended, without an answer if `exchange` is None. The domain abroad, if it was
         one, rests; returns whether it was one."""
-        held, visit.reservation = visit.reservation, None
+        held = visit.take_reservation()
         if held is None:
             return False
-        now_ms = self._server_clock.now_ms()
+        now_ms = self._runtime.server_clock.now_ms()
         next_ms = max(now_ms + max(delay_ms, held.delay_ms), self._backed_off_until(exchange, now_ms))
-        await self._patience.insist(lambda: self.reservations.rest(held, next_ms))
+        await self._runtime.retry.insist(lambda: self._reservations.rest(held, next_ms))
         return True
 
     def _backed_off_until(self, exchange: Exchange | None, now_ms: int) -> int:
@@ -89,5 +75,12 @@ class Passage:
         header = exchange.header(b"retry-after")
         wait_s = parse_retry_after(header, now_ms / 1000) if header else None
         retry_after_ms = None if wait_s is None else math.ceil(wait_s * 1000)
-        state = after_failure(HEALTHY, self.backoff, now_ms, retry_after_ms, self._rng.random(), verdict.reason)
+        state = after_failure(
+            HEALTHY,
+            self._runtime.policy.rests.backoff,
+            now_ms,
+            retry_after_ms,
+            self._runtime.rng.random(),
+            verdict.reason,
+        )
         return state.until_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.client import Fetcher
+from crawler.fetch.client import HttpClient
 from crawler.fetch.conditional import Validators
 from crawler.page import Exchange
 from crawler.worker.time_slice import Pace
@@ -21,7 +21,7 @@ class LeasedFetch:
     """Fetches for visits. `validators`: of pages that are asked for only if they have changed. Requests leave at the
     `pace`, which those who asked for them keep as well when they see to the answers."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock, validators: Validators | None = None) -> None:
+    def __init__(self, fetcher: HttpClient, clock: Clock, validators: Validators | None = None) -> None:
         self._fetcher = fetcher
         self._clock = clock
         self._validators = validators or Validators()

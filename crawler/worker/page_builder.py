@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
 from typing import cast
 
 import msgspec
 
+from crawler.events import Events, LinkDropped
 from crawler.page import Cut, Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, Limits, Reading, read_quickly
 from crawler.parse.encoding import MediaType
@@ -19,7 +20,8 @@ from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.worker.outcomes import Verdict
 from frontier.entries import Entry
 from frontier.errors import BadUrl
-from frontier.urls import Url, canonicalize, canonicalize_links
+from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
+from politeness.robots_cache import RobotsCache
 
 MAX_SITEMAPS = 500
 """Sitemaps of one robots.txt at most."""
@@ -39,20 +41,25 @@ class BuildSettings(msgspec.Struct, frozen=True):
 
 
 class PageBuilder:
-    """Builds pages. `on_drop` is told (reason, count) of links that are not followed; `named_for` tells which sitemaps the
-    robots.txt that counts for a URL names."""
+    """Builds pages. Links that are not followed are reported to `events`; `robots` knows which sitemaps a site names."""
 
-    def __init__(self, settings: BuildSettings, links: LinkFilter) -> None:
-        self.obey(settings, links)
-        self.lane = HeavyLane()
-        self.on_drop: Callable[[str, int], None] = lambda reason, count: None
-        self.named_for: Callable[[str], Container[str]] = lambda url: ()
+    def __init__(
+        self, settings: BuildSettings, links: LinkFilter, offload: HeavyLane, robots: RobotsCache, events: Events
+    ) -> None:
+        self.apply(settings, links)
+        self._offload = offload
+        self._robots = robots
+        self._events = events
 
-    def obey(self, settings: BuildSettings, links: LinkFilter) -> None:
+    def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
         """Build pages by these from now on."""
         self._settings = settings
         self._links = links
         self._limits = Limits(settings.extract, settings.max_decoded)
+
+    def _report_dropped(self, dropped: Mapping[str, int]) -> None:
+        for reason, count in dropped.items():
+            self._events.emit(LinkDropped(reason, count))
 
     def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
         """The entries for the sitemaps that are `named` in the robots.txt of `origin`."""
@@ -61,8 +68,7 @@ class PageBuilder:
         base = f"{origin}/robots.txt"
         urls, _ = canonicalize_links(named, base, self._settings.extract.rules, MAX_SITEMAPS)
         entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls.values()), Entry(base, domain))
-        for reason, count in dropped.items():
-            self.on_drop(reason, count)
+        self._report_dropped(dropped)
         return self._found_on(base, entries)
 
     async def build(
@@ -89,14 +95,13 @@ class PageBuilder:
         target = self._redirect(exchange)
         if target is None:
             document = self._document(entry, exchange, content_type)
-            reading = read_quickly(document, self._limits) or await self.lane.read(document, self._limits)
+            reading = read_quickly(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is a note to people whose browser does not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
             reading = Reading(found, NO_HINTS, len(exchange.body))
         found = reading.found
         entries = await self._select(entry, reading)
-        for reason, count in found.dropped.items():
-            self.on_drop(reason, count)
+        self._report_dropped(found.dropped)
         page = Page(
             url=entry.url,
             domain=entry.domain,
@@ -128,9 +133,14 @@ class PageBuilder:
             content_type,
             tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,
-            entry.url in self.named_for(entry.url),
+            entry.url in self._sitemaps_named_for(entry.url),
             exchange.started_at,
         )
+
+    def _sitemaps_named_for(self, url: str) -> Container[str]:
+        """The sitemaps, as written, in the robots.txt that counts for `url`, if it is known here."""
+        known = self._robots.recall(origin_of(url))
+        return known.rules.sitemaps if known is not None and known.rules is not None else ()
 
     async def _select(self, entry: Entry, reading: Reading) -> list[Entry]:
         """The entries for the links to follow; those dropped are told."""
@@ -142,8 +152,7 @@ class PageBuilder:
             links = zip(found.urls[at : at + SLICE], map(_kind_of, found.links[at : at + SLICE]), strict=True)
             entries, dropped = self._links.select(links, entry, reading.hints)
             selected += entries
-            for reason, count in dropped.items():
-                self.on_drop(reason, count)
+            self._report_dropped(dropped)
         return self._found_on(entry.url, selected)
 
     def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
@@ -158,7 +167,7 @@ class PageBuilder:
             # Octets beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.
             return canonicalize(location.decode("utf-8", "replace"), exchange.url, self._settings.extract.rules)
         except BadUrl as error:
-            self.on_drop(error.reason, 1)
+            self._events.emit(LinkDropped(error.reason, 1))
             return None
 
 

@@ -2,58 +2,45 @@
 
 from __future__ import annotations
 
-import random
 from math import ceil
 
 import msgspec
 
-from crawler.events import BackedOff, Events
+from crawler.events import BackedOff
 from crawler.page import Exchange
 from crawler.worker.outcomes import Verdict
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.clock import Clock, ServerClock
 from frontier.control import Control
 from frontier.entries import Entry
 from politeness.backoff import after_failure, after_success, is_given_up, parse_retry_after
-from politeness.delay import RestPolicy, delay_ms, is_above_cap
+from politeness.delay import delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
 
 
 class Rests:
     """Applies the policy, and what an operator has said of single domains, to visits."""
 
-    def __init__(
-        self,
-        policy: RestPolicy,
-        control: Control,
-        events: Events,
-        clocks: tuple[Clock, ServerClock],
-        rng: random.Random,
-    ) -> None:
-        self.policy = policy
+    def __init__(self, runtime: Runtime, control: Control) -> None:
+        self._runtime = runtime
         self._control = control
-        self._events = events
-        self._clock, self._server_clock = clocks
-        self._rng = rng
 
     def begin(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
         """A response that took `response_s` seconds has just ended: the domain rests for its delay."""
-        ended_at = self._clock.monotonic()
-        visit.delay_ms = self._delay_ms(visit, known, response_s)
-        visit.rest(ended_at + visit.delay_ms / 1000, ended_at)
+        visit.start_delay(self._delay_ms(visit, known, response_s), self._runtime.now())
 
     def goes_on(self, visit: Visit, known: KnownRobots) -> bool:
         """Whether the origin asks for a longer delay than the one that its domain has just waited; then the visit's next
         turn is set to its end."""
         due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
-        if self._clock.monotonic() >= due:
+        if self._runtime.now() >= due:
             return False
-        visit.next_at = due
+        visit.wait_until(due)
         return True
 
     def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
-        policy = self.policy.delay
+        policy = self._runtime.policy.rests.delay
         told_s = self._control.rules.delays.get(visit.domain)
         if told_s is not None:
             share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
@@ -62,22 +49,22 @@ class Rests:
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)
 
-    def lanes(self, visit: Visit, known: KnownRobots) -> int:
+    def concurrency(self, visit: Visit, known: KnownRobots) -> int:
         """How many requests of the domain may be in flight at once: several only where there is no delay, by settings,
         operator or robots.txt, and where the domain has no failures that are not forgiven yet."""
-        policy = self.policy
+        policy = self._runtime.policy.rests
         if policy.parallel == 1 or visit.backoff.failures or self._delay_ms(visit, known, 0.0):
             return 1
         return policy.parallel
 
     def back_off(self, visit: Visit, verdict: Verdict, exchange: Exchange | None) -> None:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
-        now_ms = self._server_clock.now_ms()
-        before = visit.backoff
+        now_ms = self._runtime.server_clock.now_ms()
+        before, policy = visit.backoff, self._runtime.policy.rests.backoff
         rests_already = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
         if not verdict.backs_off:
             if not rests_already:
-                visit.backoff = after_success(before, self.policy.backoff, now_ms)
+                visit.back_off(after_success(before, policy, now_ms))
             return
         if rests_already:  # requests that failed together are one failure
             before = msgspec.structs.replace(before, failures=before.failures - 1)
@@ -85,17 +72,17 @@ class Rests:
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
         after = after_failure(
             before,
-            self.policy.backoff,
+            policy,
             now_ms,
             None if wait_s is None else ceil(wait_s * 1000),
-            self._rng.random(),
+            self._runtime.rng.random(),
             verdict.reason,
         )
-        visit.backoff = max(visit.backoff, after, key=lambda state: state.until_ms) if rests_already else after
+        visit.back_off(max(visit.backoff, after, key=lambda state: state.until_ms) if rests_already else after)
         rest_s = (visit.backoff.until_ms - now_ms) / 1000
-        visit.next_at = max(visit.next_at, self._clock.monotonic() + rest_s)
-        visit.closing = True
-        self._events.emit(BackedOff(verdict.reason, rest_s))
+        visit.wait_at_least_until(self._runtime.now() + rest_s)
+        visit.close()
+        self._runtime.events.emit(BackedOff(verdict.reason, rest_s))
 
     def is_blocked(self, domain: str) -> bool:
         """Whether an operator has said that `domain` gets no request."""
@@ -104,17 +91,19 @@ class Rests:
     def asks_too_much(self, known: KnownRobots) -> bool:
         """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
         rules = known.rules
-        return rules is not None and is_above_cap(self.policy.delay, rules.crawl_delay, rules.request_rate)
+        return rules is not None and is_above_cap(
+            self._runtime.policy.rests.delay, rules.crawl_delay, rules.request_rate
+        )
 
     def has_given_up(self, visit: Visit) -> bool:
         """Whether the domain has failed so long that this crawl asks it no more."""
-        return is_given_up(visit.backoff, self.policy.backoff)
+        return is_given_up(visit.backoff, self._runtime.policy.rests.backoff)
 
     def retry_at_ms(self, visit: Visit, entry: Entry, verdict: Verdict) -> int:
         """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
         by its own tries."""
         if verdict.backs_off:
             return visit.backoff.until_ms
-        policy = self.policy.backoff
-        rest_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * self._rng.uniform(-1, 1))
-        return self._server_clock.now_ms() + int(rest_s * 1000)
+        policy, rng = self._runtime.policy.rests.backoff, self._runtime.rng
+        rest_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
+        return self._runtime.server_clock.now_ms() + int(rest_s * 1000)

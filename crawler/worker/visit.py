@@ -17,38 +17,36 @@ NONE_CUT: Mapping[str, int] = MappingProxyType({})
 
 
 class Visit:
-    """The mutable side of a lease.
+    """The mutable side of a lease. Others read its attributes; its methods change them.
 
     `pending`: URLs not yet fetched. `next_at`: when the domain may be asked again, in monotonic seconds; it is also when
-    the visit is due in the schedule. `deadline`: when the lease is no longer ours, by our own monotonic clock, which is
+    the visit is due in the queue. `deadline`: when the lease is no longer ours, by our own monotonic clock, which is
     what makes a replica that slept harmless. `closing`: the lease shall be given back as soon as nothing is in flight.
 
-    `stored_robots`: an origin, and the record of its robots.txt that Redis had when the visit began, until it is looked at.
-
-    `busy`: workers that give it a turn now, at most `lanes`. `placed`: its next turn is on the schedule, or is being
-    prepared by one of them, or waits for a permit (`wants_permit`: it found none). So one worker at a time decides what
-    the domain is asked next, however many requests are in flight.
+    `busy`: workers that have taken the visit now, at most `concurrency`. `is_queued`: it waits in the queue for its next
+    turn, or for a permit (`wants_permit`: it found none), or a worker prepares that turn. So one worker at a time decides
+    what the domain is asked next, however many requests are in flight.
     """
 
     __slots__ = (
+        "_slot",
+        "_stored_robots",
         "backoff",
         "busy",
         "closing",
+        "concurrency",
         "deadline",
         "delay_ms",
         "ended_at",
-        "lanes",
+        "is_queued",
         "lease",
         "limit",
-        "moment",
         "next_at",
         "octets",
         "pending",
-        "placed",
         "refusals",
         "reservation",
         "robots",
-        "stored_robots",
         "wants_permit",
     )
 
@@ -59,19 +57,19 @@ class Visit:
         self.limit = LeaseLimit()  # of the requests under way
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
-        self.moment: tuple[str, float] | None = None  # reserved at the address gate: network, monotonic seconds
         self.delay_ms = lease.delay_ms
         self.octets = 0  # of the last body
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
-        self.stored_robots: tuple[str, bytes | None] | None = None
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # of a reservation, in a row
         self.busy = 0
-        self.lanes = 1
-        self.placed = True
+        self.concurrency = 1
+        self.is_queued = True
         self.closing = False
         self.wants_permit = False
+        self._slot: tuple[str, float] | None = None  # reserved by the address limiter: network, monotonic seconds
+        self._stored_robots: tuple[str, bytes | None] | None = None
 
     def __repr__(self) -> str:
         return f"<Visit {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
@@ -79,6 +77,8 @@ class Visit:
     @property
     def domain(self) -> str:
         return self.lease.domain
+
+    # the lease
 
     def holds(self, now: float) -> bool:
         """Whether the lease is still ours at `now`."""
@@ -89,13 +89,95 @@ class Visit:
         self.deadline = deadline
         self.limit.move(deadline - now)
 
-    def rest(self, until: float, ended_at: float) -> None:
-        """The last response ended at `ended_at`; the domain rests until `until`. Never shortens a rest."""
-        self.ended_at = ended_at
-        self.next_at = max(self.next_at, until)
+    def close(self) -> None:
+        """Give the lease back as soon as nothing is in flight."""
+        self.closing = True
 
     def settlement(
         self, next_ms: int, urls: list[Settled], octets: int = 0, duplicates: int = 0, cut: Mapping[str, int] = NONE_CUT
     ) -> Settlement:
         """What there is to tell Redis about this visit now. For the other arguments see `Settlement`."""
         return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets, duplicates, cut)
+
+    # turns
+
+    def taken(self) -> None:
+        """A worker has taken the visit."""
+        self.busy += 1
+
+    def left(self) -> None:
+        """A worker is done with it."""
+        self.busy -= 1
+
+    def queued(self, is_queued: bool) -> None:
+        """It waits for its next turn, or no longer does."""
+        self.is_queued = is_queued
+
+    def limit_to(self, concurrency: int) -> None:
+        """So many requests may be in flight from now on."""
+        self.concurrency = concurrency
+
+    def want_permit(self, wants: bool) -> None:
+        """It found no permit, or waits for one now."""
+        self.wants_permit = wants
+
+    # times
+
+    def wait_until(self, at: float) -> None:
+        """The next turn is at `at` (monotonic seconds), whatever was said before."""
+        self.next_at = at
+
+    def wait_at_least_until(self, at: float) -> None:
+        """The next turn is not before `at` (monotonic seconds)."""
+        self.next_at = max(self.next_at, at)
+
+    def start_delay(self, delay_ms: int, ended_at: float) -> None:
+        """The last response ended at `ended_at`; the next request follows `delay_ms` later. Never shortens a wait."""
+        self.delay_ms = delay_ms
+        self.ended_at = ended_at
+        self.wait_at_least_until(ended_at + delay_ms / 1000)
+
+    def back_off(self, state: BackoffState) -> None:
+        """The backoff of the domain is `state` from now on."""
+        self.backoff = state
+
+    def received(self, octets: int) -> None:
+        """A body of so many bytes came."""
+        self.octets = octets
+
+    # reservations
+
+    def reserve_slot(self, network: str, at: float) -> None:
+        """Wait for the slot at `network`'s rate limit that begins `at` (monotonic seconds)."""
+        self._slot = (network, at)
+        self.next_at = at
+
+    def take_slot(self) -> tuple[str, float] | None:
+        """The slot that was waited for, once."""
+        slot, self._slot = self._slot, None
+        return slot
+
+    def reserve(self, reservation: Reservation) -> None:
+        """There is a reservation on another domain."""
+        self.reservation, self.refusals = reservation, 0
+
+    def refused(self, at_most: int) -> int:
+        """No reservation was to be had. How many times in a row, counted up to `at_most`."""
+        self.reservation, self.refusals = None, min(self.refusals + 1, at_most)
+        return self.refusals
+
+    def take_reservation(self) -> Reservation | None:
+        """The reservation, once."""
+        reservation, self.reservation = self.reservation, None
+        return reservation
+
+    # robots.txt
+
+    def remember_robots(self, origin: str, record: bytes | None) -> None:
+        """What Redis has of the robots.txt of `origin`."""
+        self._stored_robots = (origin, record)
+
+    def take_stored_robots(self, origin: str) -> tuple[bool, bytes | None]:
+        """Whether it was read what Redis has of the robots.txt of `origin`, and that; once."""
+        stored, self._stored_robots = self._stored_robots, None
+        return (True, stored[1]) if stored is not None and stored[0] == origin else (False, None)

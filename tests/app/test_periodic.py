@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from crawler.app.periodic import Scheduled, ScheduledDuty
 from crawler.errors import UserError
-from crawler.events import Events
-from crawler.redis_retry import Patience
 from crawler.settings.model import load
 from frontier.clock import ServerClock
 from frontier.counters import Books
@@ -20,6 +17,7 @@ from frontier.queue import Frontier
 from frontier.store import RedisStore
 from frontier.urls import UrlRules
 from tests.frontier.helpers import ManualTime, make_frontier
+from tests.worker.test_throttle import runtime
 
 HOUR_MS = 3_600_000
 
@@ -43,8 +41,7 @@ async def replica(
 
     def make(name: str) -> Scheduled:
         duties = Duties(store, frontier.keys.duties, clock, name)
-        patience = Patience(time, Events(), random.Random(1))
-        return Scheduled(duties, [], frontier.push, patience, time, UrlRules())
+        return Scheduled(runtime(time, clock), duties, [], frontier.push, UrlRules())
 
     return make
 

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 from crawler import logs
-from crawler.app.build import assemble
 from crawler.app.embedded_valkey import open_store
-from crawler.app.replica import Replica
-from crawler.app.run import run_until_told
+from crawler.app.run import replica_of, run_until_told
 from crawler.errors import TRY_LATER
 from crawler.settings.model import CrawlSettings, load
 from frontier.crawls import open_crawl
@@ -25,7 +23,7 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
         opened = await open_crawl(store, "crawl")
         stored = CrawlSettings.from_json(opened.settings)
         named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
-        replica = Replica(store, opened, named, local, assemble("crawl", named, local))
+        replica = replica_of(store, opened, named, local)
         return await run_until_told(replica, local.grace, until_empty=True)
 
 

@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import brotli  # type: ignore[import-untyped]
 import pytest
@@ -72,9 +74,17 @@ def test_ordinary_pages_and_what_is_no_text_need_no_process() -> None:
 
 
 async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() -> None:
-    lane, aside = HeavyLane(), [0, 0]
-    lane.step_aside = lambda: aside.__setitem__(0, aside[0] + 1)
-    lane.step_back = lambda: aside.__setitem__(1, aside[1] + 1)
+    aside = [0, 0]
+
+    @asynccontextmanager
+    async def stand_in() -> AsyncIterator[None]:
+        aside[0] += 1
+        try:
+            yield
+        finally:
+            aside[1] += 1
+
+    lane = HeavyLane(stand_in)
     half = Document(bytes(ASIDE_OCTETS // 2), URL, content_type="image/png")
     tasks = [asyncio.create_task(lane.read(document, LIMITS)) for document in (half, SMALL, SMALL, half, half, SMALL)]
     await asyncio.sleep(0)
@@ -88,7 +98,7 @@ async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() 
 
 async def test_a_process_that_somebody_killed_is_started_again_and_the_document_read() -> None:
     process = ReaderProcess()
-    lane = HeavyLane(process)
+    lane = HeavyLane(process=process)
     try:
         assert await lane.read(SMALL, LIMITS) == read(SMALL, LIMITS)
         first = process.pid
@@ -106,7 +116,7 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_re
         with pytest.raises(ReaderEnded, match="took too long"):
             await process.read(PAGE, LIMITS)
         assert process.pid is None
-        lane = HeavyLane(process)
+        lane = HeavyLane(process=process)
         given_up = await lane.read(PAGE, LIMITS)
     finally:
         await process.stop()
@@ -124,7 +134,7 @@ async def test_a_document_that_the_process_dies_of_is_not_tried_again() -> None:
             raise ReaderEnded(-signal.SIGPROF)
 
     process = Dying()
-    assert (await HeavyLane(process).read(SMALL, LIMITS)).found.error == "unread"
+    assert (await HeavyLane(process=process).read(SMALL, LIMITS)).found.error == "unread"
     assert process.asked == 1
 
 

@@ -52,8 +52,8 @@ async def test_a_file_larger_than_the_room_is_remembered_alone(store: RedisStore
 
 async def test_what_takes_turns_is_remembered_till_its_next_turn(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
-    cache = RobotsCache(store, frontier, "peercrawl", capacity=2)
-    cache.in_turn = lambda: 3
+    in_turn = [3]
+    cache = RobotsCache(store, frontier, "peercrawl", capacity=2, in_turn=lambda: in_turn[0])
 
     async def known() -> list[str]:
         for name in "abcd":
@@ -61,5 +61,5 @@ async def test_what_takes_turns_is_remembered_till_its_next_turn(store: RedisSto
         return [name for name in "abcd" if cache.recall(f"https://{name}.test") is not None]
 
     assert await known() == ["b", "c", "d"]
-    cache.in_turn = lambda: 0
+    in_turn[0] = 0
     assert await known() == ["c", "d"]

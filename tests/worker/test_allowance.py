@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
-from crawler.events import Events
-from crawler.redis_retry import Patience
 from crawler.worker.allowance import Allowance
 from crawler.worker.delay_queue import Schedule
 from crawler.worker.visit import Visit
@@ -16,6 +13,7 @@ from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
+from tests.worker.test_throttle import runtime
 from tests.worker.test_worker import visit
 
 
@@ -29,7 +27,7 @@ async def made(store: RedisStore, crawl_name: str, schedule: Schedule[Visit], na
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
     budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, limit)
-    return Allowance(budget, schedule, Patience(clock, Events(), random.Random(1)), clock, at_once=4)
+    return Allowance(runtime(clock, server_clock), budget, schedule, at_once=4)
 
 
 async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
@@ -44,7 +42,7 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
         allowance.wait(one)
     assert allowance.is_awaited
     assert len(schedule) == 0
-    closed.closing = True
+    closed.close()
     allowance.give_back()  # goes to the visit that waits longest, though that has been given back meanwhile
     assert len(schedule) == 0
     assert allowance.take()
@@ -60,7 +58,7 @@ async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
     other = await made(store, crawl_name, schedule, "other", limit=2)
     await other.budget.refresh(4, 0)
     allowance = await made(store, crawl_name, schedule, "one", limit=2)
-    filling = asyncio.create_task(allowance.run())
+    filling = asyncio.create_task(allowance.run(lambda: None))
     waiting = visit(0.0, "1")
     assert not allowance.take()
     allowance.wait(waiting)

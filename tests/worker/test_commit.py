@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from crawler.errors import SinkFull
-from crawler.events import Events
 from crawler.page import Exchange, Outcome, Page
-from crawler.redis_retry import Patience
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import Committer, Result
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.clock import SystemClock
+from frontier.clock import ServerClock
 from frontier.counters import Books, Counts
 from frontier.entries import Entry
 from frontier.queue import Settled
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
+from tests.worker.test_throttle import runtime
 
 SAME = b"the same everywhere " * 100
+
+
+async def on_a_clock(time: ManualTime) -> Runtime:
+    server_clock = ServerClock(time, time.read_ms)
+    await server_clock.refresh()
+    return runtime(time, server_clock)
 
 
 class WatchingSink:
@@ -53,9 +59,8 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
     visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
-    sink, events, clock = WatchingSink(Books(store, frontier.keys)), Events(), ManualTime()
-    patience = Patience(clock, events, random.Random(1))
-    committer = Committer(frontier, sink, RecentUrls(10), patience, events, clock)
+    sink, shared = WatchingSink(Books(store, frontier.keys)), await on_a_clock(ManualTime())
+    committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
     (entry,) = visit.lease.entries
     link = Entry("https://site.test/linked", "site.test")
@@ -77,11 +82,10 @@ async def test_the_books_count_bodies_that_were_archived_before(
     (lease,) = leased.leases
     visit = Visit(lease, deadline=float("inf"), now=0.0)
     # When their pages are committed, in two groups, to an archive that remembers bodies,
-    events, clock = Events(), SystemClock()
     archive = Archive(settings(tmp_path))
     await archive.start()
-    patience = Patience(clock, events, random.Random(1))
-    committer = Committer(frontier, archive, RecentUrls(10), patience, events, clock)
+    shared = await on_a_clock(ManualTime())
+    committer = Committer(shared, frontier, archive, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
     for entry in lease.entries:
         made = exchange(entry.url[-1], bodies[entry.url[-1]])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from crawler.events import Events
-from crawler.redis_retry import Patience
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
+from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import Schedule
-from crawler.worker.leases import Feeder, FeedSettings
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leases import FeedSettings, LeaseManager, Prefetch
 from crawler.worker.visit import Visit
+from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Books
 from frontier.keys import CrawlKeys
@@ -26,6 +26,11 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.helpers import CountingStore, entry
 from tests.sinks.values import settings
+from tests.worker.test_throttle import runtime
+
+
+async def nothing(visits: Sequence[Visit]) -> None:
+    """Nothing is to be prepared."""
 
 
 class LookedAtStore(CountingStore):
@@ -49,19 +54,19 @@ class Fed:
     frontier: Frontier
     committer: Committer
     schedule: Schedule[Visit]
-    feeder: Feeder
+    feeder: LeaseManager
 
     @classmethod
-    async def on(cls, store: Store, crawl_name: str, folder: Path) -> Fed:
-        clock, events = SystemClock(), Events()
+    async def on(cls, store: Store, crawl_name: str, folder: Path, prefetch: Prefetch = nothing) -> Fed:
+        clock = SystemClock()
         server_clock = ServerClock(clock, store.time_ms)
         await server_clock.refresh()
         frontier = Frontier(store, CrawlKeys(crawl_name, 1), server_clock, FrontierSettings(), b"key")
-        patience = Patience(clock, events, random.Random(1))
-        committer = Committer(frontier, Archive(settings(folder)), RecentUrls(10), patience, events, clock)
+        shared = runtime(clock, server_clock)
+        committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
         schedule: Schedule[Visit] = Schedule(clock)
-        clocks, feed = (clock, server_clock), FeedSettings(poll_s=0.01)
-        feeder = Feeder(frontier, schedule, committer, patience, events, clocks, "me", feed)
+        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", 0), schedule, 4)
+        feeder = LeaseManager(shared, frontier, committer, allowance, prefetch, FeedSettings(poll_s=0.01))
         feeder.adopt(View(3, (), "me", owners=("me",)))
         return cls(frontier, committer, schedule, feeder)
 
@@ -91,7 +96,6 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
     store: RedisStore, crawl_name: str, tmp_path: Path, is_over: bool
 ) -> None:
     # Given a visit that is being prepared,
-    fed = await Fed.on(store, crawl_name, tmp_path)
     asked, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def prepare(visits: Sequence[Visit]) -> None:
@@ -99,7 +103,7 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
         asked.set()
         await may_go_on.wait()
 
-    fed.feeder.prepare = prepare
+    fed = await Fed.on(store, crawl_name, tmp_path, prepare)
     await fed.frontier.push([entry()])
     tasks = [asyncio.create_task(work) for work in (fed.feeder.run(), fed.committer.run())]
     taking = asyncio.create_task(fed.schedule.take())
@@ -114,7 +118,7 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
     if is_over:
         await fed.committer.flush()
         assert not taking.done()
-        assert len(fed.schedule) == len(fed.feeder.visits) == 0
+        assert len(fed.schedule) == len(fed.feeder.held) == 0
         assert (await Books(store, fed.frontier.keys).counts()).domains_due == 1
     else:
         assert (await taking).domain == "a.test"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from crawler.events import Events
-from crawler.redis_retry import Patience
 from crawler.worker.robots import RobotsDesk
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
-from politeness.robots_fetch import RobotsPolicy, RobotsRecord
+from politeness.robots_fetch import RobotsRecord
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
+from tests.worker.test_throttle import runtime
 
 RULES = RobotsRecord("rules", "ok", 200, 1, 2**50, body=b"User-agent: *\nDisallow: /private/\n")
 NOBODY: Any = None
@@ -38,28 +36,17 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
         domain: Visit(await lease_one(frontier, shard=frontier.shard_of(domain)), float("inf"), 0.0)
         for domain in domains
     }
-    counting, events = CountingStore(store), Events()
+    counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
-    patience = Patience(time, events, random.Random(1))
-    desk = RobotsDesk(
-        cache,
-        RobotsPolicy(),
-        (NOBODY, NOBODY, NOBODY),
-        NOBODY,
-        NOBODY,
-        patience,
-        events,
-        (time, server_clock),
-        random.Random(1),
-    )
+    desk = RobotsDesk(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
     # When they are foreseen, but for one that is known here,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
     await desk.foresee(list(visits.values()))
     # Then each of the others has what Redis had,
     assert counting.calls == {"HGET": 2}
-    assert visits["b.test"].stored_robots is None
-    assert visits["c.test"].stored_robots == ("https://c.test", None)
+    assert visits["b.test"].take_stored_robots("https://b.test") == (False, None)
+    assert visits["c.test"].take_stored_robots("https://c.test") == (True, None)
     # and it is looked at without asking again,
     known = await desk.known_for(visits["a.test"], "https://a.test/private/x")
     assert known is not None
@@ -67,6 +54,6 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     assert not known.rules.decide("https://a.test/private/x").allowed
     assert counting.calls == {"HGET": 2}
     # once; and it counts for that origin alone.
-    assert visits["a.test"].stored_robots is None
+    assert visits["a.test"].take_stored_robots("https://a.test") == (False, None)
     assert await desk.known_for(visits["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}

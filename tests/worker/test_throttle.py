@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import random
 from email.utils import formatdate
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from crawler.events import Events
 from crawler.page import Exchange, Outcome
+from crawler.redis_retry import Patience
 from crawler.worker.outcomes import Verdict
+from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Rests
 from crawler.worker.visit import Visit
-from frontier.clock import Clock, ServerClock
 from frontier.control import Control, DomainRules
 from frontier.keys import CrawlKeys
 from frontier.queue import Lease
 from frontier.store import Store
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, RestPolicy
+from politeness.policy import CurrentPolicy, PolitenessPolicy
 from politeness.robots import Rules
 from politeness.robots_cache import KnownRobots
-from politeness.robots_fetch import RobotsRecord
+from politeness.robots_fetch import RobotsPolicy, RobotsRecord
 
 FINE = Verdict(Outcome.DONE, "")
 BUSY = Verdict(Outcome.RETRY, "http_429", backs_off=True)
@@ -41,11 +43,19 @@ class Stopped:
         return int(self.now * 1000)
 
 
+def runtime(clock: Any, server_clock: Any = None, rests: RestPolicy | None = None) -> Runtime:
+    """A runtime whose clocks are given. `server_clock`: the same clock unless given."""
+    policy = PolitenessPolicy(rests or RestPolicy(DelayPolicy(), BackoffPolicy()), RobotsPolicy(), tries=3)
+    events, rng = Events(), random.Random(1)
+    retry = Patience(clock, events, rng)
+    return Runtime("me", clock, server_clock or clock, retry, events, rng, CurrentPolicy(policy))
+
+
 def rests(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None) -> Rests:
     policy = RestPolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
     control = Control(cast(Store, None), CrawlKeys("t", 1))
     control.rules = DomainRules(delays=told or {})
-    return Rests(policy, control, Events(), (cast(Clock, clock), cast(ServerClock, clock)), random.Random(1))
+    return Rests(runtime(clock, rests=policy), control)
 
 
 def visit(state: str = "") -> Visit:
@@ -78,7 +88,7 @@ def answer(retry_after: bytes) -> Exchange:
 def test_lanes_are_for_domains_of_which_nobody_asks_a_delay(
     lanes: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
 ) -> None:
-    assert rests(Stopped(), delay_s, parallel, told).lanes(visit(state), robots(body)) == lanes
+    assert rests(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == lanes
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:

@@ -1,9 +1,7 @@
-"""A worker's turn, between a schedule and rests that are real and a web, a frontier and an archive that are not."""
+"""A worker's turn, between a queue and delays that are real and a web, a frontier and an archive that are not."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -11,14 +9,17 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from msgspec.structs import replace
 
-from crawler.events import Events
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import OCTETS_PER_S, Schedule
+from crawler.worker.page_visit import PageVisits
+from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.visit import Visit
-from crawler.worker.worker import Turns
+from crawler.worker.worker import Worker
 from frontier.entries import Entry
 from frontier.queue import Lease
-from tests.worker.test_throttle import Stopped, answer, rests, robots
+from politeness.backoff import BackoffPolicy
+from politeness.delay import DelayPolicy, RestPolicy
+from tests.worker.test_throttle import Stopped, answer, rests, robots, runtime
 
 DELAY_S = 1.0
 
@@ -31,28 +32,24 @@ def visit(now: float, *names: str) -> Visit:
 @pytest.mark.parametrize("late_s", [0.0, 5.0])
 async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(late_s: float) -> None:
     clock: Any = Stopped()
-    schedule: Schedule[Visit] = Schedule(clock)
+    queue: Schedule[Visit] = Schedule(clock)
     large = replace(answer(b""), status=200, headers=(), body=bytes(3 * OCTETS_PER_S))
 
     async def fetch(visit_: Visit, url: str) -> Exchange:
-        schedule.put(visit(clock.now), clock.now - late_s)  # another domain waits
+        queue.put(visit(clock.now), clock.now - late_s)  # another domain waits
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    ways: Any = (SimpleNamespace(fetch=fetch, pace=AsyncMock()), AsyncMock())
-    desk, builder = AsyncMock(), AsyncMock()
+    desk, builder, nobody = AsyncMock(), AsyncMock(), Mock()
     desk.known_for.return_value, builder.build.return_value = robots(), (page, ())
-    control: Any = SimpleNamespace(rules=SimpleNamespace(blocked=()))
-    politely = rests(clock, DELAY_S)
-    turns = Turns(
-        schedule, Mock(), AsyncMock(), ways, desk, politely, builder, Mock(), control, Events(), (clock, clock), 3
-    )
-    schedule.put(visit(clock.now, "1", "2"), clock.now)
-    worker = asyncio.create_task(turns.work())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    worker.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await worker
-    assert len(schedule) == 1
-    assert schedule.lateness() == pytest.approx(-DELAY_S - (3.0 if late_s else 0.0))
+    shared = runtime(clock, rests=RestPolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
+    throttle, web = rests(clock, DELAY_S), SimpleNamespace(fetch=fetch, pace=AsyncMock())
+    polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, throttle)  # type: ignore[arg-type]
+    pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
+    worker = Worker(shared, Mock(queue=queue), desk, throttle, pages)
+    first = visit(clock.now, "1", "2")
+    queue.put(first, clock.now)
+    await worker.work()
+    assert len(queue) == 2
+    assert await queue.take() is not first
+    assert queue.lateness() == pytest.approx(-DELAY_S - (3.0 if late_s else 0.0))

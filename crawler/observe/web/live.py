@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -29,7 +31,21 @@ class Live:
         self._number = 0
         self._reader: asyncio.Task[Any] | None = None
         self._closed = False
-        self.watchers = 0
+        self._watchers = 0
+
+    @property
+    def watchers(self) -> int:
+        """How many watch."""
+        return self._watchers
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Somebody watches within this block."""
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
 
     async def snapshot(self) -> Snapshot:
         """How the crawl stands, or why that cannot be said."""
@@ -48,7 +64,7 @@ class Live:
 
     async def _read(self) -> None:
         try:
-            while self.watchers and not self._closed:
+            while self._watchers and not self._closed:
                 text = msgspec.json.encode(await self.snapshot())
                 async with self._news:
                     self._text, self._number = text, self._number + 1

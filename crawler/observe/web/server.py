@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import re
 import socket
@@ -107,16 +108,11 @@ class StatusServer:
             return web.Response(status=503, text=f"{MAX_WATCHERS} pages are open already\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        self._live.watchers += 1
         number = 0
-        try:
+        with self._live.watching(), contextlib.suppress(ConnectionError):  # the page was closed
             while (news := await self._live.next(number)) is not None:
                 number, text = news
                 await response.write(b"data: " + text + b"\n\n")
-        except ConnectionError:
-            pass  # the page was closed
-        finally:
-            self._live.watchers -= 1
         return response
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:

@@ -1,0 +1,27 @@
+"""Where the engine reaches out of itself: Redis, the clock, chance, HTTP, the sink, and those who listen."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from crawler.events import Events
+from crawler.fetch.client import HttpClient
+from crawler.sinks.sink import Keeper
+from frontier.clock import Clock
+from frontier.crawls import Crawl
+from frontier.store import Store
+
+
+class Seams(msgspec.Struct, frozen=True):
+    """Everything outside of the engine of the replica `replica`."""
+
+    replica: str
+    crawl: Crawl
+    store: Store
+    clock: Clock
+    rng: random.Random
+    http: HttpClient
+    sink: Keeper
+    events: Events

@@ -1,0 +1,132 @@
+"""What becomes of one URL of a visit: it is requested and its page is built, or it is settled without a request."""
+
+from __future__ import annotations
+
+from crawler.defects import Stage, defect
+from crawler.errors import FetchFailed
+from crawler.events import UrlPostponed
+from crawler.page import Exchange, Outcome, Page
+from crawler.worker.allowance import Allowance
+from crawler.worker.commit import Committer, Result
+from crawler.worker.outcomes import DEFECT, NOBODYS_FAULT, Verdict, judge_failure, judge_status, last_try
+from crawler.worker.page_builder import PageBuilder
+from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.runtime import Runtime
+from crawler.worker.visit import Visit
+from frontier.entries import Entry
+from frontier.queue import Settled, postpone, retry
+from politeness.robots_cache import KnownRobots
+
+
+class PageVisits:
+    """Requests pages for visits, and hands what they brought to the commit."""
+
+    def __init__(
+        self, runtime: Runtime, fetch: PoliteFetch, builder: PageBuilder, committer: Committer, allowance: Allowance
+    ) -> None:
+        self._runtime = runtime
+        self._fetch = fetch
+        self._builder = builder
+        self._committer = committer
+        self._allowance = allowance
+
+    async def may_request(self, visit: Visit, entry: Entry) -> bool:
+        """Whether the request for `entry`, the next of `visit`, leaves now, with a permit. If not, the visit waits."""
+        if not self._allowance.take():
+            visit.want_permit(True)
+            return False
+        if not await self._fetch.may_request(visit, entry.url) or visit.closing:
+            self._allowance.give_back()
+            return False
+        visit.pending.popleft()
+        return True
+
+    async def request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
+        """Request `entry`, for which `may_request` was true, and hand over what came of it."""
+        try:
+            exchange = await self._fetch.fetch(visit, entry.url, known)
+        except FetchFailed as failure:
+            self._allowance.give_back()
+            await self._failed(visit, entry, failure)
+        except Exception as error:
+            self._allowance.give_back()
+            self._report("fetch", entry, error)
+            await self._settle(visit, entry, DEFECT)
+        except BaseException:
+            self._allowance.give_back()
+            visit.pending.appendleft(entry)
+            raise
+        else:
+            visit.received(len(exchange.body))
+            await self._answered(visit, entry, exchange)
+
+    def wait_for_permit(self, visit: Visit) -> None:
+        """Queue `visit` when there is a permit for it."""
+        self._allowance.wait(visit)
+
+    async def settle_without_request(
+        self, visit: Visit, entry: Entry, verdict: Verdict, known: KnownRobots | None
+    ) -> None:
+        """`entry` is denied or dead, or waits until the robots.txt in `known` is tried again."""
+        if verdict.outcome is Outcome.RETRY and known is not None:
+            settled = postpone(entry, verdict.reason, known.record.retry_at_ms)
+            self._runtime.events.emit(UrlPostponed(verdict.reason))
+            await self._committer.add(Result(visit, settled))
+        else:
+            await self._settle(visit, entry, verdict)
+
+    async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
+        verdict = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
+        if verdict.outcome is not Outcome.DONE:
+            self._allowance.give_back()  # that of a page is used when the page is settled
+        try:
+            self._fetch.throttle.back_off(visit, verdict, exchange)
+        except Exception as error:
+            self._report("answer", entry, error)
+        await self._settle(visit, entry, verdict, exchange)
+
+    async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
+        if failure.kind in NOBODYS_FAULT:
+            visit.pending.appendleft(entry)
+            return
+        verdict = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
+        self._fetch.throttle.back_off(visit, verdict, None)
+        await self._settle(visit, entry, verdict)
+
+    async def _settle(self, visit: Visit, entry: Entry, verdict: Verdict, exchange: Exchange | None = None) -> None:
+        """Hand the end of `entry` to the commit, with the page and the links that it brought."""
+        if verdict.outcome is Outcome.RETRY:
+            ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, verdict)
+            settled = retry(entry, verdict.reason, ready_ms, entry.priority - 1)
+            await self._committer.add(Result(visit, settled, self._bare_page(entry, verdict, exchange)))
+            return
+        try:
+            page, links = await self._builder.build(entry, verdict, exchange, self._now_s())
+        except Exception as error:
+            self._report("read", entry, error)
+            if verdict.outcome is Outcome.DONE:
+                self._allowance.give_back()
+            verdict, links = DEFECT, ()
+            page = self._bare_page(entry, verdict, exchange)
+        reason = str(exchange.status) if exchange and verdict.outcome is Outcome.DONE else verdict.reason
+        await self._committer.add(Result(visit, Settled(entry, verdict.outcome, reason), page, links))
+
+    def _now_s(self) -> float:
+        return self._runtime.server_clock.now_ms() / 1000
+
+    def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
+        self._runtime.events.emit(defect(stage, entry.url, error))
+
+    def _bare_page(self, entry: Entry, verdict: Verdict, exchange: Exchange | None) -> Page:
+        """The page of `entry` without anything that its body says."""
+        return Page(
+            url=entry.url,
+            domain=entry.domain,
+            depth=entry.depth,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            settled_at=self._now_s(),
+            tries=entry.tries,
+            exchange=exchange,
+            via=entry.via,
+        )

@@ -1,0 +1,61 @@
+"""The pool of workers: as many tasks as requests may be in flight, and stand-ins for those that wait for something else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Starts a task whose failure is noticed."""
+
+
+class WorkerPool:
+    """Runs `work` again and again in a number of tasks, from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._surplus = 0
+        self._begin: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<WorkerPool workers={len(self._tasks)}>"
+
+    def start(self, work: Callable[[], Awaitable[None]], count: int, spawn: Spawn) -> None:
+        """Start `count` workers, each of which awaits `work()` over and over."""
+
+        def begin() -> None:
+            worker = spawn(self._run(work))
+            self._tasks.add(worker)
+            worker.add_done_callback(self._tasks.discard)
+
+        self._begin = begin
+        for _ in range(count):
+            begin()
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await work()
+            if self._surplus:
+                self._surplus -= 1
+                return
+
+    @asynccontextmanager
+    async def stand_in(self) -> AsyncIterator[None]:
+        """While the caller, a worker, waits within this block, another one does its work. After the block there is one
+        worker too many: the next to finish its work ends."""
+        if self._begin is not None:
+            self._begin()
+        try:
+            yield
+        finally:
+            self._surplus += self._begin is not None
+
+    async def stop(self) -> None:
+        """Cancel the workers, and wait for their end."""
+        self._begin = None
+        workers = list(self._tasks)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
