@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.app.seams import Seams
 from crawler.events import Events
-from crawler.fetch import fd_limit
+from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
@@ -43,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSettings) -> Seams:
     """What a replica of the program reaches out with. Raises UserError for settings that name what cannot be had."""
+    compat.install()
     replica = new_replica_id(socket.gethostname().partition(".")[0])
     clock, events = SystemClock(), Events()
     return Seams(

@@ -61,14 +61,12 @@ def read_archive(folder: Path) -> Archive:
     requests = [request for path in warcs for request in reader.read(path)]
     if reader.has_missed(requests):
         requests = [request for path in warcs for request in reader.read(path)]
-    archive = Archive(requests, reader.user_agents, len(warcs))
-    for path in line_files(folder):
-        archive.files += 1
-        archive.requests.extend(_from_lines(path))
-    if not archive.files:
+    lines = list(line_files(folder))
+    if not warcs and not lines:
         raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
-    archive.requests.sort(key=lambda request: request.start)
-    return archive
+    requests += [request for path in lines for request in _from_lines(path)]
+    requests.sort(key=lambda request: request.start)
+    return Archive(requests, reader.user_agents, len(warcs) + len(lines))
 
 
 class _WarcReader:

@@ -18,17 +18,15 @@ A caller sleeps from its request to the end of the response: it is woken when th
 there that it should be taken (512 KiB), or when no more will come.
 
 Rules for editors: some hooks are private to aiohttp (`_factory`, `_release`, `_conns`, `_read_nowait`,
-`_create_connection`, `_wrap_create_connection`), and so is what a connector asks of a request; one is private to asyncio
-(`_call_connection_lost`). tests/crawler/test_fetch*.py hold what they are there for against real sockets, so a release that
-breaks one is seen.
+`_create_connection`, `_wrap_create_connection`), and so is what a connector asks of a request. The tests in tests/fetch
+hold what they are there for against real sockets, so a release that breaks one is seen.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from asyncio import BaseTransport, Future, TimerHandle, Transport, selector_events
-from asyncio.sslproto import SSLProtocol
+from asyncio import BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -47,29 +45,6 @@ from crawler.page import Phases
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 """RFC 9112 2.2: a recipient may take a bare LF for a line end."""
-
-TLS_READ = 1 << 16
-"""Octets that asyncio reads of a TLS connection at a time. It keeps room for so many as long as the connection is open:
-with its own 256 KiB an idle connection takes 350 KB, with these 150. Half as many would take 120 KB, and 40 KB a seventh
-more CPU to receive."""
-
-SSLProtocol.max_size = TLS_READ
-
-_SocketTransport: Any = selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
-_lose_connection = _SocketTransport._call_connection_lost
-
-
-def _lose_connection_for_good(transport: Any, exc: BaseException | None) -> None:
-    """What asyncio does when a connection has ended; and the transport no longer holds itself, as it would for good in
-    CPython 3.11, and if it was broken off in later ones (python/cpython#100348, #106503). One that lived for seconds would
-    wait for a collection of everything, with 2 KB."""
-    try:
-        _lose_connection(transport, exc)
-    finally:
-        transport._read_ready_cb = transport._write_ready = None
-
-
-_SocketTransport._call_connection_lost = _lose_connection_for_good
 
 
 class HeadTooLarge(ClientConnectionError):

@@ -223,10 +223,10 @@ class Archive:
         volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + TAIL)), SortedLines(folder))
         try:
             if self._settings.warc:
-                volume.warc = Segment.create(folder / (name + COMPRESSIONS[self._settings.compression].suffix))
-                volume.warc.begin(self._groups.warcinfo(volume.warc.path.name, now))
+                warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)
+                volume.add_warc(Segment.create(warc), self._groups.warcinfo(warc.name, now))
             if self._settings.pages:
-                volume.pages = Segment.create(folder / (name + LINES))
+                volume.add_pages(Segment.create(folder / (name + LINES)))
             if self._settings.fsync:
                 sync_folder(folder)
         except BaseException:

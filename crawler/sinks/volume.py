@@ -29,6 +29,15 @@ class Volume(msgspec.Struct):
     doubt: Tail | None = None
     is_broken: bool = False
 
+    def add_warc(self, segment: Segment, warcinfo: bytes) -> None:
+        """Records go to `segment`, which begins with the record `warcinfo`. Raises OSError."""
+        self.warc = segment
+        segment.begin(warcinfo)
+
+    def add_pages(self, segment: Segment) -> None:
+        """JSON lines go to `segment`."""
+        self.pages = segment
+
     def is_due(self, max_bytes: int, oldest: float) -> bool:
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())

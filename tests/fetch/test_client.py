@@ -10,7 +10,7 @@ import pytest
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher
-from crawler.fetch.connection import TLS_READ
+from crawler.fetch.compat import TLS_READ
 from tests.fetch.fetching import AGENT, fetcher, plain_fetcher
 from tests.fetch.servers import (
     AnswersInPlainText,

@@ -1,0 +1,60 @@
+"""Each change to another library's internals is still needed: the library as it is breaks what the change mends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import weakref
+from asyncio.sslproto import SSLProtocol
+
+import pytest
+
+from crawler.fetch import compat
+
+
+class Ends(asyncio.Protocol):
+    """Waits for the end of its connection."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+async def ended_connection_is_held() -> bool:
+    """Whether a connection that its server has broken off is still in memory without a collection."""
+
+    def break_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    async with server:
+        gc.disable()
+        try:
+            address = server.sockets[0].getsockname()
+            transport, protocol = await asyncio.get_running_loop().create_connection(Ends, *address)
+            held = weakref.ref(transport)
+            await protocol.ended.wait()
+            del transport, protocol
+            await asyncio.sleep(0)
+            return held() is not None
+        finally:
+            gc.enable()
+
+
+async def test_ended_connections_hold_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    compat.install()
+    assert not await ended_connection_is_held()
+    monkeypatch.setattr(compat._SocketTransport, "_call_connection_lost", compat._lose_connection)
+    assert await ended_connection_is_held(), "asyncio lets go of connections by itself now: remove the change"
+
+
+def test_tls_buffers_are_large() -> None:
+    compat.install()
+    assert SSLProtocol.max_size == compat.TLS_READ
+    untouched = "from asyncio.sslproto import SSLProtocol; print(SSLProtocol.max_size)"
+    done = subprocess.run([sys.executable, "-c", untouched], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > compat.TLS_READ, "asyncio reads no more than that by itself now: remove the change"
