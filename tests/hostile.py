@@ -5,7 +5,7 @@
 
 Each run is a process of its own: one replica, a polite delay, every kind of attack in turn. The good and the hostile web
 are served by processes of their own, so that an attack costs the good web nothing but what the crawler makes of it.
-Figures of the last run: docs/hostile.md.
+Figures of the last run: docs/explanation/hostile-sites.md.
 """
 
 from __future__ import annotations

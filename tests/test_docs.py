@@ -12,15 +12,18 @@ import typer.main
 
 from crawler.cli.main import app
 from crawler.settings.model import load
-from frontier.keys import CrawlKeys
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "ARCHITECTURE.md",
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "deploy" / "README.md",
     ROOT / "seeds" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -35,7 +38,7 @@ def commands() -> list[tuple[str, str]]:
             for line in block.replace("\\\n", " ").splitlines():
                 text = line.strip().removeprefix("$ ")
                 if text.startswith("crawler "):
-                    found.append((page.name, text))
+                    found.append((named(page), text))
     return found
 
 
@@ -51,31 +54,58 @@ def test_the_commands_in_the_documents_parse(page: str, text: str) -> None:
     command.make_context(words[1], words[2:], resilient_parsing=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_settings_in_the_documents_are_settings(page: Path) -> None:
     for block in blocks(page, "toml"):
         load(None, tomllib.loads(block))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_and_paths_in_the_documents_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
-    named = re.findall(r"`((?:crawler|frontier|politeness|tests|deploy|docs|seeds)/[\w./-]*\.\w+)`", text)
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    paths = re.findall(r"`((?:crawler|frontier|politeness|tests|deploy|docs|seeds)/[\w./-]*\.\w+)`", text)
+    patterns = re.compile(r"/(?:ROOM|NAME)\b")
+    assert [path for path in paths if not patterns.search(path) and not (ROOT / path).exists()] == []
 
 
-def test_every_key_of_redis_is_in_the_table() -> None:
-    table = (ROOT / "ARCHITECTURE.md").read_text().partition("## Keys in Redis")[2].partition("## Decisions")[0]
-    keys = CrawlKeys("crawl", 1)
-    names = {value.removeprefix("{crawl}:") for value in vars(keys).values() if isinstance(value, str) and ":" in value}
-    shard = keys.shards[0]
-    names |= {
-        getattr(shard, name).rpartition(":")[2]
-        for name in ("owner", "due", "leases", "waiting", "stats", "dead", "robots")
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_anchors_in_the_documents_are_headings(page: Path) -> None:
+    """Whole links: the file is there, and it has the heading."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(page: Path) -> list[str]:
+    """The headings of `page` as mkdocs and GitHub turn them into anchors; they agree on headings of these characters."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize(("page", "lines"), [("ARCHITECTURE.md", 80)])
+def test_a_page_stays_short(page: str, lines: int) -> None:
+    assert len((ROOT / page).read_text().splitlines()) <= lines
+
+
+def test_every_dependency_has_a_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    required = {
+        re.split(r"[^\w.-]", one)[0].lower()
+        for one in [*project["dependencies"], *(one for name in extras if name != "dev" for one in extras[name])]
     }
-    assert {name for name in names if f":{name}" not in table} == set()
+    table = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
+    rows = re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE)[1:]
+    listed = {name.strip() for row in rows for name in re.sub(r"\(.*?\)", "", row).split(",")}
+    assert listed - {"---"} == required
 
 
 def test_every_make_target_is_listed_with_a_line() -> None:

@@ -1,4 +1,4 @@
-"""The queries of `docs/output.md` and the examples of `docs/hooks.md` are run as they stand."""
+"""The queries of `docs/how-to/query-output.md` and the examples of `docs/how-to/extend.md` are run as they stand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crawler.sinks.tee import Tee
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent / "docs" / "how-to"
 
 
 def blocks(name: str, language: str) -> list[str]:
@@ -40,7 +40,7 @@ async def crawl(tmp_path: Path) -> Path:
 
 
 def test_the_queries_are_answered(crawl: Path) -> None:
-    per_status, reasons, once, backlinks, near = (ask(query, crawl) for query in blocks("output.md", "sql"))
+    per_status, reasons, once, backlinks, near = (ask(query, crawl) for query in blocks("query-output.md", "sql"))
     assert per_status == [("site.test", 200, 2), ("site.test", 404, 1)]
     assert reasons == [("denied", "robots", 1)]
     assert [(url, status) for url, status, _ in once] == [
@@ -54,7 +54,7 @@ def test_the_queries_are_answered(crawl: Path) -> None:
 
 
 def test_the_lines_answer_like_parquet(crawl: Path) -> None:
-    first = blocks("output.md", "sql")[0]
+    first = blocks("query-output.md", "sql")[0]
     assert ask(first.replace(".parquet", ".jsonl"), crawl) == ask(first, crawl)
 
 
@@ -65,7 +65,7 @@ def ask(query: str, crawl: Path) -> list[tuple[object, ...]]:
 
 
 async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_hooks.py").write_text("\n".join(blocks("hooks.md", "python")))
+    (tmp_path / "my_hooks.py").write_text("\n".join(blocks("extend.md", "python")))
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
     hooks = PageHooks.named(["my_hooks:headings"])

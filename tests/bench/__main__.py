@@ -3,7 +3,8 @@
     python -m tests.bench [NAME...]
 
 About five minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
-and where things stand, not more. Each program by itself has options for runs that mean something; docs/speed.md has
+and where things stand, not more. Each program by itself has options for runs that mean something;
+docs/explanation/speed.md has
 their results.
 """
 

@@ -7,7 +7,7 @@ full speed, with a sink that takes 20 ms a page, at full speed, with a Redis who
 and at full speed again. The first phase is longer, so that caches fill.
 
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, `--seconds 14`
-(docs/speed.md tells more):
+(docs/explanation/speed.md tells more):
 
              pages/s  leases/s  backlog  URLs leased    MB  grown
 full speed       724       145      256       20,298   112    +54

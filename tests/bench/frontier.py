@@ -11,8 +11,8 @@ server's default limits, and with the one that our deployments set. `--server` n
 gives the server a further setting.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz) at six tenths of their speed, Valkey 9.1,
-`--urls 100000 1000000` (docs/speed.md tells more); octets a queued URL in brackets as its length and what goes beyond;
-default limits:
+`--urls 100000 1000000` (docs/explanation/speed.md tells more); octets a queued URL in brackets as its length and what
+goes beyond; default limits:
 
                        URLs a second                    server us a URL                        octets
       URLs      push push aga    lease   settle    push push a  lease settle    a seen  a queued  a domain  all/URL
@@ -56,7 +56,7 @@ CALLS_AT_ONCE = 4
 LEASED_SHARDS = 64
 
 AS_DEPLOYED = ("--zset-max-listpack-value", "512")
-"""What the embedded server, compose and Kubernetes set, and docs/operations.md advises."""
+"""What the embedded server, compose and Kubernetes set, and docs/how-to/configure-redis.md advises."""
 
 SETTLED_AT_ONCE = 64
 

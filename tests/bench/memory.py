@@ -7,7 +7,7 @@ domains, so the replica fetches a robots.txt before nearly every page, and lease
 for each tenth; it ends when `--urls` are discovered or `--seconds` have passed.
 
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2,
-`--seconds 640` (docs/speed.md tells more):
+`--seconds 640` (docs/explanation/speed.md tells more):
 
 discovered   pages  visits replica MB  Valkey MB
    537,200   2,686     506        208        101

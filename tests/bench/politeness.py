@@ -18,7 +18,7 @@ without a delay before it would have fetched with the processor time that the re
 been awake.
 
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2, `--seconds 24`, the
-last of five rounds (docs/speed.md has all):
+last of five rounds (docs/explanation/speed.md has all):
 
            domains  pages/s of bound  cores  awake us CPU/page of Redis speed  late p50      p99     most   early
 no delay    20,000    2,048     100%   1.00   1.00         392     32.9  0.80

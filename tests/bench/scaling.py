@@ -4,7 +4,7 @@
 
 A synthetic web of equal domains on loopback, 0.05 s delay, so that politeness and not the processor is the bound: the rate
 stays, the share of each replica shrinks. The idle cost is
-read from a crawl without URLs: commands a replica and interval. docs/speed.md has the last result.
+read from a crawl without URLs: commands a replica and interval. docs/explanation/speed.md has the last result.
 """
 
 from __future__ import annotations

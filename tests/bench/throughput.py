@@ -11,7 +11,7 @@ children, without nginx and without Redis, which has a column of its own, and *a
 how fast the machine was.
 
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2 for all;
-`--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/speed.md tells more):
+`--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/explanation/speed.md tells more):
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
 peercrawl             19,088      0        1,966   1.00    14.5      179           16.0   0.76

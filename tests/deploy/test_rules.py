@@ -51,11 +51,11 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_every_alert_has_its_section_in_the_runbook() -> None:
-    runbook = (ROOT / "docs" / "operations.md").read_text()
+    runbook = (ROOT / "docs" / "how-to" / "runbook.md").read_text()
     for rule in rules():
         if "alert" in rule:
             assert f"\n### {rule['alert']}\n" in runbook, rule["alert"]
-            assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+            assert rule["annotations"]["runbook"] == f"docs/how-to/runbook.md#{rule['alert'].lower()}"
 
 
 def test_every_alert_is_tested() -> None:

@@ -1,4 +1,4 @@
-"""What a restart of Redis costs, by how it keeps its data; `docs/faults.md` has the table."""
+"""What a restart of Redis costs, by how it keeps its data; `docs/explanation/faults.md` has the table."""
 
 from __future__ import annotations
 

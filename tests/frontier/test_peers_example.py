@@ -1,4 +1,4 @@
-"""The example of docs/peers.md runs: several processes' worth of mail senders share the mailboxes."""
+"""The example of docs/how-to/use-the-peer-loop.md runs: several processes' worth of mail senders share the mailboxes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.valkey import ValkeyProcess
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "peers.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "use-the-peer-loop.md"
 
 
 async def test_three_mail_senders_share_the_mailboxes(valkey: ValkeyProcess) -> None:

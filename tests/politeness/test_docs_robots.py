@@ -1,4 +1,4 @@
-"""docs/robots.md names tests that exist, and Protego's deviations that are true."""
+"""docs/reference/robots.md names tests that exist, and Protego's deviations that are true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protego import Protego
 from tests.politeness.rules import allowed
 
 HERE = Path(__file__).parent
-DOC = (HERE.parents[1] / "docs" / "robots.md").read_text(encoding="utf-8")
+DOC = (HERE.parents[1] / "docs" / "reference" / "robots.md").read_text(encoding="utf-8")
 
 
 def test_each_test_named_in_the_docs_exists() -> None:

@@ -89,7 +89,7 @@ quiet_rules = st.lists(
 @settings(max_examples=400, deadline=None)
 @given(quiet_rules, st.text("ab/", max_size=10))
 def test_agrees_with_protego_where_both_follow_the_rfc(rules: list[tuple[bool, str]], path: str) -> None:
-    """Plain characters and `*`. `docs/robots.md` lists where Protego deviates."""
+    """Plain characters and `*`. `docs/reference/robots.md` lists where Protego deviates."""
     body = "User-agent: *\n" + "\n".join(f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules)
     url = "http://h/" + path
     assert Rules.parse(body.encode(), "ourbot").decide(url).allowed == Protego.parse(body).can_fetch(url, "ourbot")

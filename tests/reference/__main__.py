@@ -1,4 +1,4 @@
-"""Writes the reference pages in `docs/`."""
+"""Writes the reference pages in `docs/reference/`."""
 
 from tests.reference.pages import DOCS, PAGES
 
