@@ -1,0 +1,148 @@
+"""Docstrings, reference pages and code agree: Redis keys, events, and the documents that the code names."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from crawler import events
+from frontier.health import Health
+from frontier.keys import CrawlKeys, ShardKeys
+
+ROOT = Path(__file__).parent.parent
+LUA = ROOT / "frontier" / "lua"
+KEY = r"`(\{[^`]*)`"
+
+
+def rows() -> dict[str, str]:
+    """Key -> type, as the page about Redis keys has them."""
+    page = (ROOT / "docs" / "reference" / "redis-keys.md").read_text()
+    return dict(re.findall(rf"^\| {KEY} \| (\w+) \|", page, re.MULTILINE))
+
+
+def built(keys: object, tag: str) -> Iterator[str]:
+    """Every key that an object of `frontier.keys` builds, with `<parameter>` for what completes it."""
+    cls = type(keys)
+    yield from (getattr(keys, name) for name, member in vars(cls).items() if isinstance(member, property))
+    for name, member in vars(cls).items():
+        if inspect.isfunction(member) and not name.startswith("_"):
+            yield member(keys, *(f"<{one}>" for one in list(inspect.signature(member).parameters)[1:]))
+    yield from (value for value in getattr(keys, "__dict__", {}).values() if isinstance(value, str) and tag in value)
+
+
+def completed() -> set[str]:
+    """The keys below `peers`: named in the headers of the scripts, or by the class that keeps health records."""
+    headers = "".join(file.read_text() for file in LUA.glob("*.lua"))
+    health = vars(Health(None, "{crawl}:peers", 1.0))["_key"]  # type: ignore[arg-type]
+    names = re.findall(r"(?<![\w:])peers:\w+(?::<\w+>)?(?=\s+(?:hash|string|set|zset)\b)", headers)
+    return {*(f"{{crawl}}:{name}" for name in names), health, f"{health}:<replica>"}
+
+
+def test_the_page_lists_exactly_the_keys_that_the_code_builds() -> None:
+    keys = CrawlKeys("crawl", 1)
+    shard = {key.replace("{crawl:0}", "{crawl:shard}") for key in built(keys.shards[0], "{crawl:0}")}
+    assert {*built(keys, "{crawl"), *shard, *completed()} == set(rows())
+
+
+def test_no_key_is_taken_for_another() -> None:
+    """`owner` and `owners`, `lost`: whole names are compared."""
+    known = {key.rpartition("}:")[2] for key in rows()}
+    assert {"owner", "peers:owners", "lost"} <= known
+    assert {name for name, member in vars(ShardKeys).items() if isinstance(member, property)} <= known
+
+
+def test_the_page_gives_each_key_the_type_that_the_scripts_say() -> None:
+    types = {key.rpartition("}:")[2].rpartition("budget:")[2]: kind for key, kind in rows().items()}
+    headers = "\n".join(
+        line for file in sorted(LUA.glob("*.lua")) for line in file.read_text().splitlines() if line.startswith("--")
+    )
+    said = re.findall(r"(?<![\w:])([a-z]+(?::[a-z]+)?(?::<\w+>)?)\s+(zset|hash|set|string)\b", headers)
+    compared = {(name, kind) for name, kind in said if name in types}
+    assert len(compared) > 15
+    assert {(name, kind) for name, kind in compared if types[name] != kind} == set()
+
+
+EVENTS = get_args(events.Event)
+NEVER_EMITTED = {"LinkDropped": "links that scope or traps drop are counted apart from the events"}
+UNEXPLAINED = {
+    "ViewAdopted": "`owned` is not described",
+    "LinksPushed": "`accepted`, `known` and `capped` are not described",
+    "GroupCommitted": "`stale` is not described, nor which second belongs to which step",
+}
+GHOSTS = {"DomainsLeased": "describes a field `late_s` that does not exist"}
+SELF_EXPLANATORY = frozenset({"count", "error", "message", "origin", "revision", "status", "traceback", "url", "urls"})
+"""Fields with one meaning wherever they occur: a number of what the event is about, a text, an HTTP status, an origin
+(scheme, host, port), the revision of the settings."""
+
+
+def marked(known: dict[str, str]) -> list[object]:
+    """The events, those with a known flaw marked."""
+    return [
+        pytest.param(
+            kind,
+            id=kind.__name__,
+            marks=[pytest.mark.xfail(strict=True, reason=known[kind.__name__])] if kind.__name__ in known else [],
+        )
+        for kind in EVENTS
+    ]
+
+
+def constructed() -> set[str]:
+    """Names that are called anywhere in the crawler. Patterns of `match` are no calls."""
+    names = set()
+    for path in (ROOT / "crawler").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                func = node.func
+                names.add(
+                    func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+                )
+    return names
+
+
+def test_every_event_is_in_the_union() -> None:
+    declared = {kind for kind in vars(events).values() if inspect.isclass(kind) and issubclass(kind, msgspec.Struct)}
+    assert {kind for kind in declared if kind.__module__ == events.__name__} == set(EVENTS)
+
+
+@pytest.mark.parametrize("kind", marked(NEVER_EMITTED))
+def test_every_event_is_emitted(kind: type[msgspec.Struct]) -> None:
+    assert kind.__name__ in constructed()
+
+
+@pytest.mark.parametrize("kind", marked(UNEXPLAINED))
+def test_every_field_of_an_event_is_explained(kind: type[msgspec.Struct]) -> None:
+    """The docstring names it, with or without its unit, in the singular or the plural; or it explains itself."""
+    words = set(re.findall(r"\w+", (kind.__doc__ or "").lower()))
+
+    def is_explained(field: str) -> bool:
+        stem = field.removesuffix("_s")
+        return field in SELF_EXPLANATORY or bool({field, stem, stem.removesuffix("s"), f"{stem}s"} & words)
+
+    assert [field for field in kind.__struct_fields__ if not is_explained(field)] == []
+
+
+@pytest.mark.parametrize("kind", marked(GHOSTS))
+def test_the_docstring_of_an_event_names_only_fields_that_it_has(kind: type[msgspec.Struct]) -> None:
+    named = re.findall(r"`([a-z_]+)`", kind.__doc__ or "")
+    assert [name for name in named if name not in kind.__struct_fields__] == []
+
+
+@pytest.mark.xfail(strict=True, reason="docstrings and help texts name pages by their places before the four kinds")
+def test_documents_that_the_code_names_exist() -> None:
+    missing = [
+        (str(path.relative_to(ROOT)), name)
+        for package in ("crawler", "frontier", "politeness")
+        for path in sorted((ROOT / package).rglob("*.*"))
+        if path.suffix in {".py", ".lua", ".html"}
+        for name in re.findall(r"(?<![\w/.-])docs/[\w/-]+\.md", path.read_text())
+        if not (ROOT / name).exists()
+    ]
+    assert missing == []
