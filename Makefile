@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check bench soak chaos killing hostile fuzz conformance clean
+.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -27,6 +27,10 @@ check: setup  ## lint and types only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The variable silences an announcement of mkdocs-material that is no warning about these pages.
+docs: setup  ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: setup  ## the benchmarks, short forms
 	$(BIN)/python -m tests.bench
 
@@ -49,4 +53,4 @@ conformance: setup  ## the scores on published test data
 	$(BIN)/python -m tests.conformance
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache demo-out
+	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache demo-out

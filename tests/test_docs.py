@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -113,3 +117,20 @@ def test_every_make_target_is_listed_with_a_line() -> None:
     targets = set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
     described = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
     assert targets == described
+
+
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        if os.environ.get("CI"):
+            pytest.fail("mkdocs-material is missing")
+        pytest.skip("needs mkdocs-material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an announcement, not a warning about these pages
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 30
+    tags = "".join(
+        tag for page in pages for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text())
+    )
+    assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""", tags) == []
