@@ -14,7 +14,8 @@ from frontier.peers import View
 
 
 class ViewAdopted(msgspec.Struct, frozen=True, gc=False):
-    """A new view is in force here. `taken` and `dropped`: how many shards came and went with it."""
+    """A new view is in force here. `owned`: how many shards it gives to this replica; `taken` and `dropped`: how many came
+    and went with it."""
 
     view: View
     owned: int
@@ -23,8 +24,7 @@ class ViewAdopted(msgspec.Struct, frozen=True, gc=False):
 
 
 class DomainsLeased(msgspec.Struct, frozen=True, gc=False):
-    """Domains came under lease. `late_s`: how long the one longest due had been waiting is not known to us; the call's
-    own seconds are `seconds`."""
+    """A round of lease calls was answered after `seconds`: so many `domains` came under lease, with so many `urls`."""
 
     domains: int
     urls: int
@@ -73,8 +73,9 @@ class UrlPostponed(msgspec.Struct, frozen=True, gc=False):
 
 
 class LinksPushed(msgspec.Struct, frozen=True, gc=False):
-    """Links of a group of pages were offered to the frontier. `skipped`: pushed by this replica lately;
-    `outside`: of domains that the crawl does not know."""
+    """Links of a group of pages were offered to the frontier. `accepted`: queued; `known`: seen before; `capped`: their
+    domain has as many URLs as it may; `outside`: of domains that the crawl does not know; `skipped`: pushed by this replica
+    lately."""
 
     accepted: int
     known: int
@@ -91,8 +92,9 @@ class LinkDropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
-    """A group of pages was committed; seconds a step. `done`: how many were settled as done; `stale`: visits whose lease
-    was found lost; `lag_s`: since the first of them came in."""
+    """A group of `pages` was committed. `done`: how many were settled as done; `stale`: visits whose lease was found lost.
+    `push_s`, `sink_s`, `settle_s`: what pushing the links, writing the records and settling the URLs took; `lag_s`: since
+    the first of the pages came in."""
 
     pages: int
     done: int

@@ -1,4 +1,4 @@
-"""Other people's code in a crawl: page hooks and further sinks. `docs/hooks.md` tells how to write them.
+"""Other people's code in a crawl: page hooks and further sinks. `docs/how-to/extend.md` tells how to write them.
 
 A page hook is a function of a `Page`. It is called once for each settled page, in the archive's thread, before the page
 is written. It returns None, or a dict of fields for the page's row (`extra`), or False: then the body is not kept and

@@ -9,8 +9,8 @@ up by each length that occurs; paths with `*` are walked from the most specific 
 backtracking.
 
 Protego reads the two fields that no standard defines, Crawl-delay and Request-rate. It does not decide matches, because
-its answers differ from the RFC's in ways that cannot be put right from outside; `docs/robots.md` lists them. A test
-compares the two on files where they must agree.
+its answers differ from the RFC's in ways that cannot be put right from outside; `docs/reference/robots.md` lists them.
+A test compares the two on files where they must agree.
 """
 
 from __future__ import annotations

@@ -70,27 +70,9 @@ def test_the_page_gives_each_key_the_type_that_the_scripts_say() -> None:
 
 
 EVENTS = get_args(events.Event)
-UNEXPLAINED = {
-    "ViewAdopted": "`owned` is not described",
-    "LinksPushed": "`accepted`, `known` and `capped` are not described",
-    "GroupCommitted": "which second belongs to which step is not described",
-}
-GHOSTS = {"DomainsLeased": "describes a field `late_s` that does not exist"}
 SELF_EXPLANATORY = frozenset({"count", "error", "message", "origin", "revision", "status", "traceback", "url", "urls"})
 """Fields with one meaning wherever they occur: a number of what the event is about, a text, an HTTP status, an origin
 (scheme, host, port), the revision of the settings."""
-
-
-def marked(known: dict[str, str]) -> list[object]:
-    """The events, those with a known flaw marked."""
-    return [
-        pytest.param(
-            kind,
-            id=kind.__name__,
-            marks=[pytest.mark.xfail(strict=True, reason=known[kind.__name__])] if kind.__name__ in known else [],
-        )
-        for kind in EVENTS
-    ]
 
 
 def constructed() -> set[str]:
@@ -116,7 +98,7 @@ def test_every_event_is_emitted(kind: type[msgspec.Struct]) -> None:
     assert kind.__name__ in constructed()
 
 
-@pytest.mark.parametrize("kind", marked(UNEXPLAINED))
+@pytest.mark.parametrize("kind", EVENTS)
 def test_every_field_of_an_event_is_explained(kind: type[msgspec.Struct]) -> None:
     """The docstring names it, with or without its unit, in the singular or the plural; or it explains itself."""
     words = set(re.findall(r"\w+", (kind.__doc__ or "").lower()))
@@ -128,13 +110,12 @@ def test_every_field_of_an_event_is_explained(kind: type[msgspec.Struct]) -> Non
     assert [field for field in kind.__struct_fields__ if not is_explained(field)] == []
 
 
-@pytest.mark.parametrize("kind", marked(GHOSTS))
+@pytest.mark.parametrize("kind", EVENTS)
 def test_the_docstring_of_an_event_names_only_fields_that_it_has(kind: type[msgspec.Struct]) -> None:
     named = re.findall(r"`([a-z_]+)`", kind.__doc__ or "")
     assert [name for name in named if name not in kind.__struct_fields__] == []
 
 
-@pytest.mark.xfail(strict=True, reason="docstrings and help texts name pages by their places before the four kinds")
 def test_documents_that_the_code_names_exist() -> None:
     missing = [
         (str(path.relative_to(ROOT)), name)

@@ -44,7 +44,7 @@ HostMap = Annotated[
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
 OnPage = Annotated[
     list[str] | None,
-    typer.Option(help="package.module:function to call with each page; see docs/hooks.md.", show_default=False),
+    typer.Option(help="package.module:function to call with each page; see docs/how-to/extend.md.", show_default=False),
 ]
 Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
 Capacity = Annotated[

@@ -16,7 +16,8 @@ from crawler.observe.summary import Summary
 
 BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
 """What Redis needs, rounded up from what Valkey 9 takes: 11.5 a seen URL; 60 (up to 128 URLs in a domain's queue) to 150
-a queued one of 40 octets after the host; 160 a domain and a kilobyte for its robots.txt; see docs/operations.md."""
+a queued one of 40 octets after the host; 160 a domain and a kilobyte for its robots.txt.
+docs/how-to/size-a-crawl.md has the formula."""
 
 
 class Own(msgspec.Struct, frozen=True):

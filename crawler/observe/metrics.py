@@ -1,7 +1,7 @@
 """Prometheus metrics: read off the events and the replica's state, never written by the crawl itself.
 
 Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only grows. No label takes its
-values from the web: reasons are words of closed lists, statuses are classes. `docs/metrics.md` lists them all.
+values from the web: reasons are words of closed lists, statuses are classes. `docs/reference/metrics.md` lists them all.
 
 The Python client exposes classic histograms only; a Prometheus that is told `convert_classic_histograms_to_nhcb` keeps
 them in native form.

@@ -1,4 +1,4 @@
-"""Every setting as a value: what `config explain`, `init` and docs/settings.md are made of."""
+"""Every setting as a value: what `config explain`, `init` and docs/reference/settings.md are made of."""
 
 from __future__ import annotations
 

@@ -277,12 +277,12 @@ class Archive(Table):
     )
     on_page: tuple[str, ...] = Field(
         (),
-        description="Page hooks, `package.module:function` or the name of an installed one; see docs/hooks.md.",
+        description="Page hooks, `package.module:function` or the name of an installed one; see docs/how-to/extend.md.",
         json_schema_extra=_restart(_LOADED),
     )
     sinks: tuple[str, ...] = Field(
         (),
-        description="Further sinks, `package.module:factory` or the name of an installed one; see docs/hooks.md.",
+        description="Further sinks, `package.module:factory` or the name of an installed one; see docs/how-to/extend.md.",
         json_schema_extra=_restart(_LOADED),
     )
     max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")

@@ -43,10 +43,10 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     desk, builder, nobody = AsyncMock(), AsyncMock(), Mock()
     desk.known_for.return_value, builder.build.return_value = robots(), (page, ())
     shared = runtime(clock, rests=RestPolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
-    throttle, web = rests(clock, DELAY_S), SimpleNamespace(fetch=fetch, pace=AsyncMock())
-    polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, throttle)  # type: ignore[arg-type]
+    delays, web = rests(clock, DELAY_S), SimpleNamespace(fetch=fetch, pace=AsyncMock())
+    polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
-    worker = Worker(shared, Mock(queue=queue), desk, throttle, pages)
+    worker = Worker(shared, Mock(queue=queue), desk, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)
     await worker.work()
