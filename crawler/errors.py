@@ -38,7 +38,7 @@ class SinkFull(CrawlerError):
 
 
 class FailureKind(StrEnum):
-    """Why a request brought no response: the closed list that books, metrics and retry policy use."""
+    """Why a request brought no response: the closed list that counters, metrics and retry policy use."""
 
     BAD_URL = "bad_url"  # not an http or https URL that can be asked for
     FORBIDDEN_PORT = "forbidden_port"

@@ -52,18 +52,18 @@ class RobotsSettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnTaken(msgspec.Struct, frozen=True, gc=False):
-    """A domain had its turn, `late_s` seconds after it was due. `rested_s`: the rest that politeness had asked for since
+    """A domain had its turn, `late_s` seconds after it was due. `waited_s`: the rest that politeness had asked for since
     its last response; infinite where there was none under this lease."""
 
     late_s: float
-    rested_s: float
+    waited_s: float
 
 
 class BackedOff(msgspec.Struct, frozen=True, gc=False):
-    """A domain must rest `rest_s` seconds, since it failed. `reason`: one word of a closed list."""
+    """A domain must rest `delay_s` seconds, since it failed. `reason`: one word of a closed list."""
 
     reason: str
-    rest_s: float
+    delay_s: float
 
 
 class UrlPostponed(msgspec.Struct, frozen=True, gc=False):

@@ -28,14 +28,14 @@ PAGE_HOOKS, SINKS = "peercrawl.page_hooks", "peercrawl.sinks"
 PageHook = Callable[[Page], "dict[str, Any] | bool | None"]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HookResult(msgspec.Struct, frozen=True):
     """What all hooks together said of a page. `extra`: JSON of their fields, or None."""
 
     keeps_body: bool = True
     extra: msgspec.Raw | None = None
 
 
-KEEP = Answer()
+KEEP = HookResult()
 
 
 class PageHooks:
@@ -54,7 +54,7 @@ class PageHooks:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def ask(self, page: Page) -> Answer:
+    def ask(self, page: Page) -> HookResult:
         """What the hooks say of `page`; of two fields with one name the later hook's counts. Never raises."""
         if not self._hooks:
             return KEEP
@@ -62,17 +62,17 @@ class PageHooks:
         keeps = True
         for name, hook in self._hooks:
             try:
-                said = hook(page)
-                if isinstance(said, dict):
-                    msgspec.json.encode(said)
-                    extra |= said
-                elif said is False:
+                returned = hook(page)
+                if isinstance(returned, dict):
+                    msgspec.json.encode(returned)
+                    extra |= returned
+                elif returned is False:
                     keeps = False
-                elif said is not None and said is not True:
-                    raise TypeError(f"returned {type(said).__name__}, not a dict, False or None")
+                elif returned is not None and returned is not True:
+                    raise TypeError(f"returned {type(returned).__name__}, not a dict, False or None")
             except Exception as error:  # whatever a user's function may raise
                 self._failures.append(HookFailed(name, page.url, f"{type(error).__name__}: {error}"))
-        return Answer(keeps, msgspec.Raw(msgspec.json.encode(extra)) if extra else None)
+        return HookResult(keeps, msgspec.Raw(msgspec.json.encode(extra)) if extra else None)
 
     def take_failures(self) -> list[HookFailed]:
         """The failures since the last call."""

@@ -18,7 +18,7 @@ import msgspec
 
 from crawler import events as ev
 
-log = logging.getLogger("crawler")
+logger = logging.getLogger("crawler")
 
 
 BURST, WINDOW_S = 5, 60.0
@@ -82,14 +82,14 @@ def configure(form: Literal["console", "json"], level: str, stream: TextIO | Non
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
-    log.handlers[:] = [handler]
-    log.setLevel(level.upper())
-    log.propagate = False
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
 
 
-def tell(level: int, event: str, **fields: object) -> None:
+def log(level: int, event: str, **fields: object) -> None:
     """Log `event` with its fields."""
-    log.log(level, event, extra={"fields": fields})
+    logger.log(level, event, extra={"fields": fields})
 
 
 LOGGED: tuple[type[ev.Event], ...] = (
@@ -121,7 +121,7 @@ class LogListener:
                 seen = (view.index, view.replicas, owned)
                 if seen != self._view:
                     self._view = seen
-                    tell(
+                    log(
                         logging.INFO,
                         "view_adopted",
                         replica=self._replica,
@@ -133,22 +133,22 @@ class LogListener:
                         dropped=dropped,
                     )
             case ev.RedisLost(error):
-                tell(logging.WARNING, "redis_lost", replica=self._replica, error=error)
+                log(logging.WARNING, "redis_lost", replica=self._replica, error=error)
             case ev.RedisFound(away_s):
-                tell(logging.INFO, "redis_found", replica=self._replica, away_s=round(away_s, 1))
+                log(logging.INFO, "redis_found", replica=self._replica, away_s=round(away_s, 1))
             case ev.HookFailed(hook, url, error):
-                tell(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
+                log(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
             case ev.DefectFound(stage, url, error, trace):
-                tell(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
+                log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
             case ev.SinkBlocked(error) if not self._sink_blocked:
                 self._sink_blocked = True
-                tell(logging.ERROR, "sink_blocked", replica=self._replica, error=error)
+                log(logging.ERROR, "sink_blocked", replica=self._replica, error=error)
             case ev.GroupCommitted():
                 self._sink_blocked = False
             case ev.SettingsFollowed(revision, followed, waiting):
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
                 told = {name: text for name, text in fields.items() if text}
-                tell(
+                log(
                     logging.WARNING if waiting else logging.INFO,
                     "settings_changed",
                     replica=self._replica,
@@ -156,8 +156,8 @@ class LogListener:
                     **told,
                 )
             case ev.SettingsRefused(revision, error):
-                tell(logging.ERROR, "settings_refused", replica=self._replica, revision=revision, error=error)
+                log(logging.ERROR, "settings_refused", replica=self._replica, revision=revision, error=error)
             case ev.CrawlEnded(reason):
-                tell(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
+                log(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
             case _:
                 pass

@@ -113,7 +113,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     lang: str = ""
     canonical: str = ""
     links: tuple[Link, ...] = ()
-    decoded_size: int = 0  # octets after content decoding
+    decoded_size: int = 0  # bytes after content decoding
     digest: str = ""  # "sha1:" and base32 of the entity as received
     noarchive: bool = False
     noindex: bool = False

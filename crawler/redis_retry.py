@@ -1,6 +1,6 @@
 """Redis away: pause, say so once, and go on when it is back.
 
-All calls of a replica to Redis that must succeed in the end go through one `Patience`, so that the replica has one
+All calls of a replica to Redis that must succeed in the end go through one `RedisRetry`, so that the replica has one
 opinion on whether Redis is there, tells it once when it changes, and does not knock on a restarting server from many
 sides. A refusal (a password that was changed under way) is waited out like an absence: an operator can mend both.
 """
@@ -21,7 +21,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 """A restarted server is found within a tenth of a second; an hour's absence costs twelve knocks a minute."""
 
 
-class Patience:
+class RedisRetry:
     """Retries calls until Redis serves them. `is_away` says what the last call found."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Patience:
     def is_away(self) -> bool:
         return self._away_since is not None
 
-    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of `call`, however often it has to be made. `call` must be harmless when made twice."""
         wait_s = FIRST_WAIT_S
         while True:

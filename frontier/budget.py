@@ -8,9 +8,9 @@ pass the limit, so a crawl of 100 pages fetches 100, with any number of replicas
 brought; nor of a page whose settlement found the lease lost. So fewer pages may have been fetched than were counted, but
 never more.
 
-**The books decide in the end.** Once as many permits are used as the limit allows, and nobody holds one, no page is about
-to be settled, and the books of the shards (`Books.done`) tell how many there are. If there are fewer than the limit,
-`recount` corrects the count and the crawl goes on. They are also read when a replica begins to count, so that a
+**The counters decide in the end.** Once as many permits are used as the limit allows, and nobody holds one, no page is
+about to be settled, and the counters of the shards (`Counters.done`) tell how many there are. If there are fewer than
+the limit, `recount` corrects the count and the crawl goes on. They are also read when a replica begins to count, so that a
 limit which is set in mid-crawl is one on the whole crawl; without a limit nothing is counted here.
 
 **Only its holder takes a permit away.** A replica trims its own store before it asks, and the script never leaves it
@@ -23,10 +23,10 @@ import math
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
-from frontier.scripts import RECOUNT, SPEND
+from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, run
 
 PERIOD_S = 1.0
@@ -72,7 +72,7 @@ class Budget:
     ) -> None:
         self._store = store
         self._keys = (keys.budget, keys.takers)
-        self._books = Books(store, keys)
+        self._counters = Counters(store, keys)
         self._clock = clock
         self._replica = replica
         self.limit = limit
@@ -87,7 +87,7 @@ class Budget:
         self._calls = 0
         self._is_counting = False  # Redis knows of us
         self._answer = _Answer(0, 0, 0, 0)
-        self._done = 0  # pages in the books when they were read last
+        self._done = 0  # pages in the crawl's counters when they were read last
         self._answered_ms = 0
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from when on permits of others may lapse by our word
@@ -100,8 +100,8 @@ class Budget:
         return f"<Budget used={self._answer.used}/{self.limit or 'unlimited'} permits={self._permits}>"
 
     @property
-    def is_spent(self) -> bool:
-        """Whether the crawl has fetched all that it may, by its books."""
+    def is_exhausted(self) -> bool:
+        """Whether the crawl has fetched all that it may, by its counters."""
         return 0 < self.limit <= self._done
 
     @property
@@ -160,14 +160,14 @@ class Budget:
         drawn, at_least = max(self._drawn, waiting), 0
         if not self._is_counting:
             drawn = max(drawn, 1)  # it is about to begin
-            # In this order: what is settled while the books are read is reported in any case.
+            # In this order: what is settled while the counters are read is reported in any case.
             self._reported = self._pages
-            at_least = self._done = await self._books.done()
+            at_least = self._done = await self._counters.done()
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
         in_use = self._taken
         self._wanted = permits_wanted(in_use, drawn, elapsed_s, at_once)
         self._ahead = self._wanted - in_use
-        await self._spend(self._wanted, at_least)
+        await self._reserve(self._wanted, at_least)
         self._is_counting = True
         self._drawn = max(0, self._drawn - drawn)
 
@@ -176,18 +176,18 @@ class Budget:
         may get settled. Raises RedisAway."""
         if self._is_counting:
             self._permits = 0
-            await self._spend(-1, 0)
+            await self._reserve(-1, 0)
             self._is_counting = False
 
     async def recount(self) -> None:
-        """Have the books decide whether there is any page left. Raises RedisAway."""
+        """Have the counters decide whether there is any page left. Raises RedisAway."""
         answer = self._answer
-        self._done = await self._books.done()
-        if not self.is_spent:
+        self._done = await self._counters.done()
+        if not self.is_exhausted:
             call = run(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
             await self._store.send([call])
 
-    async def _spend(self, wanted: int, at_least: int) -> None:
+    async def _reserve(self, wanted: int, at_least: int) -> None:
         now_ms = self._clock.now_ms()
         if now_ms > self._answered_ms + GAP_MS:
             self._sure_from_ms = now_ms + GRACE_MS
@@ -198,7 +198,7 @@ class Budget:
             keep, pages = 0, pages + self._taken
         self._calls += 1
         call = run(
-            SPEND,
+            RESERVE_BUDGET,
             self._keys,
             self._replica,
             self._calls,
@@ -212,7 +212,7 @@ class Budget:
             now_ms if now_ms >= self._sure_from_ms else 0,
         )
         match (await self._store.send([call]))[0]:
-            case [b"spent", permits, *numbers]:
+            case [b"reserved", permits, *numbers]:
                 self._answer = _Answer(*map(int, numbers))
             case reply:
                 raise RedisMisused(f"spend answered {reply!r}")

@@ -76,20 +76,20 @@ class Control:
 
     async def block(self, domain: str) -> None:
         """Fetch nothing more from `domain`; its URLs are settled as denied when their turn comes."""
-        await self._say("HSET", f"block {domain}", "1")
+        await self._write("HSET", f"block {domain}", "1")
 
     async def unblock(self, domain: str) -> None:
         """Take `block` back. URLs that were settled meanwhile stay so."""
-        await self._say("HDEL", f"block {domain}")
+        await self._write("HDEL", f"block {domain}")
 
     async def set_delay(self, domain: str, seconds: float | None) -> None:
         """Let `domain` rest `seconds` between requests in place of the crawl's delay; None: the crawl's again."""
         if seconds is None:
-            await self._say("HDEL", f"delay {domain}")
+            await self._write("HDEL", f"delay {domain}")
         else:
-            await self._say("HSET", f"delay {domain}", repr(float(seconds)))
+            await self._write("HSET", f"delay {domain}", repr(float(seconds)))
 
-    async def _say(self, verb: str, *words: str) -> None:
+    async def _write(self, verb: str, *words: str) -> None:
         # In this order: a replica that looks in between reads the new rules with the old version, and again.
         await self._store.send([command(verb, self._keys.domains, *words)])
         await self._store.send([command("HINCRBY", self._keys.control, "version", 1)])

@@ -1,4 +1,4 @@
-"""Reading a crawl's books: how much is queued, leased, waiting, done; whether it has ended; its dead letters.
+"""Reading a crawl's counters: how much is queued, leased, waiting, done; whether it has ended; its dead letters.
 
 Nothing here changes state. All numbers are derived from the sets and from counters that the transitions keep in the
 same step as the state, so none can drift.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from frontier.keys import CrawlKeys, ShardKeys
-from frontier.pipelining import in_parts
+from frontier.pipelining import send_in_parts
 from frontier.store import Call, Reply, Store, command
 
 SHARDS_A_PART = 128
@@ -29,7 +29,7 @@ _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The books of one or all shards. URLs, unless a name says domains."""
+    """The counters of one or all shards. URLs, unless a name says domains."""
 
     accepted: int = 0
     done: int = 0
@@ -42,7 +42,7 @@ class Counts(msgspec.Struct, frozen=True):
     leases_expired: int = 0
     seen: int = 0
     domains: int = 0
-    octets: int = 0
+    received_bytes: int = 0
     duplicates: int = 0
     requeued: int = 0  # dead letters that were queued again: counted in accepted and in dead
     first_ms: int = 0  # server time of the first settle of a URL, 0 before it
@@ -61,8 +61,9 @@ class Counts(msgspec.Struct, frozen=True):
         return self.accepted - self.settled
 
 
-class ShardBooks(NamedTuple):
-    """The books of one shard as they are read: its `stats`, and the sizes of its sets. `counts_of` makes sense of them."""
+class ShardCounters(NamedTuple):
+    """The counters of one shard as they are read: its `stats`, and the sizes of its sets. `counts_of` makes sense of
+    them."""
 
     stats: Mapping[bytes, bytes]
     waiting: int
@@ -86,8 +87,8 @@ class ShardOwner(msgspec.Struct, frozen=True):
     since_ms: int
 
 
-class Books:
-    """The books of the crawl that `keys` name."""
+class Counters:
+    """The counters of the crawl that `keys` name."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -95,8 +96,10 @@ class Books:
         self._witness: ShardKeys | None = None  # a shard that was found open
 
     async def counts(self) -> Counts:
-        """The books of all shards together: four small calls a shard."""
-        return counts_of([shard_books(*replies) for replies in await self._of_each(self._keys.shards, _counting)])
+        """The counters of all shards together: four small calls a shard."""
+        return counts_of(
+            [shard_counters(*replies) for replies in await self._read_each(self._keys.shards, _counter_calls)]
+        )
 
     async def open(self) -> list[int]:
         """Of each shard, how many URLs are queued, leased or waiting there."""
@@ -104,7 +107,7 @@ class Books:
 
     async def done(self) -> int:
         """How many URLs are settled as done: one small call a shard."""
-        return sum(int(reply or 0) for (reply,) in await self._of_each(self._keys.shards, _counting_done))
+        return sum(int(reply or 0) for (reply,) in await self._read_each(self._keys.shards, _counting_done))
 
     async def has_ended(self) -> bool:
         """Whether nothing is queued, leased or waiting. Never True while a page in flight can still bring links.
@@ -122,16 +125,16 @@ class Books:
 
     async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
         """(accepted, settled) of each of `shards`: one call a shard."""
-        numbers = ([int(number or 0) for number in reply] for (reply,) in await self._of_each(shards, _totalling))
+        numbers = ([int(number or 0) for number in reply] for (reply,) in await self._read_each(shards, _total_calls))
         return [(accepted, sum(settled)) for accepted, *settled in numbers]
 
     async def owners(self) -> list[ShardOwner]:
         """The owner table: for each shard that was ever leased from, who did so last."""
-        replies = await self._of_each(self._keys.shards, _owning)
+        replies = await self._read_each(self._keys.shards, _owner_calls)
         found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(replies))
         return [owner for owner in found if owner is not None]
 
-    async def _of_each(
+    async def _read_each(
         self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
     ) -> list[list[Reply]]:
         """Of each of `shards`, the replies to the calls that `calls_of` makes: as many for all."""
@@ -143,11 +146,11 @@ class Books:
         def look(replies: list[Reply]) -> None:
             rows.extend(replies[at : at + width] for at in range(0, len(replies), width))
 
-        await in_parts(self._store, calls, look)
+        await send_in_parts(self._store, calls, look)
         return rows
 
 
-def _counting(shard: ShardKeys) -> Sequence[Call]:
+def _counter_calls(shard: ShardKeys) -> Sequence[Call]:
     return (
         command("HGETALL", shard.stats),
         command("ZCARD", shard.waiting),
@@ -160,7 +163,7 @@ def _counting_done(shard: ShardKeys) -> Sequence[Call]:
     return (command("HGET", shard.stats, "done"),)
 
 
-def _totalling(shard: ShardKeys) -> Sequence[Call]:
+def _total_calls(shard: ShardKeys) -> Sequence[Call]:
     return (command("HMGET", shard.stats, "accepted", "done", "denied", "dead"),)
 
 
@@ -169,14 +172,14 @@ def _first_open(totals: Iterable[tuple[int, int]]) -> int | None:
     return next((place for place, (accepted, settled) in enumerate(totals) if accepted != settled), None)
 
 
-def _owning(shard: ShardKeys) -> Sequence[Call]:
+def _owner_calls(shard: ShardKeys) -> Sequence[Call]:
     return (command("HMGET", shard.owner, "epoch", "replica", "since"),)
 
 
-def shard_books(stats: Reply, waiting: int, due: int, leased: int) -> ShardBooks:
-    """The books of one shard, from the replies to what reads them."""
+def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:
+    """The counters of one shard, from the replies to what reads them."""
     fields = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
-    return ShardBooks(fields, waiting, due, leased)
+    return ShardCounters(fields, waiting, due, leased)
 
 
 def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> ShardOwner | None:
@@ -184,8 +187,8 @@ def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | 
     return None if replica is None else ShardOwner(shard, replica.decode(), int(epoch), int(since or 0))
 
 
-def counts_of(shards: Iterable[ShardBooks]) -> Counts:
-    """The books of `shards` together."""
+def counts_of(shards: Iterable[ShardCounters]) -> Counts:
+    """The counters of `shards` together."""
     numbers: defaultdict[bytes, int] = defaultdict(int)
     first_ms: list[int] = []
     last_ms = waiting = due = leased = 0
@@ -214,16 +217,16 @@ def counts_of(shards: Iterable[ShardBooks]) -> Counts:
         leases_expired=numbers[b"expired"],
         seen=numbers[b"seen"],
         domains=numbers[b"domains"],
-        octets=numbers[b"octets"],
+        received_bytes=numbers[b"bytes"],
         duplicates=numbers[b"duplicates"],
         requeued=numbers[b"requeued"],
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,
         reasons=Counter({name: named[name] for name in outcomes}),
-        dropped=_counted_as("drop:", named),
-        cut=_counted_as("cut:", named),
+        dropped=_with_prefix("drop:", named),
+        cut=_with_prefix("cut:", named),
     )
 
 
-def _counted_as(prefix: str, named: Mapping[str, int]) -> Counter[str]:
+def _with_prefix(prefix: str, named: Mapping[str, int]) -> Counter[str]:
     return Counter({name.removeprefix(prefix): number for name, number in named.items() if name.startswith(prefix)})

@@ -20,7 +20,7 @@ REQUEUE_CHUNK = 500
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead URL. `reason`: one word, the same as in the books; `entry`: its text in the frontier."""
+    """A dead URL. `reason`: one word, the same as in the crawl's counters; `entry`: its text in the frontier."""
 
     shard: int
     domain: str

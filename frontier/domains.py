@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 SHARD_SEED = 0
 """Pinned: another seed would move every domain to a shard where its queue is not."""
 
-_LONGEST_HOST = 253  # octets without the final dot (RFC 1035 2.3.4, less the length octets)
-_LONGEST_LABEL = 63  # octets (RFC 1035 2.3.4)
+_LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
+_LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
 _LONGEST_SITE = len("https://") + _LONGEST_HOST + len(".:65535")
 
 

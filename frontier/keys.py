@@ -13,7 +13,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the key schema. A change of a key's name, type or encoding raises it."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -85,9 +85,9 @@ class CrawlKeys:
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
 
-    def gate(self, address: str) -> str:
+    def rate_limit(self, address: str) -> str:
         """The rate of one network address. A tag of its own, so that the addresses spread over a cluster."""
-        return f"{{{self.crawl}:gate:{address}}}"
+        return f"{{{self.crawl}:rate_limit:{address}}}"
 
     def __repr__(self) -> str:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"

@@ -1,6 +1,6 @@
-"""Where one URL stands, and how its domain does: what the books say about a single name. Read-only.
+"""Where one URL stands, and how its domain does: what the counters say about a single name. Read-only.
 
-The books find work, not names: a URL is a member of a sorted set, under a text that also holds its depth and its tries.
+The counters find work, not names: a URL is a member of a sorted set, under a text that also holds its depth and its tries.
 So the likely texts are asked for first, in one call; only a URL that has a longer history makes a walk over its own
 domain's queue necessary, and that walk is bounded.
 """
@@ -24,7 +24,7 @@ SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 """Members looked at in a call, and in all: about 2 ms of the server's time each, a quarter of a second in all."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class UrlStatus(msgspec.Struct, frozen=True):
     """Where a URL stands. `entry` with its depth, tries and priority where it is queued, leased or waiting. `ready_ms`: of
     a waiting one. `reason`: of a dead one. `queued_or_settled`: seen, but its queue is too long to be sure."""
 
@@ -34,7 +34,7 @@ class Standing(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class DomainStanding(msgspec.Struct, frozen=True):
+class DomainStatus(msgspec.Struct, frozen=True):
     """How a domain does. Times are server milliseconds, None where they do not apply. `owner`: the replica that leased
     last from the shard, "" before the first lease; the view's own owner may be another by now. `state`: the politeness
     layer's text."""
@@ -53,14 +53,14 @@ class DomainStanding(msgspec.Struct, frozen=True):
     in_flight: int
 
 
-class Lookup:
-    """Looks names up in the books of `frontier`."""
+class UrlLookup:
+    """Looks names up in the counters of `frontier`."""
 
     def __init__(self, store: Store, frontier: Frontier) -> None:
         self._store = store
         self._frontier = frontier
 
-    async def domain(self, domain: str) -> DomainStanding:
+    async def domain(self, domain: str) -> DomainStatus:
         """How `domain` does, whether or not anything of it was ever queued. Raises RedisAway."""
         shard = self._frontier.shard_of(domain)
         keys = self._frontier.keys.shards[shard]
@@ -74,7 +74,7 @@ class Lookup:
                 command("ZCARD", keys.inflight(domain)),
             ]
         )
-        return DomainStanding(
+        return DomainStatus(
             domain=domain,
             shard=shard,
             owner=(owner[0] or b"").decode(),
@@ -89,17 +89,17 @@ class Lookup:
             in_flight=in_flight,
         )
 
-    async def url(self, url: str, domain: str) -> Standing:
+    async def url(self, url: str, domain: str) -> UrlStatus:
         """Where the canonical `url` of `domain` stands. Raises RedisAway."""
         keys = self._frontier.keys.shards[self._frontier.shard_of(domain)]
         if not await self._is_seen(keys, url):
-            return Standing("unseen")
+            return UrlStatus("unseen")
         bare = Entry(url, domain)
         for find in (self._among_leased, self._among_waiting, self._among_dead, self._among_likely, self._among_queued):
-            standing = await find(keys, bare)
-            if standing is not None:
-                return standing
-        return Standing("settled")
+            status = await find(keys, bare)
+            if status is not None:
+                return status
+        return UrlStatus("settled")
 
     async def _is_seen(self, keys: ShardKeys, url: str) -> bool:
         (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
@@ -108,44 +108,44 @@ class Lookup:
         (seen,) = await self._store.send([command("SISMEMBER", keys.seen(bucket), fingerprint)])
         return bool(seen)
 
-    async def _among_leased(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+    async def _among_leased(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         (flat,) = await self._store.send([command("ZRANGE", keys.inflight(bare.domain), 0, -1, "WITHSCORES")])
         for raw, priority in zip(flat[::2], flat[1::2], strict=True):
             if _is_of(raw.decode(), bare):
-                return Standing("leased", parse_entry(raw.decode(), bare.domain, float(priority)))
+                return UrlStatus("leased", parse_entry(raw.decode(), bare.domain, float(priority)))
         return None
 
-    async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+    async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         pattern = f"{_escaped(bare.domain)}\n*\n??????{_escaped(bare.raw[6:])}*"
         found, _ = await self._scan("ZSCAN", keys.waiting, pattern, lambda member: _is_of(member.split("\n")[2], bare))
         if found is None:
             return None
         _, priority, raw = found[0].split("\n")
-        return Standing("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
+        return UrlStatus("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
 
-    async def _among_dead(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+    async def _among_dead(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         pattern = f"{_escaped(bare.domain)}\n??????{_escaped(bare.raw[6:])}*"
         found, _ = await self._scan("HSCAN", keys.dead, pattern, lambda member: _is_of(member.split("\n")[1], bare))
         if found is None:
             return None
-        return Standing("dead", parse_entry(found[0].split("\n")[1], bare.domain, 0.0), reason=found[1])
+        return UrlStatus("dead", parse_entry(found[0].split("\n")[1], bare.domain, 0.0), reason=found[1])
 
-    async def _among_likely(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+    async def _among_likely(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         """Queued under a text that a URL without a history has: any depth, any number of redirect hops."""
         heads = product(range(MAX_DEPTH + 1), range(MAX_HOPS + 1))
         texts = [f"{bare.raw[0]}{depth:02x}0{hops:x}0{bare.raw[6:]}" for depth, hops in heads]
         (scores,) = await self._store.send([command("ZMSCORE", keys.queue(bare.domain), *texts)])
         for raw, priority in zip(texts, scores, strict=True):
             if priority is not None:
-                return Standing("queued", parse_entry(raw, bare.domain, float(priority)))
+                return UrlStatus("queued", parse_entry(raw, bare.domain, float(priority)))
         return None
 
-    async def _among_queued(self, keys: ShardKeys, bare: Entry) -> Standing | None:
+    async def _among_queued(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         pattern = f"??????{_escaped(bare.raw[6:])}*"
         found, whole = await self._scan("ZSCAN", keys.queue(bare.domain), pattern, lambda member: _is_of(member, bare))
         if found is not None:
-            return Standing("queued", parse_entry(found[0], bare.domain, float(found[1])))
-        return None if whole else Standing("queued_or_settled")
+            return UrlStatus("queued", parse_entry(found[0], bare.domain, float(found[1])))
+        return None if whole else UrlStatus("queued_or_settled")
 
     async def _scan(
         self, scan: str, key: str, pattern: str, wanted: Callable[[str], bool]

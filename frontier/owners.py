@@ -1,10 +1,10 @@
 """Who owns which shard, as it stands in Redis: what the ring remembers from one epoch to the next.
 
 There is no leader to keep the table. In each epoch the first replica that finds the roster changed works out the new
-owners and puts them into Redis (`lua/place.lua`), which takes them only while the epoch is open. All views of an epoch
-are equal all the same, whether their replicas read the table before that or after: they share the roster and the table
-that stood there when the epoch was opened, and to assign again changes nothing (`ring`). A table that did not arrive is
-missed by nobody: in the next epoch all start from the one before.
+owners and puts them into Redis (`lua/save_owners.lua`), which takes them only while the epoch is open. All views of an
+epoch are equal all the same, whether their replicas read the table before that or after: they share the roster and the
+table that stood there when the epoch was opened, and to assign again changes nothing (`ring`). A table that did not
+arrive is missed by nobody: in the next epoch all start from the one before.
 
 If Redis forgets the table, all shards are given out afresh; the fence of a shard keeps two owners apart meanwhile.
 """
@@ -24,23 +24,23 @@ class OwnerTable:
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
-        self._placed: Mapping[str, float] = {}
+        self._roster: Mapping[str, float] = {}
         self.version = ""
         self.owners: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<OwnerTable {self.version or '-'} shards={self._shards} replicas={len(self._placed)}>"
+        return f"<OwnerTable {self.version or '-'} shards={self._shards} replicas={len(self._roster)}>"
 
     def read(self, version: str, table: bytes) -> None:
         """Take over what Redis has: its `version`, and the encoded table unless that is the version we know."""
         if version != self.version:
-            self.version, self.owners, self._placed = version, self._decoded(table), {}
+            self.version, self.owners, self._roster = version, self._decoded(table), {}
 
-    def place(self, roster: Mapping[str, float]) -> bool:
+    def update(self, roster: Mapping[str, float]) -> bool:
         """Give the shards to `roster` (id -> capacity). True if that is a new table, which Redis has to keep."""
-        if not (roster and self._shards) or roster == self._placed:
+        if not (roster and self._shards) or roster == self._roster:
             return False
-        before, self._placed = self.owners, roster
+        before, self._roster = self.owners, roster
         self.owners = assign(roster, self._shards, before)
         if self.owners == before:
             return False

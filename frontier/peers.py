@@ -29,7 +29,7 @@ from xxhash import xxh3_64_intdigest
 from frontier.clock import Clock, ServerClock
 from frontier.errors import RedisAway, RedisMisused
 from frontier.owners import OwnerTable
-from frontier.scripts import CLAIM, LEAVE, PLACE
+from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS
 from frontier.store import Store, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
@@ -138,11 +138,11 @@ class PeerLoop:
         _, claimed_epoch, _, version, table, *fields = reply
         roster = parse_roster(fields)
         self._table.read(version.decode(), table)
-        if self._table.place({member.replica: member.capacity for member in roster}):
+        if self._table.update({member.replica: member.capacity for member in roster}):
             # Before anybody acts on it, so that the next change starts from it. Refused if the epoch is over: then its
             # successor starts from the same table as we did.
             kept = (claimed_epoch, self._table.version, self._table.encoded())
-            await self._store.send([run(PLACE, [self._key], *kept)])
+            await self._store.send([run(SAVE_OWNERS, [self._key], *kept)])
         return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:

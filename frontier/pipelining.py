@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from frontier.store import Call, Reply, Store
 
 
-async def in_parts(store: Store, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
+async def send_in_parts(store: Store, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
     """Give `look` the replies to each of `parts`, in their order; at most two parts are under way.
 
     Raises as `Store.send` does. When it is over, however it ends, nothing is under way: an asynchronous generator could

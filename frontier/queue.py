@@ -20,7 +20,7 @@ from frontier.entries import Entry, parse_entry
 from frontier.errors import Fenced
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
-from frontier.scripts import DISOWN, LEASE, PUSH, RELEASE, SETTLE
+from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
 from frontier.store import Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
@@ -28,7 +28,7 @@ SETTLE_CHUNK = 64
 """Leases a settle call: it runs for about 0.5 ms."""
 
 KNOWN_DOMAINS = 10_000
-"""Domains of which it is remembered that the crawl knows them: some 100 octets each."""
+"""Domains of which it is remembered that the crawl knows them: some 100 bytes each."""
 
 
 class FrontierSettings(msgspec.Struct, frozen=True):
@@ -83,7 +83,8 @@ class LeasedUrl(NamedTuple):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the books."""
+    """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
+    crawl's counters."""
 
     entry: Entry
     outcome: str
@@ -105,8 +106,8 @@ class Settlement(msgspec.Struct):
     """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
 
     `next_ms`: when the domain may next be fetched from, counted from `ServerClock.now_ms`.
-    `octets` were received for these URLs, `duplicates` of them had a content that was archived before, and something was
-    left out of the pages in `cut`, by reason: for the books.
+    `received_bytes` were received for these URLs, `duplicates` of them had a content that was archived before, and
+    something was left out of the pages in `cut`, by reason: for the crawl's counters.
     """
 
     lease: Lease
@@ -114,7 +115,7 @@ class Settlement(msgspec.Struct):
     delay_ms: int | None = None
     state: str | None = None
     urls: list[Settled] = msgspec.field(default_factory=list)
-    octets: int = 0
+    received_bytes: int = 0
     duplicates: int = 0
     cut: Mapping[str, int] = {}
 
@@ -255,7 +256,7 @@ class Frontier:
                 leased.append(_leased(shard, reply, now_ms + lease_ms))
         return leased, fenced
 
-    async def filled(self, shards: Collection[int]) -> set[int]:
+    async def shards_with_work(self, shards: Collection[int]) -> set[int]:
         """Those of `shards` in which a domain is due or leased, or URLs wait. Costs the server a tenth of what it does to
         lease there in vain. Raises RedisAway."""
         keys = self.keys.shards
@@ -296,7 +297,7 @@ class Frontier:
                 settlement.next_ms + uncertainty_ms,
                 "" if settlement.delay_ms is None else settlement.delay_ms,
                 "" if settlement.state is None else settlement.state,
-                settlement.octets,
+                settlement.received_bytes,
                 settlement.duplicates,
                 " ".join(f"{reason} {number}" for reason, number in settlement.cut.items()),
                 len(ends),
@@ -317,7 +318,7 @@ class Frontier:
         replies = await self._store.send(calls) if calls else []
         return [_settle_reply(*reply) for reply in replies]
 
-    async def disown(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool]:
+    async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool]:
         """For each of `urls`, of `crawl` or else of this one, whether it was not settled under its lease; it never will be.
 
         Only for leases whose holder has died, or was told that they are stale. Of leases lost long ago it is not known:
@@ -330,7 +331,7 @@ class Frontier:
         calls = []
         for (shard, domain, token), of_lease in places.items():
             entries = [urls[place].entry.raw for place in of_lease]
-            calls.append(run(DISOWN, (shard_keys(crawl, shard).lost,), domain, token, now_ms, *entries))
+            calls.append(run(REVOKE, (shard_keys(crawl, shard).lost,), domain, token, now_ms, *entries))
         unsettled = [False] * len(urls)
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=True):

@@ -12,7 +12,7 @@ import msgspec
 from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
-from frontier.scripts import RESERVE, REST
+from frontier.scripts import END_RESERVATION, RESERVE
 from frontier.store import Store, run
 from frontier.urls import shard_of
 
@@ -22,16 +22,16 @@ after one, and the domain then rests for its delay. Whoever asks that often meet
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The right to one request to `domain`, from `moment_ms` on, answered before `until_ms` (server time). `delay_ms`: what
+    """The right to one request to `domain`, from `slot_ms` on, answered before `until_ms` (server time). `delay_ms`: what
     those who crawl the domain wait between requests, 0 if nobody has yet."""
 
     domain: str
-    moment_ms: int
+    slot_ms: int
     until_ms: int
     delay_ms: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ReservationRefused(msgspec.Struct, frozen=True):
     """Nothing was reserved; asking again makes sense at `again_ms` (server time)."""
 
     again_ms: int
@@ -52,25 +52,27 @@ class Reservations:
         """From now on a domain without a delay of its own waits `delay_ms`."""
         self._delay_ms = delay_ms
 
-    async def reserve(self, domain: str, patience_ms: int) -> Reservation | Refused:
-        """The right to one request, now or within `patience_ms`. Raises RedisAway; asking again then may find the
+    async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
+        """The right to one request, now or within `max_wait_ms`. Raises RedisAway; asking again then may find the
         reservation that was lost, and wait for its end."""
         keys, now_ms = self._keys.shards[shard_of(domain, len(self._keys.shards))], self._clock.now_ms()
-        call = run(RESERVE, (keys.due, keys.leases), domain, now_ms, self._hold_ms, patience_ms)
+        call = run(RESERVE, (keys.due, keys.leases), domain, now_ms, self._hold_ms, max_wait_ms)
         match (await self._store.send([call]))[0]:
-            case [b"reserved", moment_ms, until_ms, delay_ms]:
-                return Reservation(domain, int(moment_ms), int(until_ms), max(0, int(delay_ms)))
+            case [b"reserved", slot_ms, until_ms, delay_ms]:
+                return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
             case [b"resting", until_ms]:
-                return Refused(int(until_ms))
+                return ReservationRefused(int(until_ms))
             case [_, delay_ms]:
                 half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self._delay_ms) // 2
-                return Refused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
+                return ReservationRefused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
             case reply:
                 raise RedisMisused(f"reserve answered {reply!r}")
 
-    async def rest(self, reservation: Reservation, next_ms: int) -> None:
+    async def end(self, reservation: Reservation, next_ms: int) -> None:
         """The request was answered, or given up; the domain may be asked again at `next_ms`. Raises RedisAway."""
         domain = reservation.domain
         keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
         uncertainty_ms = self._clock.uncertainty_ms
-        await self._store.send([run(REST, (keys.due,), domain, reservation.until_ms, next_ms + uncertainty_ms)])
+        await self._store.send(
+            [run(END_RESERVATION, (keys.due,), domain, reservation.until_ms, next_ms + uncertainty_ms)]
+        )

@@ -28,40 +28,40 @@ def _load(name: str, keys: int) -> Script:
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
-PLACE = _load("place", keys=1)
+SAVE_OWNERS = _load("save_owners", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 PUSH = _load("push", keys=3)
 LEASE = _load("lease", keys=7)
 SETTLE = _load("settle", keys=5)
 RELEASE = _load("release", keys=2)
-DISOWN = _load("disown", keys=1)
-SPEND = _load("spend", keys=2)
+REVOKE = _load("revoke", keys=1)
+RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=5)
 REQUEUE = _load("requeue", keys=4)
-GATE = _load("gate", keys=1)
+RATE_LIMIT = _load("rate_limit", keys=1)
 RESERVE = _load("reserve", keys=2)
-REST = _load("rest", keys=1)
+END_RESERVATION = _load("end_reservation", keys=1)
 CLAIM_DUTY = _load("claim_duty", keys=1)
 
 ALL = (
     CLAIM,
     CLAIM_DUTY,
     LEAVE,
-    PLACE,
+    SAVE_OWNERS,
     OPEN_CRAWL,
     SAVE_SETTINGS,
     PUSH,
     LEASE,
     SETTLE,
     RELEASE,
-    DISOWN,
-    SPEND,
+    REVOKE,
+    RESERVE_BUDGET,
     RECOUNT,
     SURVEY,
     REQUEUE,
-    GATE,
+    RATE_LIMIT,
     RESERVE,
-    REST,
+    END_RESERVATION,
 )

@@ -106,7 +106,7 @@ class RedisStore:
         # Shielded: a connection whose replies were not read is lost, and a script that was sent has
         # happened whether or not its caller still waits.
         sending = asyncio.ensure_future(self._send(calls))
-        sending.add_done_callback(_heeded)
+        sending.add_done_callback(_retrieve_error)
         return await asyncio.shield(sending)
 
     async def _send(self, calls: Sequence[Call]) -> list[Reply]:
@@ -202,7 +202,7 @@ class RedisStore:
         await self._client.aclose()
 
 
-def _heeded(sending: asyncio.Future[list[Reply]]) -> None:
+def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
     """Look at how `sending` ended, or asyncio complains of an error that nobody has seen: its caller may have left."""
     if not sending.cancelled():
         sending.exception()

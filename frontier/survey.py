@@ -1,4 +1,4 @@
-"""A survey of a crawl: its books, owners and noteworthy domains, read shard by shard with one small call each.
+"""A survey of a crawl: its counters, owners and noteworthy domains, read shard by shard with one small call each.
 
 It serves those who watch a crawl. What it costs does not depend on how many URLs or domains there are: 70 to 100 us of
 the server's time a shard. It is therefore fit to be taken every few seconds by one replica for all the others.
@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from frontier.counters import SHARDS_A_PART, ShardBooks, ShardOwner, shard_books, shard_owner
+from frontier.counters import SHARDS_A_PART, ShardCounters, ShardOwner, shard_counters, shard_owner
 from frontier.keys import CrawlKeys
-from frontier.pipelining import in_parts
+from frontier.pipelining import send_in_parts
 from frontier.scripts import SURVEY
 from frontier.store import Call, Reply, Store, command, run
 
@@ -29,7 +29,7 @@ class DomainSample(msgspec.Struct, frozen=True):
     queued: int
 
 
-class DomainRest(msgspec.Struct, frozen=True):
+class DomainDelay(msgspec.Struct, frozen=True):
     """How long a domain rests between requests, None before the first fetch; `state`: the politeness layer's own text."""
 
     delay_ms: int | None
@@ -41,7 +41,7 @@ class ShardSurvey(msgspec.Struct, frozen=True):
     None if no domain is due at all; `owner`: who leased there last, None if nobody did yet."""
 
     shard: int
-    books: ShardBooks
+    counters: ShardCounters
     ready: int
     oldest_due_ms: int | None
     owner: ShardOwner | None
@@ -62,17 +62,17 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
     def look(replies: list[Reply]) -> None:
         surveys.extend(map(_parsed, shards[len(surveys) : len(surveys) + len(replies)], replies))
 
-    await in_parts(store, calls, look)
+    await send_in_parts(store, calls, look)
     return surveys
 
 
-async def rests(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainRest]:
+async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
     """How the domains of `samples` rest, by domain. Raises RedisAway."""
     shards = {sample.domain: sample.shard for sample in samples}
     calls = [command("HMGET", keys.shards[shard].domain(name), "delay", "state") for name, shard in shards.items()]
     replies = await store.send(calls) if calls else []
     return {
-        name: DomainRest(int(delay) if delay else None, state.decode() if state else "")
+        name: DomainDelay(int(delay) if delay else None, state.decode() if state else "")
         for name, (delay, state) in zip(shards, replies, strict=True)
     }
 
@@ -87,7 +87,7 @@ def _parsed(shard: int, reply: Reply) -> ShardSurvey:
     oldest_ms = int(float(oldest))
     return ShardSurvey(
         shard=shard,
-        books=shard_books(stats, waiting, due, leased),
+        counters=shard_counters(stats, waiting, due, leased),
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
         owner=shard_owner(shard, *owner),

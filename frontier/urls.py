@@ -9,7 +9,7 @@ and resolves dot segments, and on top of that:
 
 1. only http and https;
 2. no user information and no fragment: neither names another page to a crawler without credentials;
-3. no trailing dot on the host, and only a host that DNS can carry (labels of 1 to 63 octets, 253 in all: RFC
+3. no trailing dot on the host, and only a host that DNS can carry (labels of 1 to 63 bytes, 253 in all: RFC
    1035 2.3.4);
 4. percent-encoded unreserved characters decoded and hex digits in upper case (RFC 3986 6.2.2.1 and 6.2.2.2),
    unless the path and query hold a `%` that starts no escape: decoding beside it could make a new one, so
@@ -202,7 +202,7 @@ _HTTP = ("http://", "https://")
 _C0_AND_SPACE = "".join(map(chr, range(0x21)))
 _LONGEST_INPUT = 65_536  # characters; a data: URL may have millions, and parsing is linear in them
 
-_REMEMBERED_LINKS = 16_384  # 460 octets each when typical: 7.5 MB
+_REMEMBERED_LINKS = 16_384  # 460 bytes each when typical: 7.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
 _REMEMBERED_DIRECTORIES = 256
 

@@ -1,14 +1,14 @@
-"""Many domains behind one address share a rate: the address gate, for one replica or for all of them.
+"""Many domains behind one address share a rate: the address rate limiter, for one replica or for all of them.
 
 The rate of a domain says nothing about the machine behind it: a shared host serves thousands of domains, and a crawl of
-all of them would meet it with thousands of polite requests at once. So each request also needs a moment at which its
+all of them would meet it with thousands of polite requests at once. So each request also needs a slot at which its
 address may be asked. Moments are given out by the generic cell rate algorithm (ITU-T I.371): on average `rate_per_s`,
 and up to `burst` at once after a pause. They are reserved when given out, so a domain keeps its place in the line while
 it waits, and needs no worker to do so.
 
-`AddressGate` keeps the line in Redis (`lua/gate.lua`), where all replicas share it. Whoever asks within a few
-milliseconds goes in one round trip. `LocalGate` keeps it in memory, for this replica alone. Both decide alike; `moments`
-is the pure form of the decision.
+`SharedRateLimiter` keeps the line in Redis (`lua/rate_limit.lua`), where all replicas share it. Whoever asks within a few
+milliseconds goes in one round trip. `LocalRateLimiter` keeps it in memory, for this replica alone. Both decide alike;
+`slots` is the pure form of the decision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 from frontier.clock import Clock, ServerClock
 from frontier.keys import CrawlKeys
-from frontier.scripts import GATE
+from frontier.scripts import RATE_LIMIT
 from frontier.store import Reply, Store, run
 
 HORIZON_S = 20.0
@@ -32,12 +32,12 @@ GATHER_S = 0.003
 """How long questions gather before they are asked: next to nothing against the delay of a domain."""
 
 SWEEP_SIZE = 10_000
-"""Addresses that a `LocalGate` remembers before it looks for those that may be forgotten: about 1.5 MB."""
+"""Addresses that a `LocalRateLimiter` remembers before it looks for those that may be forgotten: about 1.5 MB."""
 
 
-class GatePolicy(msgspec.Struct, frozen=True):
-    """`rate_per_s`: requests a second to one address on average, by whoever shares the gate; above 0. `burst`: how many
-    may follow one another at once after a pause. `shared`: whether all replicas share the gate."""
+class RateLimitPolicy(msgspec.Struct, frozen=True):
+    """`rate_per_s`: requests a second to one address on average, by whoever shares the limiter; above 0. `burst`: how many
+    may follow one another at once after a pause. `shared`: whether all replicas share the limiter."""
 
     rate_per_s: float
     burst: int = 5
@@ -49,11 +49,11 @@ class GatePolicy(msgspec.Struct, frozen=True):
         return 1000 / self.rate_per_s
 
 
-class Gate(Protocol):
-    """Gives out moments."""
+class RateLimiter(Protocol):
+    """Gives out slots."""
 
     async def reserve(self, network: str) -> float | None:
-        """Seconds until the moment reserved for one request to `network` (see `network_of`), 0 for now; or None: the line
+        """Seconds until the slot reserved for one request to `network` (see `network_of`), 0 for now; or None: the line
         reaches beyond the horizon, and nothing was reserved. Raises RedisAway."""
 
 
@@ -70,24 +70,24 @@ def network_of(address: str) -> str:
     return str(IPv6Network((int(ip) >> 64 << 64, 64)))
 
 
-def moments(arrival_ms: float, now_ms: float, wanted: int, policy: GatePolicy) -> tuple[list[float], float]:
-    """Up to `wanted` moments (ms), and the theoretical arrival time after them. The same decision as `lua/gate.lua`."""
+def slots(arrival_ms: float, now_ms: float, wanted: int, policy: RateLimitPolicy) -> tuple[list[float], float]:
+    """Up to `wanted` slots (ms), and the theoretical arrival time after them. The same decision as `lua/rate_limit.lua`."""
     given: list[float] = []
     arrival_ms = max(now_ms, arrival_ms)
     tolerance_ms = (policy.burst - 1) * policy.interval_ms
     for _ in range(wanted):
-        moment_ms = max(now_ms, arrival_ms - tolerance_ms)
-        if moment_ms > now_ms + policy.horizon_s * 1000:
+        slot_ms = max(now_ms, arrival_ms - tolerance_ms)
+        if slot_ms > now_ms + policy.horizon_s * 1000:
             break
-        given.append(moment_ms)
+        given.append(slot_ms)
         arrival_ms += policy.interval_ms
     return given, arrival_ms
 
 
-class LocalGate:
-    """The gate of one replica."""
+class LocalRateLimiter:
+    """The rate limiter of one replica."""
 
-    def __init__(self, clock: Clock, policy: GatePolicy) -> None:
+    def __init__(self, clock: Clock, policy: RateLimitPolicy) -> None:
         self._clock = clock
         self._policy = policy
         self._arrivals: dict[str, float] = {}
@@ -96,9 +96,9 @@ class LocalGate:
         return f"<LocalGate addresses={len(self._arrivals)}>"
 
     async def reserve(self, network: str) -> float | None:
-        """See `Gate.reserve`."""
+        """See `RateLimiter.reserve`."""
         now_ms = self._clock.monotonic() * 1000
-        given, arrival_ms = moments(self._arrivals.get(network, 0.0), now_ms, 1, self._policy)
+        given, arrival_ms = slots(self._arrivals.get(network, 0.0), now_ms, 1, self._policy)
         if not given:
             return None
         self._arrivals[network] = arrival_ms
@@ -107,11 +107,11 @@ class LocalGate:
         return (given[0] - now_ms) / 1000
 
 
-class AddressGate:
-    """The gate of all replicas of a crawl."""
+class SharedRateLimiter:
+    """The rate limiter of all replicas of a crawl."""
 
     def __init__(
-        self, store: Store, keys: CrawlKeys, clock: Clock, server_clock: ServerClock, policy: GatePolicy
+        self, store: Store, keys: CrawlKeys, clock: Clock, server_clock: ServerClock, policy: RateLimitPolicy
     ) -> None:
         self._store = store
         self._keys = keys
@@ -125,7 +125,7 @@ class AddressGate:
         return f"<AddressGate {self._keys.crawl} asked={len(self._asked)}>"
 
     async def reserve(self, network: str) -> float | None:
-        """See `Gate.reserve`. Asking again after RedisAway costs the address one moment at most."""
+        """See `RateLimiter.reserve`. Asking again after RedisAway costs the address one slot at most."""
         if not self._asked:
             task = asyncio.create_task(self._ask_soon())
             self._asking.add(task)
@@ -141,7 +141,15 @@ class AddressGate:
         now_ms, policy = self._server_clock.now_ms(), self._policy
         horizon_ms = int(policy.horizon_s * 1000)
         calls = [
-            run(GATE, [self._keys.gate(name)], now_ms, policy.interval_ms, policy.burst, len(waiting), horizon_ms)
+            run(
+                RATE_LIMIT,
+                [self._keys.rate_limit(name)],
+                now_ms,
+                policy.interval_ms,
+                policy.burst,
+                len(waiting),
+                horizon_ms,
+            )
             for name, waiting in asked.items()
         ]
         try:
@@ -157,7 +165,7 @@ class AddressGate:
 
 
 def _answer(waiting: list[asyncio.Future[float | None]], reply: Reply, now_ms: int) -> None:
-    waits = [(float(moment_ms) - now_ms) / 1000 for moment_ms in reply[1:]]
+    waits = [(float(slot_ms) - now_ms) / 1000 for slot_ms in reply[1:]]
     for place, future in enumerate(waiting):
         if not future.done():
             future.set_result(waits[place] if place < len(waits) else None)

@@ -36,7 +36,7 @@ class DelayPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     response_share_cap_s: float = 30.0
 
 
-class RestPolicy(msgspec.Struct, frozen=True):
+class ThrottlePolicy(msgspec.Struct, frozen=True):
     """What a domain is granted after an answer, and after a failure. `parallel`: requests in flight at once at most, where
     nobody asks for a rest between two."""
 

@@ -8,4 +8,4 @@ class PolitenessError(Exception):
 
 
 class BadRecord(PolitenessError):
-    """Raised when stored octets are not a robots record of this version. Fetching robots.txt again is right."""
+    """Raised when stored bytes are not a robots record of this version. Fetching robots.txt again is right."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from politeness.address_rate_limit import GatePolicy
-from politeness.delay import RestPolicy
+from politeness.address_rate_limit import RateLimitPolicy
+from politeness.delay import ThrottlePolicy
 from politeness.robots_fetch import RobotsPolicy
 
 
 class PolitenessPolicy(msgspec.Struct, frozen=True):
-    """How sites are treated. `tries`: requests for a URL, and for an origin's robots.txt, at most. `gate`: the rate that
-    the domains behind an address share; None: no limit."""
+    """How sites are treated. `tries`: requests for a URL, and for an origin's robots.txt, at most. `rate_limit`: the
+    rate that the domains behind an address share; None: no limit."""
 
-    rests: RestPolicy
+    throttle: ThrottlePolicy
     robots: RobotsPolicy
     tries: int
-    gate: GatePolicy | None = None
+    rate_limit: RateLimitPolicy | None = None
 
 
 class CurrentPolicy:
@@ -34,8 +34,8 @@ class CurrentPolicy:
         self._policy = policy
 
     @property
-    def rests(self) -> RestPolicy:
-        return self._policy.rests
+    def rests(self) -> ThrottlePolicy:
+        return self._policy.throttle
 
     @property
     def robots(self) -> RobotsPolicy:
@@ -46,5 +46,5 @@ class CurrentPolicy:
         return self._policy.tries
 
     @property
-    def gate(self) -> GatePolicy | None:
-        return self._policy.gate
+    def gate(self) -> RateLimitPolicy | None:
+        return self._policy.rate_limit

@@ -1,6 +1,6 @@
 """May this URL be fetched? The rules of one robots.txt for one crawler: RFC 9309, all of it. Pure.
 
-`robots_text` cuts the octets into records and keeps what concerns one product token, and nothing of the other groups;
+`robots_text` cuts the bytes into records and keeps what concerns one product token, and nothing of the other groups;
 `Rules` answers for URLs. An answer is an object that was made when the file was parsed and names the line that decided,
 so telling why costs nothing.
 
@@ -24,7 +24,7 @@ from protego import Protego, RequestRate
 
 from politeness.robots_text import (
     MAX_BODY,
-    Reader,
+    GroupReader,
     Section,
     comparable,
     comparable_rule,
@@ -56,7 +56,7 @@ IMPLICIT: Final = Decision(allowed=True, line=None, rule=None, group=None)
 
 
 class _Rule(msgspec.Struct, frozen=True, gc=False):
-    """A path that must match, and what follows from it. The greater `rank` wins: 2 x octets, 1 more for Allow."""
+    """A path that must match, and what follows from it. The greater `rank` wins: 2 x bytes, 1 more for Allow."""
 
     rank: int
     decision: Decision
@@ -113,7 +113,7 @@ class Rules:
 
     `crawl_delay`: the longest Crawl-delay of the group in seconds, or None. `request_rate`: seconds per request by the
     slowest Request-rate of the group, times of day ignored, or None. `sitemaps`: the Sitemap URLs as written, of all
-    groups. `dropped_octets`: how much of the body lay beyond the limit.
+    groups. `dropped_bytes`: how much of the body lay beyond the limit.
     """
 
     __slots__ = (
@@ -123,19 +123,19 @@ class Rules:
         "_patterns",
         "_prefixes",
         "crawl_delay",
-        "dropped_octets",
+        "dropped_bytes",
         "group",
         "request_rate",
         "sitemaps",
     )
 
-    def __init__(self, reader: Reader, matchers: _Matchers, dropped_octets: int) -> None:
+    def __init__(self, reader: GroupReader, matchers: _Matchers, dropped_bytes: int) -> None:
         section = reader.section()
         self.group = section.name if section else None
         self.crawl_delay = _longest_delay(section.delays) if section else None
         self.request_rate = _slowest_rate(section.rates) if section else None
         self.sitemaps = tuple(dict.fromkeys(reader.sitemaps))
-        self.dropped_octets = dropped_octets
+        self.dropped_bytes = dropped_bytes
         self._default = Decision(True, None, None, self.group) if self.group else IMPLICIT
         self._exact, self._prefixes = matchers.exact, matchers.prefixes
         self._lengths = tuple(sorted({len(path) for path in self._prefixes}, reverse=True))
@@ -145,9 +145,9 @@ class Rules:
     def parse(cls, body: bytes, product_token: str, max_bytes: int = MAX_BODY) -> Rules:
         """The rules in `body` for the crawler that calls itself `product_token` (see `is_product_token`).
 
-        Any octets will do; what cannot be read is skipped, as RFC 9309 2.5 asks.
+        Any bytes will do; what cannot be read is skipped, as RFC 9309 2.5 asks.
         """
-        parsing = cls.parse_by_and_by(body, product_token, max_bytes)
+        parsing = cls.parse_cooperatively(body, product_token, max_bytes)
         while True:
             try:
                 next(parsing)
@@ -155,13 +155,13 @@ class Rules:
                 return cast(Rules, parsed.value)
 
     @classmethod
-    def parse_by_and_by(
+    def parse_cooperatively(
         cls, body: bytes, product_token: str, max_bytes: int = MAX_BODY
     ) -> Generator[None, None, Rules]:
         """As `parse`, which the generator returns. It yields after some milliseconds of work: 500 KiB of short lines took
         80 to 360 ms in all on a slow machine."""
         kept = cut_body(body, max_bytes)
-        reader = Reader(product_token)
+        reader = GroupReader(product_token)
         lines = lines_of(kept)
         for at in range(0, len(lines), SLICE):
             if at:
@@ -185,13 +185,13 @@ class Rules:
     def decide(self, url: str) -> Decision:
         """Whether `url` may be fetched: an absolute URL, or its path and query, beginning with `/`.
 
-        The most specific match decides, that is the rule with the most octets; of two equally long ones Allow
+        The most specific match decides, that is the rule with the most bytes; of two equally long ones Allow
         (RFC 9309 2.2.2). Without a match the URL is allowed.
         """
         path = comparable(url)
         if path == "/robots.txt":
             return IMPLICIT
-        # An anchored rule on the very path has one octet more (its `$`) than any prefix of that path can have.
+        # An anchored rule on the very path has one byte more (its `$`) than any prefix of that path can have.
         best = self._exact.get(path) or self._longest_prefix(path)
         best_rank = best.rank if best is not None else 0
         for pattern in self._patterns:

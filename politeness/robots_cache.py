@@ -20,17 +20,17 @@ from politeness.robots import Rules
 from politeness.robots_fetch import RobotsRecord
 
 PARSED_AT_ONCE = 8_192
-"""Octets of a file that are parsed in one go. Nearly all files are shorter; 16 KiB of patterns took 13 ms on a slow
+"""Bytes of a file that are parsed in one go. Nearly all files are shorter; 16 KiB of patterns took 13 ms on a slow
 machine."""
 
-MAX_OCTETS = 64 << 20
+MAX_BYTES = 64 << 20
 """Of memory that the parsed files take, about: 500 KiB of short rules take 13 MB. What is forgotten costs a call to Redis
 and the parsing."""
 
-RECORD_OCTETS = 500
+RECORD_BYTES = 500
 """Of memory a record without rules."""
 
-RULE_OCTETS = 400
+RULE_BYTES = 400
 """Of memory a rule, at most: 260 for a plain path, 370 for one with several `*`."""
 
 
@@ -43,14 +43,14 @@ class KnownRobots(msgspec.Struct, frozen=True):
     error: Exception | None = None
 
     @property
-    def octets(self) -> int:
+    def size(self) -> int:
         """What it takes in memory, about."""
-        return RECORD_OCTETS + len(self.record.body) + RULE_OCTETS * (len(self.rules) if self.rules is not None else 0)
+        return RECORD_BYTES + len(self.record.body) + RULE_BYTES * (len(self.rules) if self.rules is not None else 0)
 
 
 class RobotsCache:
     """The rules for `product_token`. Those of the `capacity` origins used last are kept parsed, or of as many as take
-    turns, if they take no more than `max_octets` together: 17 KB for a file of 60 rules.
+    turns, if they take no more than `max_bytes` together: 17 KB for a file of 60 rules.
 
     `in_turn` tells how many origins take turns. With room for fewer, each would be forgotten right before its next one.
     """
@@ -61,17 +61,17 @@ class RobotsCache:
         frontier: Frontier,
         product_token: str,
         capacity: int = 4_096,
-        max_octets: int = MAX_OCTETS,
+        max_bytes: int = MAX_BYTES,
         in_turn: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._frontier = frontier
         self._product_token = product_token
         self._capacity = capacity
-        self._max_octets = max_octets
+        self._max_bytes = max_bytes
         self._in_turn = in_turn
         self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
-        self._octets = 0
+        self._bytes = 0
         self._parsing = asyncio.Lock()
 
     def recall(self, origin: str) -> KnownRobots | None:
@@ -83,7 +83,7 @@ class RobotsCache:
 
     async def load(self, origin: str, domain: str) -> KnownRobots | None:
         """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway."""
-        return await self.know(origin, (await self.read({origin: domain}))[origin])
+        return await self.remember(origin, (await self.read({origin: domain}))[origin])
 
     async def read(self, domains: Mapping[str, str]) -> dict[str, bytes | None]:
         """The records of some origins as they stand in Redis, None where there is none, in one round trip. `domains`: that
@@ -94,7 +94,7 @@ class RobotsCache:
         ]
         return dict(zip(domains, await self._store.send(calls), strict=True))
 
-    async def know(self, origin: str, packed: bytes | None) -> KnownRobots | None:
+    async def remember(self, origin: str, packed: bytes | None) -> KnownRobots | None:
         """Take up a record that was read.
 
         One that cannot be unpacked counts as none: to ask the origin again is what mends it.
@@ -120,12 +120,12 @@ class RobotsCache:
             error = raised
         known = KnownRobots(record, rules, error)
         before = self._parsed.pop(origin, None)
-        self._octets += known.octets - (before.octets if before is not None else 0)
+        self._bytes += known.size - (before.size if before is not None else 0)
         self._parsed[origin] = known
         capacity = max(self._capacity, self._in_turn())
-        while len(self._parsed) > 1 and (len(self._parsed) > capacity or self._octets > self._max_octets):
+        while len(self._parsed) > 1 and (len(self._parsed) > capacity or self._bytes > self._max_bytes):
             _, forgotten = self._parsed.popitem(last=False)
-            self._octets -= forgotten.octets
+            self._bytes -= forgotten.size
         return known
 
     async def _parse(self, body: bytes) -> Rules:
@@ -134,7 +134,7 @@ class RobotsCache:
         if len(body) <= PARSED_AT_ONCE:
             return Rules.parse(body, self._product_token)
         async with self._parsing:
-            parsing = Rules.parse_by_and_by(body, self._product_token)
+            parsing = Rules.parse_cooperatively(body, self._product_token)
             while True:
                 try:
                     next(parsing)

@@ -1,7 +1,7 @@
 """Getting one origin's robots.txt: what to request next, what an answer means, and how long that stands. Pure.
 
-`RobotsFetch` says which URL to request, takes what came of it, and ends with a `Verdict`. `next_record` makes of the
-verdict and of the record before it the record that is stored. What a URL of the origin gets:
+`RobotsFetch` says which URL to request, takes what came of it, and ends with a `RobotsFetchResult`. `next_record`
+makes of the verdict and of the record before it the record that is stored. What a URL of the origin gets:
 
 | record | access | a URL is |
 |---|---|---|
@@ -60,7 +60,7 @@ class RobotsPolicy(msgspec.Struct, frozen=True):
 DEFAULT_POLICY: Final = RobotsPolicy()
 
 
-class Answer(Protocol):
+class HttpResponse(Protocol):
     """An HTTP response. `body` is the entity as received, `headers` in the order of arrival; `truncated` is None, or why
     the body is not whole: "length", "time" or "disconnect"."""
 
@@ -74,12 +74,12 @@ class Answer(Protocol):
     def truncated(self) -> str | None: ...
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RobotsFetchResult(msgspec.Struct, frozen=True):
     """How an attempt to get robots.txt ended, regardless of what was known before.
 
     `access`: "rules" (2xx; they are in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
     `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
-    `dropped_octets`: how much of what was received lay beyond the limit.
+    `dropped_bytes`: how much of what was received lay beyond the limit.
     """
 
     access: Access
@@ -88,7 +88,7 @@ class Verdict(msgspec.Struct, frozen=True):
     body: bytes = b""
     retry_after_ms: int | None = None
     max_age_s: float | None = None
-    dropped_octets: int = 0
+    dropped_bytes: int = 0
 
 
 class RobotsFetch:
@@ -106,7 +106,7 @@ class RobotsFetch:
     def __repr__(self) -> str:
         return f"<RobotsFetch {self.origin} url={self.url} hops={self.hops}>"
 
-    def received(self, answer: Answer, now_ms: int, body: bytes | None = None) -> Verdict | None:
+    def received(self, answer: HttpResponse, now_ms: int, body: bytes | None = None) -> RobotsFetchResult | None:
         """What `answer` to the request for `url` means, or None if another hop is to be made.
 
         `body`: the answer's body with its content coding undone. Without it the answer's own is taken, and if that is
@@ -118,41 +118,41 @@ class RobotsFetch:
         if 300 <= status <= 399:
             return self._redirected(answer)
         if 400 <= status <= 499 and status != 429:
-            return Verdict("allow", f"http_{status}", status)  # RFC 9309 2.3.1.3
+            return RobotsFetchResult("allow", f"http_{status}", status)  # RFC 9309 2.3.1.3
         retry_after = _header(answer, b"retry-after")
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after is not None else None
         wait_ms = None if wait_s is None else int(wait_s * 1000)
-        return Verdict("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
+        return RobotsFetchResult("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
 
-    def failed(self, kind: str, now_ms: int) -> Verdict:
+    def failed(self, kind: str, now_ms: int) -> RobotsFetchResult:
         """What it means that `url` could not be had. `kind`: one word, such as "timeout"."""
-        return Verdict("disallow", kind)  # RFC 9309 2.3.1.4: network errors are as server errors
+        return RobotsFetchResult("disallow", kind)  # RFC 9309 2.3.1.4: network errors are as server errors
 
-    def _successful(self, answer: Answer, body: bytes | None) -> Verdict:
+    def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
         if answer.truncated in ("time", "disconnect"):
             # The rest of the file may hold the rule that matters. Cut by length it has been read as far as 2.5 asks.
-            return Verdict("disallow", f"cut_by_{answer.truncated}", answer.status)
+            return RobotsFetchResult("disallow", f"cut_by_{answer.truncated}", answer.status)
         if body is None:
             if (_header(answer, b"content-encoding") or b"identity").strip().lower() not in (b"", b"identity"):
-                return Verdict("disallow", "content_coding", answer.status)
+                return RobotsFetchResult("disallow", "content_coding", answer.status)
             body = answer.body
         kept = cut_body(body, self._max_bytes)
         max_age_s = _max_age(_header(answer, b"cache-control"))
         dropped = len(body) - len(kept)
-        return Verdict("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_octets=dropped)
+        return RobotsFetchResult("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_bytes=dropped)
 
-    def _redirected(self, answer: Answer) -> Verdict | None:
+    def _redirected(self, answer: HttpResponse) -> RobotsFetchResult | None:
         """RFC 9309 2.3.1.2. A redirect without a target that can be requested is one that never ends."""
         location = _header(answer, b"location")
         if location is None or answer.status == 304:
-            return Verdict("allow", f"http_{answer.status}", answer.status)
+            return RobotsFetchResult("allow", f"http_{answer.status}", answer.status)
         if self.hops == MAX_REDIRECTS:
-            return Verdict("allow", "too_many_redirects", answer.status)
+            return RobotsFetchResult("allow", "too_many_redirects", answer.status)
         try:
             # Across hosts, too; the rules then count for the origin that was asked first.
             self.url = canonicalize(location.decode("utf-8", "replace"), self.url, _AS_GIVEN).href
         except BadUrl:
-            return Verdict("allow", "bad_redirect", answer.status)
+            return RobotsFetchResult("allow", "bad_redirect", answer.status)
         self.hops += 1
         return None
 
@@ -160,8 +160,8 @@ class RobotsFetch:
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is known of an origin's robots.txt. Times are milliseconds since 1970.
 
-    `access`, `reason`, `status`: see the table above and `Verdict`; `reason` and `status` tell of the last attempt.
-    `retry_at_ms`: when to fetch again; until then the record is fresh. `body` and `fetched_at_ms`: of the last 2xx
+    `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` tell of the last
+    attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `body` and `fetched_at_ms`: of the last 2xx
     answer. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
     """
 
@@ -183,7 +183,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
         return not self.is_fresh(now_ms)
 
     def pack(self) -> bytes:
-        """The octets that `unpack` reads."""
+        """The bytes that `unpack` reads."""
         return _VERSION + _encoder.encode(self)
 
     @staticmethod
@@ -203,44 +203,48 @@ _decoder: Final = msgspec.msgpack.Decoder(RobotsRecord)
 
 
 def next_record(
-    previous: RobotsRecord | None, verdict: Verdict, now_ms: int, rand: float, policy: RobotsPolicy = DEFAULT_POLICY
+    previous: RobotsRecord | None,
+    result: RobotsFetchResult,
+    now_ms: int,
+    rand: float,
+    policy: RobotsPolicy = DEFAULT_POLICY,
 ) -> RobotsRecord:
-    """The record after an attempt that ended with `verdict` at `now_ms`. `rand`: from 0 to 1."""
-    if verdict.access == "disallow":
-        return _unreachable(previous, verdict, now_ms, rand, policy)
+    """The record after an attempt that ended with `result` at `now_ms`. `rand`: from 0 to 1."""
+    if result.access == "disallow":
+        return _unreachable(previous, result, now_ms, rand, policy)
     age_s = policy.max_age_s
-    if verdict.max_age_s is not None:
-        age_s = min(age_s, max(verdict.max_age_s, policy.min_age_s))
+    if result.max_age_s is not None:
+        age_s = min(age_s, max(result.max_age_s, policy.min_age_s))
     retry_at_ms = now_ms + int(age_s * 1000)
-    return RobotsRecord(verdict.access, verdict.reason, verdict.status, now_ms, retry_at_ms, verdict.body)
+    return RobotsRecord(result.access, result.reason, result.status, now_ms, retry_at_ms, result.body)
 
 
 def _unreachable(
-    previous: RobotsRecord | None, verdict: Verdict, now_ms: int, rand: float, policy: RobotsPolicy
+    previous: RobotsRecord | None, result: RobotsFetchResult, now_ms: int, rand: float, policy: RobotsPolicy
 ) -> RobotsRecord:
     failures = previous.failures + 1 if previous else 1
     since_ms = now_ms
     if previous is not None and previous.unreachable_since_ms is not None:
         since_ms = previous.unreachable_since_ms
     # The longer of the two: a page can wait for its robots.txt, and the schedule starts at a minute.
-    rest_s = max(rest_after(policy.retry, failures, rand), (verdict.retry_after_ms or 0) / 1000)
+    rest_s = max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000)
     retry_at_ms = now_ms + int(rest_s * 1000)
     access: Access = "disallow"
     fetched_at_ms, body = 0, b""
     if previous is not None and previous.access == "rules":
         access, fetched_at_ms, body = "rules", previous.fetched_at_ms, previous.body
-    elif _long_enough(now_ms - since_ms, policy):
+    elif _is_assumed_unavailable(now_ms - since_ms, policy):
         access = "allow"
-    return RobotsRecord(access, verdict.reason, verdict.status, fetched_at_ms, retry_at_ms, body, failures, since_ms)
+    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, body, failures, since_ms)
 
 
-def _long_enough(unreachable_ms: int, policy: RobotsPolicy) -> bool:
+def _is_assumed_unavailable(unreachable_ms: int, policy: RobotsPolicy) -> bool:
     """Whether a file has been out of reach so long that it may be taken as unavailable (RFC 9309 2.3.1.4)."""
     limit_s = policy.assume_unavailable_after_s
     return limit_s is not None and unreachable_ms >= limit_s * 1000
 
 
-def _header(answer: Answer, name: bytes) -> bytes | None:
+def _header(answer: HttpResponse, name: bytes) -> bytes | None:
     for key, value in answer.headers:
         if key.lower() == name:
             return value

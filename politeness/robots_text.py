@@ -1,7 +1,7 @@
-"""Reading a robots.txt: octets into records, records into what concerns one crawler, paths into one form. Pure.
+"""Reading a robots.txt: bytes into records, records into what concerns one crawler, paths into one form. Pure.
 
 Both sides of a comparison are brought into one form first (RFC 9309 2.2.2): escapes of characters that need none are
-decoded, octets that need one are encoded. Reserved characters and their escapes are equal by that section; here the
+decoded, bytes that need one are encoded. Reserved characters and their escapes are equal by that section; here the
 plain character is the common form where the section has the escape, so that a rule's length stays what its author sees
 and `Disallow: /a,b` is no longer than `Disallow: /a/b`. A character that divides a URL differs from its escape: `/` in
 the path, `?` in front of the query, `=` and `&` within it, and `*` and `$`, which have a meaning in rules (2.2.3).
@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 MAX_BODY: Final = 512 * 1024
-"""Octets of a robots.txt that are read unless told otherwise. RFC 9309 2.5 demands at least 500 KiB."""
+"""Bytes of a robots.txt that are read unless told otherwise. RFC 9309 2.5 demands at least 500 KiB."""
 
 MAX_LINE: Final = 8 * 2083 - 1
-"""Octets of a line that are read; the rest of it is ignored. Google's parser has the same limit: eight times the longest
-URL that browsers took, one octet kept for the end of a C string."""
+"""Bytes of a line that are read; the rest of it is ignored. Google's parser has the same limit: eight times the longest
+URL that browsers took, one byte kept for the end of a C string."""
 
 MAX_EXTENSIONS: Final = 16
 """Crawl-delay and Request-rate lines of a group that are read: one is usual, and each costs more than a rule."""
@@ -48,7 +48,7 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"sitemaps": "sitemap",
     b"site-map": "sitemap",
 }
-_FIRST: Final = frozenset(b"\t\v\f ") | {octet for name in _FIELDS for octet in (name[0], name.upper()[0])}
+_FIRST: Final = frozenset(b"\t\v\f ") | {byte for name in _FIELDS for byte in (name[0], name.upper()[0])}
 """What a record may begin with: most lines of a file full of comments or noise need no closer look."""
 
 
@@ -58,9 +58,9 @@ def is_product_token(text: str) -> bool:
 
 
 def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
-    """The whole lines among the first `max_bytes` octets of `body`.
+    """The whole lines among the first `max_bytes` bytes of `body`.
 
-    A body that fills the limit to the octet may have been cut by whoever read it: its last, unended line goes too,
+    A body that fills the limit to the byte may have been cut by whoever read it: its last, unended line goes too,
     because half a path would deny or allow more than its author wrote. Half a first line is kept: it is all there is.
     """
     if len(body) < max_bytes:
@@ -84,7 +84,7 @@ class Section:
         self.rates: list[str] = []
 
 
-class Reader:
+class GroupReader:
     """Collects what concerns one product token, and what concerns everyone, until the file shows which counts."""
 
     __slots__ = ("_any", "_in_rules", "_own", "_token", "sitemaps")
@@ -202,7 +202,7 @@ _RULE_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE 
 
 
 def _to_change(kept: str) -> re.Pattern[bytes]:
-    """Escapes, and octets that must become escapes. A `%` that begins no escape is neither, and stays."""
+    """Escapes, and bytes that must become escapes. A `%` that begins no escape is neither, and stays."""
     return re.compile(b"%[0-9A-Fa-f]{2}|[^" + re.escape(kept).encode() + b"]")
 
 
@@ -211,13 +211,13 @@ _IN_RULE: Final = _to_change(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS + "%*")
 
 
 def _forms(decoded: str) -> dict[bytes, bytes]:
-    """What becomes of each escape or lone octet: the character itself if it is in `decoded`, else its escape."""
+    """What becomes of each escape or lone byte: the character itself if it is in `decoded`, else its escape."""
     forms = {}
-    for octet in range(256):
-        escape = b"%%%02X" % octet
-        form = bytes([octet]) if chr(octet) in decoded else escape
-        forms[bytes([octet])] = escape
-        for spelling in {escape, escape.lower(), b"%%%x%X" % divmod(octet, 16), b"%%%X%x" % divmod(octet, 16)}:
+    for byte in range(256):
+        escape = b"%%%02X" % byte
+        form = bytes([byte]) if chr(byte) in decoded else escape
+        forms[bytes([byte])] = escape
+        for spelling in {escape, escape.lower(), b"%%%x%X" % divmod(byte, 16), b"%%%X%x" % divmod(byte, 16)}:
             forms[spelling] = form
     return forms
 

@@ -28,13 +28,24 @@ from pathlib import Path
 
 from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
-from crawler.app.gc_schedule import calm_collector
+from crawler.app.gc_schedule import paced_collection
 from crawler.app.replica import Replica
 from crawler.cli.actions import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import Settings, load
-from crawler.simweb import Features, Hazard, Limits, Policy, RequestLog, SimWebServer, Verdict, World, expect, judge
+from crawler.simweb import (
+    Features,
+    Hazard,
+    Policy,
+    RefereeLimits,
+    RefereeReport,
+    RequestLog,
+    SimWebServer,
+    World,
+    expect,
+    judge,
+)
 from crawler.simweb.log import read_log
 from frontier.crawls import create_crawl
 
@@ -72,7 +83,7 @@ def seeds(size: Size) -> list[str]:
 class Outcome:
     """`good_s`: first request to the last answer at the good domains. `own_lag_s`, `lag_s`: the longest the event loop was
     late, by its own doing and in all. CPU seconds: `cpu_s` of the crawler, `servers_cpu_s` of the two webs, `reader_cpu_s`
-    of the process for heavy documents. `reasons`: how the hostile domains' URLs ended, by hazard."""
+    of the offload process. `reasons`: how the hostile domains' URLs ended, by hazard."""
 
     good_s: float
     good_requests: int
@@ -124,7 +135,7 @@ async def serve(sort: str, count: int, path: Path) -> None:
 
 
 def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> Settings:
-    polite = {"delay": delay_s, "backoff_base": 1.0, "response_share": 0, "tries": TRIES, "address_gate": "off"}
+    polite = {"delay": delay_s, "backoff_base": 1.0, "response_share": 0, "tries": TRIES, "address_rate_limit": "off"}
     return load(
         None,
         {
@@ -151,7 +162,7 @@ class Reasons:
             self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
 
 
-async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Verdict]:
+async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, RefereeReport]:
     """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one."""
     good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
     children_before_s = _children_cpu_s()
@@ -165,7 +176,7 @@ async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Ver
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
     records = list(read_log(good_log))
     world = good_world(size.good)
-    verdict = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), Limits(delay=size.delay_s))
+    result = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), RefereeLimits(delay=size.delay_s))
     outcome = Outcome(
         good_s=max(record.end for record in records) - min(record.start for record in records),
         good_requests=len(records),
@@ -176,10 +187,10 @@ async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Ver
         servers_cpu_s=good.cpu_s + hostile.cpu_s,
         reader_cpu_s=_children_cpu_s() - children_before_s - good.cpu_s - hostile.cpu_s,
         peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        ok=verdict.ok,
+        ok=result.ok,
         reasons={hazard: dict(counts) for hazard, counts in sorted(reasons.by_hazard.items())},
     )
-    return outcome, verdict
+    return outcome, result
 
 
 def _children_cpu_s() -> float:
@@ -195,7 +206,7 @@ async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
         reaching, reasons = seams(opened, store, chosen.crawl, chosen.replica), Reasons()
         replica = Replica(store, reaching, chosen.crawl, chosen.replica, RecentUrls(RECENT_URLS))
         reaching.events.subscribe(reasons.observe)
-        async with calm_collector():
+        async with paced_collection():
             await replica.start(until_empty=True)
             await replica.engine.ended.wait()
             await replica.stop(10.0)
@@ -228,8 +239,8 @@ def main(words: list[str]) -> int:
             asyncio.run(serve(sort, int(count), Path(log)))
             return 0
         case ["crawl", good, hostile, delay_s, folder]:
-            outcome, verdict = asyncio.run(crawl(Path(folder), Size(int(good), int(hostile), float(delay_s))))
-            print(verdict, file=sys.stderr)
+            outcome, result = asyncio.run(crawl(Path(folder), Size(int(good), int(hostile), float(delay_s))))
+            print(result, file=sys.stderr)
             print(json.dumps(asdict(outcome)))
             return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -84,7 +84,7 @@ def crawl_and_kill(folder: Path, kills: int, seed: int) -> Findings:
         last = crawler.start("run", "--until-empty").wait(60.0 + 5.0 * kills)
         assert last.code == 0, last.err
         settled = crawler.status()
-        assert not list(crawler.out.glob("*.open"))  # nor a tail
+        assert not list(crawler.out.glob("*.open"))  # nor a journal
         expected = web.expected.urls | web.expected.denied
         assert settled["done"] + settled["denied"] + settled["dead"] == len(expected)
         return find(crawler.out, expected, done)

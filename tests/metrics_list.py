@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from prometheus_client import Metric
 
-from crawler.observe.collectors import Own, Readings
+from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.metrics import Metrics
 from crawler.observe.summary import Summary
 
@@ -16,10 +16,10 @@ _EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}}
 
 def families() -> list[Metric]:
     """All families of peercrawl's own, in the order of the code."""
-    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
+    own = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
     summary = msgspec.convert({name: _EMPTY[kind.partition("[")[0]] for name, kind in _fields().items()}, Summary)
     metrics = Metrics()
-    metrics.registry.register(Readings(lambda: own, lambda: summary))
+    metrics.registry.register(MetricsCollector(lambda: own, lambda: summary))
     return [family for family in metrics.registry.collect() if family.name.startswith("peercrawl_")]
 
 

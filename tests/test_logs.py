@@ -26,7 +26,7 @@ def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     text = io.StringIO()
     logs.configure(request.param, "info", text)
     yield text
-    logs.log.handlers.clear()
+    logs.logger.handlers.clear()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     ],
 )
 def test_credentials_in_urls_are_not_written(written: io.StringIO, text: str) -> None:
-    logs.tell(logging.ERROR, "redis_lost", error=OSError(text))
+    logs.log(logging.ERROR, "redis_lost", error=OSError(text))
     assert SECRET not in written.getvalue()
     assert SECRET not in without_secrets(text)
     assert "***" in written.getvalue()
@@ -53,7 +53,7 @@ def test_a_failure_is_written_with_its_traceback(written: io.StringIO) -> None:
     try:
         raise ValueError(f"http://u:{SECRET}@h/")
     except ValueError as error:
-        logs.log.error("replica_failed", exc_info=error, extra={"fields": {"replica": "r1"}})
+        logs.logger.error("replica_failed", exc_info=error, extra={"fields": {"replica": "r1"}})
     text = written.getvalue()
     assert "test_a_failure_is_written_with_its_traceback" in text
     assert SECRET not in text

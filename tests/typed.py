@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from crawler.cli.main import main
-from crawler.logs import log
+from crawler.logs import logger
 from tests.e2e.harness import Finished
 
 
@@ -21,7 +21,7 @@ class Typed:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         patch.chdir(folder)
         patch.setenv("COLUMNS", "60")
-        patch.setattr(log, "handlers", [])  # a command's log goes to what is standard error while it runs
+        patch.setattr(logger, "handlers", [])  # a command's log goes to what is standard error while it runs
         self._patch = patch
         self._captured = captured
 

@@ -21,7 +21,7 @@ from crawler.settings.policies import addresses, host_map, refetched, scope, sco
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.sink import Keeper
+from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
 from crawler.worker.page_builder import BuildSettings
 from frontier.clock import SystemClock
@@ -52,7 +52,7 @@ def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSet
         store=store,
         clock=clock,
         rng=random.Random(),
-        http=Fetcher(fetch_settings(settings, fd_limit.make_room(local.concurrency)), clock),
+        http=Fetcher(fetch_settings(settings, fd_limit.raise_fd_limit(local.concurrency)), clock),
         sink=sink(crawl.name, replica, settings, local, events),
         events=events,
     )
@@ -96,7 +96,7 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
     )
 
 
-def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, events: Events) -> Keeper:
+def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, events: Events) -> DurableSink:
     """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
     hooks = PageHooks.named(settings.archive.on_page)
     archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)

@@ -30,7 +30,7 @@ START_TIMEOUT_S = 30.0
 """Loading a large append-only file takes about a second per 100 MB; LOADING errors are waited for."""
 
 _MAX_SOCKET_PATH = 100
-"""The kernel takes 107 octets (unix(7), sun_path); some are left for the user's surprises."""
+"""The kernel takes 107 bytes (unix(7), sun_path); some are left for the user's surprises."""
 
 
 class EmbeddedValkey:
@@ -181,8 +181,8 @@ def server_binary() -> Path:
 
 def server_options(data_dir: Path, socket: Path) -> list[str]:
     """Command line of an embedded server. `appendfsync everysec`: a crash of the machine costs up to a second of
-    books (pages of that second are fetched again); a crash of the crawler costs nothing. By default one member of more
-    than 64 octets makes a whole queue a skip list: 132 octets a queued URL of 76 instead of 88, at equal CPU, measured by
+    counters (pages of that second are fetched again); a crash of the crawler costs nothing. By default one member of more
+    than 64 bytes makes a whole queue a skip list: 132 bytes a queued URL of 76 instead of 88, at equal CPU, measured by
     `tests.bench.frontier`."""
     options = {
         "port": "0",

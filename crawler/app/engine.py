@@ -11,38 +11,38 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from crawler.app.build import Plan, frontier_settings, plan_of
-from crawler.app.periodic import Scheduled, ScheduledDuty
+from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
 from crawler.app.tasks import Tasks
 from crawler.events import CrawlEnded, PageSettled, RedisFound
 from crawler.fetch.conditional import Validators
-from crawler.logs import tell
-from crawler.parse.offload import HeavyLane
-from crawler.redis_retry import Patience
+from crawler.logs import log
+from crawler.parse.offload import DocumentOffloader
+from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import CrawlSettings, ReplicaSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
-from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
-from crawler.worker.delay_queue import Schedule
-from crawler.worker.foreign_domains import KEPT_MS, Passage
+from crawler.worker.delay_queue import DelayQueue
+from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.leases import FeedSettings, LeaseManager
+from crawler.worker.leases import LeaseManager, LeaseManagerSettings
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
-from crawler.worker.robots import RobotsDesk
+from crawler.worker.robots import RobotsService
 from crawler.worker.runtime import Runtime
-from crawler.worker.throttle import Rests
+from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
 from frontier.budget import Budget
 from frontier.control import Control
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.crawls import verify_crawl
 from frontier.duties import Duties
 from frontier.entries import Entry
@@ -50,7 +50,7 @@ from frontier.errors import RedisAway, RedisMisused
 from frontier.peers import PeerLoop, PeerSettings
 from frontier.queue import Frontier, Pushed
 from frontier.reservations import Reservations
-from politeness.address_rate_limit import AddressGate, Gate, GatePolicy, LocalGate
+from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
 
@@ -93,7 +93,7 @@ class Engine:
         peer_settings = PeerSettings(local.interval, local.capacity, shards=len(crawl.keys.shards))
         self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
         server_clock = self.peers.server_clock
-        retry = Patience(seams.clock, seams.events, seams.rng, self._verify)
+        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify)
         self.runtime = Runtime(
             replica=seams.replica,
             clock=seams.clock,
@@ -106,7 +106,7 @@ class Engine:
         self.frontier = Frontier(
             seams.store, crawl.keys, server_clock, frontier_settings(settings), crawl.fingerprint_key
         )
-        self.counters = Books(seams.store, crawl.keys)
+        self.counters = Counters(seams.store, crawl.keys)
         self.control = Control(seams.store, crawl.keys)
         self._budget = Budget(
             seams.store,
@@ -121,7 +121,7 @@ class Engine:
 
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime)
-        queue: Schedule[Visit] = Schedule(self._seams.clock)
+        queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
         self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
 
@@ -131,12 +131,12 @@ class Engine:
         self._reservations = Reservations(
             seams.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
         )
-        self._throttle = Rests(runtime, self.control)
+        self._throttle = Throttle(runtime, self.control)
         self._fetch = PoliteFetch(
             runtime,
             LeasedFetch(seams.http, seams.clock, self._validators(settings)),
-            Gatekeeper(runtime, seams.http, self._gate),
-            Passage(runtime, self._reservations),
+            AddressLimiter(runtime, seams.http, self._rate_limiter),
+            ForeignDomainAccess(runtime, self._reservations),
             self._throttle,
         )
 
@@ -146,11 +146,11 @@ class Engine:
             seams.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
-        self._offload = HeavyLane(self._pool.stand_in)
+        self._offload = DocumentOffloader(self._pool.stand_in)
         self._builder = PageBuilder(plan.build, plan.links, self._offload, cache, seams.events)
-        robots = RobotsDesk(runtime, cache, self._fetch, self._builder, self.committer)
-        ahead = FeedSettings(ahead=2 * self._local.concurrency)
-        self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.foresee, ahead)
+        robots = RobotsService(runtime, cache, self._fetch, self._builder, self.committer)
+        ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
+        self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         pages = PageVisits(runtime, self._fetch, self._builder, self.committer, self.allowance)
         self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
@@ -161,19 +161,19 @@ class Engine:
             self._seams.events.subscribe(validators.observe, PageSettled)
         return validators
 
-    def _gate(self, policy: GatePolicy) -> Gate:
+    def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
             keys = self._seams.crawl.keys
-            return AddressGate(self._seams.store, keys, self._seams.clock, self.runtime.server_clock, policy)
-        return LocalGate(self._seams.clock, policy)
+            return SharedRateLimiter(self._seams.store, keys, self._seams.clock, self.runtime.server_clock, policy)
+        return LocalRateLimiter(self._seams.clock, policy)
 
-    def _build_periodic(self, settings: CrawlSettings) -> Scheduled | None:
-        duties = [ScheduledDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
+    def _build_periodic(self, settings: CrawlSettings) -> PeriodicDuties | None:
+        duties = [PeriodicDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
         if not duties:
             return None
         seams = self._seams
         claims = Duties(seams.store, seams.crawl.keys.duties, self.runtime.server_clock, seams.replica)
-        return Scheduled(self.runtime, claims, duties, self._seed, url_rules(settings))
+        return PeriodicDuties(self.runtime, claims, duties, self._seed, url_rules(settings))
 
     async def _seed(self, entries: Sequence[Entry]) -> Pushed:
         pushed = await self.frontier.push(entries)
@@ -187,7 +187,7 @@ class Engine:
         """Begin to crawl. `address`: where the others find this replica. `until_empty`: end by itself when nothing is left
         to do. Raises UserError if the output folder cannot be used."""
         await self.runtime.server_clock.refresh()
-        await self._seams.sink.start(self.frontier.disown)
+        await self._seams.sink.start(self.frontier.revoke)
         self.peers.advertise(address)
         await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
         self._following = [self.tasks.spawn(self._follow_views())]
@@ -204,7 +204,7 @@ class Engine:
         if until_empty:
             work.append(self._find_end())
         self._running = [self.tasks.spawn(each) for each in work]
-        self._pool.start(self._worker.work, self._local.concurrency, self.tasks.spawn)
+        self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
 
     def quiet(self) -> None:
         """Take no more leases; give back those that only wait."""
@@ -226,7 +226,7 @@ class Engine:
         for visit in self.held:
             self.committer.give_back(visit)
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
-            tell(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
+            log(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
         await self.tasks.cancel(self._running)
         await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
@@ -254,7 +254,7 @@ class Engine:
             async with asyncio.timeout(PART_S):
                 await step()
         except (RedisAway, RedisMisused, TimeoutError) as error:
-            tell(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
+            log(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
 
     # what runs beside the workers
 
@@ -268,21 +268,21 @@ class Engine:
 
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self.runtime.retry.lost):
-            await self.runtime.retry.insist(self._verify)
+            await self.runtime.retry.call(self._verify)
             self.leases.adopt(view)
 
     async def _follow_control(self) -> None:
         retry, control = self.runtime.retry, self.control
         seedings = 0
         while True:
-            await retry.insist(control.refresh)
+            await retry.call(control.refresh)
             if control.seedings != seedings:
                 seedings = control.seedings
                 self._recent.clear()  # of links that led out of the crawl, some may lead into it now
             if control.stopped:
                 self._end("stopped")
             self.leases.pause(control.paused)
-            await retry.insist(lambda: self.follower.follow(control.settings_revision))
+            await retry.call(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 
     def _apply(self, settings: CrawlSettings) -> None:
@@ -308,8 +308,8 @@ class Engine:
             await self._seams.clock.sleep(min(0.5, self._local.interval / 2))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
-            if idle and await retry.insist(self.counters.has_ended):
-                await retry.insist(self._verify)  # the counters of a Redis that lost everything are 0, too
+            if idle and await retry.call(self.counters.has_ended):
+                await retry.call(self._verify)  # the counters of a Redis that lost everything are 0, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:

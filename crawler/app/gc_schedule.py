@@ -30,7 +30,7 @@ ALL_S = 600.0
 
 
 @contextlib.asynccontextmanager
-async def calm_collector() -> AsyncIterator[None]:
+async def paced_collection() -> AsyncIterator[None]:
     """Within it garbage is collected in small portions."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.logs import tell
+from crawler.logs import log
 from crawler.scope.seeds import read_seeds
 from crawler.worker.runtime import Runtime
 from frontier.duties import Duties
@@ -28,7 +28,7 @@ CHUNK = 1_000
 """URLs pushed between two claims: a fraction of a second, where a claim stands for half a minute."""
 
 
-class ScheduledDuty(msgspec.Struct, frozen=True):
+class PeriodicDuty(msgspec.Struct, frozen=True):
     """Each `every_s` seconds: read the file `seeds`, or fetch `sitemap`; one of them is given."""
 
     every_s: float
@@ -40,14 +40,14 @@ class ScheduledDuty(msgspec.Struct, frozen=True):
         return self.seeds or self.sitemap
 
 
-class Scheduled:
+class PeriodicDuties:
     """Does the duties of a crawl that this replica gets."""
 
     def __init__(
         self,
         runtime: Runtime,
         duties: Duties,
-        schedule: Sequence[ScheduledDuty],
+        schedule: Sequence[PeriodicDuty],
         push: Callable[[Sequence[Entry]], Awaitable[Pushed]],
         rules: UrlRules,
     ) -> None:
@@ -62,15 +62,15 @@ class Scheduled:
         """Look and do, until cancelled."""
         while True:
             for duty in self._schedule:
-                await self.look(duty)
+                await self.run_if_due(duty)
             await self._runtime.clock.sleep(LOOK_S)
 
-    async def look(self, duty: ScheduledDuty) -> bool:
+    async def run_if_due(self, duty: PeriodicDuty) -> bool:
         """Do `duty` if it is due and ours. Returns whether it was done here."""
         interval = self._duties.interval_of(duty.every_s)
         if self._over.get(duty.name) == interval:
             return False
-        if not await self._runtime.retry.insist(lambda: self._duties.claim(duty.name, interval)):
+        if not await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval)):
             return False
         entries = await self._entries(duty)
         if entries is None:
@@ -79,14 +79,14 @@ class Scheduled:
         accepted = 0
         for at in range(0, max(1, len(entries)), CHUNK):
             chunk = entries[at : at + CHUNK]
-            accepted += (await self._runtime.retry.insist(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
-            await self._runtime.retry.insist(lambda: self._duties.claim(duty.name, interval))
+            accepted += (await self._runtime.retry.call(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
+            await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval))
         self._over[duty.name] = interval
-        done = await self._runtime.retry.insist(lambda: self._duties.report_done(duty.name, interval))
-        tell(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
+        done = await self._runtime.retry.call(lambda: self._duties.report_done(duty.name, interval))
+        log(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
         return done
 
-    async def _entries(self, duty: ScheduledDuty) -> list[Entry] | None:
+    async def _entries(self, duty: PeriodicDuty) -> list[Entry] | None:
         """What `duty` pushes, or None if it cannot be done here."""
         if duty.sitemap:
             url = canonicalize(duty.sitemap, None, self._rules)
@@ -94,11 +94,11 @@ class Scheduled:
         try:
             lines = await asyncio.to_thread(_read, Path(duty.seeds))
         except OSError as error:
-            tell(logging.WARNING, "duty_impossible", duty=duty.name, error=error.strerror)
+            log(logging.WARNING, "duty_impossible", duty=duty.name, error=error.strerror)
             return None
         seeds, errors = read_seeds(lines, self._rules)
         for broken in errors[:10]:
-            tell(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
+            log(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
         return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
 
 

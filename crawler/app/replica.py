@@ -12,14 +12,14 @@ import msgspec
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
 from crawler.events import PageSettled
-from crawler.logs import LOGGED, LogListener, tell
-from crawler.observe.collectors import Own, Readings
+from crawler.logs import LOGGED, LogListener, log
+from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.observe.loop_lag import LoopLag
 from crawler.observe.metrics import Metrics
-from crawler.observe.recent_failures import Mishaps
-from crawler.observe.summary_writer import Ledger
-from crawler.observe.web import Answers, Live, StatusServer
+from crawler.observe.recent_failures import RecentFailures
+from crawler.observe.summary_writer import SummaryWriter
+from crawler.observe.web import CrawlQueries, Live, StatusServer
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import CrawlSettings, ReplicaSettings
 from frontier.health import Health
@@ -51,13 +51,13 @@ class Replica:
             self.metrics.render,
             engine.why_not_ready,
             Live(store, keys, self.id, seams.clock),
-            Answers(store, keys.crawl),
+            CrawlQueries(store, keys.crawl),
         )
         clocks = (seams.clock, engine.runtime.server_clock)
-        self._summary = Ledger(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
-        self._failures = Mishaps()
+        self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
+        self._failures = RecentFailures()
         self.loop_lag = LoopLag(seams.clock, self.metrics.lagged)
-        self.metrics.registry.register(Readings(self._own, lambda: self._summary.latest))
+        self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
         seams.events.subscribe(self.metrics.observe)
         seams.events.subscribe(LogListener(self.id).observe, *LOGGED)
         seams.events.subscribe(self._failures.observe, PageSettled)
@@ -76,9 +76,9 @@ class Replica:
             raise
         spawn = self.engine.tasks.spawn
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
-        tell(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
+        log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for doubt in self._doubts:
-            tell(logging.WARNING, "settings_doubtful", told=doubt)
+            log(logging.WARNING, "settings_doubtful", doubt=doubt)
 
     async def stop(self, grace_s: float) -> None:
         """Stop the engine (see `Engine.stop`), and then what tells of it."""
@@ -88,11 +88,11 @@ class Replica:
             await self.engine.tasks.cancel(self._tasks)
             await self.engine.leave(lambda: self._health.withdraw(self.id))
             await self.status.stop()
-        tell(logging.INFO, "replica_stopped", replica=self.id)
+        log(logging.INFO, "replica_stopped", replica=self.id)
 
-    def _own(self) -> Own:
+    def _state(self) -> ReplicaState:
         engine, visits = self.engine, list(self.engine.held)
-        return Own(
+        return ReplicaState(
             visits=len(visits),
             busy=sum(visit.busy for visit in visits),
             urls=sum(len(visit.pending) + visit.busy for visit in visits),
@@ -110,11 +110,11 @@ class Replica:
             (pages_before, at_before), (pages, at) = looks[0], looks[-1]
             rate = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(rate))
-            await retry.insist(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
+            await retry.call(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
             await clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
-        engine, own = self.engine, self._own()
+        engine, own = self.engine, self._state()
         view = engine.leases.view
         return HealthRecord(
             replica=self.id,
@@ -130,7 +130,7 @@ class Replica:
             redis_away=engine.runtime.retry.is_away,
             busy=own.busy,
             urls=own.urls,
-            mishaps=self._failures.latest,
+            recent_failures=self._failures.latest,
             settings_revision=engine.follower.revision,
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,

@@ -9,7 +9,7 @@ import signal
 from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import EmbeddedValkey, open_store
-from crawler.app.gc_schedule import calm_collector
+from crawler.app.gc_schedule import paced_collection
 from crawler.app.replica import Replica
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
@@ -39,8 +39,8 @@ async def run_replica(
         opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
         stored = CrawlSettings.from_json(opened.settings)
         replica = replica_of(store, opened, stored, settings.replica)
-        async with calm_collector():
-            return await run_until_told(replica, settings.replica.grace, until_empty)
+        async with paced_collection():
+            return await run_until_stopped(replica, settings.replica.grace, until_empty)
 
 
 def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaSettings) -> Replica:
@@ -48,7 +48,7 @@ def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: 
     return Replica(store, seams(crawl, store, settings, local), settings, local, RecentUrls(RECENT_URLS))
 
 
-async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) -> int:
+async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool) -> int:
     """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
     signals = 0
     stopping: asyncio.Task[None] | None = None
@@ -71,7 +71,7 @@ async def run_until_told(replica: Replica, grace_s: float, until_empty: bool) ->
     if isinstance(failure, (UserError, FrontierError)):
         raise failure
     if failure is not None:
-        logs.log.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
+        logs.logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
         return 1
     return INTERRUPTED if signals > 1 else 0
 

@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.events import Events
 from crawler.fetch.client import HttpClient
-from crawler.sinks.sink import Keeper
+from crawler.sinks.sink import DurableSink
 from frontier.clock import Clock
 from frontier.crawls import Crawl
 from frontier.store import Store
@@ -23,5 +23,5 @@ class Seams(msgspec.Struct, frozen=True):
     clock: Clock
     rng: random.Random
     http: HttpClient
-    sink: Keeper
+    sink: DurableSink
     events: Events

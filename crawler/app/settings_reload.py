@@ -2,7 +2,7 @@
 
 Each save of the settings counts as a revision (`lua/save_settings.lua`), and the look at the operator's word that each
 replica takes every second brings its number along. When that has moved, the settings are read, and those that may
-change under way go to the parts that hold them, in one place (`Engine.obey`). The others wait for a restart and are
+change under way go to the parts that hold them, in one place (`Engine.apply`). The others wait for a restart and are
 told: in the log, in the health record, by `crawler status`. Settings that no replica could use change nothing.
 """
 
@@ -40,18 +40,18 @@ def waits_because(name: str) -> str:
     return model.waits_because(key) if key else model.restart
 
 
-def plan_step(obeyed: CrawlSettings, wanted: CrawlSettings) -> Step:
-    """What a replica that obeys `obeyed` does when it shall obey `wanted`."""
-    before, after = obeyed.flat(), wanted.flat()
+def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
+    """What a replica that obeys `current` does when it shall obey `wanted`."""
+    before, after = current.flat(), wanted.flat()
     differing = [name for name in after if after[name] != before[name]]
     waiting = tuple(name for name in differing if waits_because(name))
     values = wanted.model_dump()
     for name in waiting:
         table, _, key = name.partition(".")
         if key:
-            values[table][key] = getattr(getattr(obeyed, table), key)
+            values[table][key] = getattr(getattr(current, table), key)
         else:
-            values[table] = getattr(obeyed, table)
+            values[table] = getattr(current, table)
     followed = tuple(name for name in differing if name not in waiting)
     return Step(CrawlSettings.model_validate(values), followed, waiting)
 
@@ -60,7 +60,7 @@ class Follower:
     """What one replica obeys. `revision`: the latest that it obeys as a whole; `waiting`: settings of a later one that wait
     for its restart; `refused`: why it cannot use the latest, or "".
 
-    `obey` takes settings up, or raises UserError or BadInput and changes nothing.
+    `apply` takes settings up, or raises UserError or BadInput and changes nothing.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Follower:
         store: Store,
         crawl: Crawl,
         settings: CrawlSettings,
-        obey: Callable[[CrawlSettings], None],
+        apply: Callable[[CrawlSettings], None],
         events: Events,
     ) -> None:
         self._store = store
         self._name = crawl.name
         self._settings = settings
-        self._obey = obey
+        self._apply = apply
         self._events = events
         self._seen = self.revision = crawl.revision
         self.waiting: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Follower:
         self._seen = crawl.revision
         try:
             step = plan_step(self._settings, CrawlSettings.from_json(crawl.settings))
-            self._obey(step.settings)
+            self._apply(step.settings)
         except (UserError, BadInput) as error:
             self.refused = str(error)
             self._events.emit(SettingsRefused(crawl.revision, self.refused))

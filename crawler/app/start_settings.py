@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from crawler.errors import SettingsDiffer, UserError
-from crawler.logs import tell
+from crawler.logs import log
 from crawler.settings.model import CrawlSettings, Settings
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml
@@ -85,7 +85,7 @@ def differences(stored: CrawlSettings, wanted: CrawlSettings) -> list[Difference
 
 def _log(event: str, found: list[Difference]) -> None:
     for one in found:
-        tell(logging.WARNING, event, difference=one)
+        log(logging.WARNING, event, difference=one)
 
 
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:

@@ -1,4 +1,4 @@
-"""Was the crawl polite? A judgement from what it left behind, independent of the books that it kept.
+"""Was the crawl polite? A judgement from what it left behind, independent of the counters that it kept.
 
 | rule | broken when |
 |---|---|
@@ -20,9 +20,9 @@ from itertools import pairwise
 
 import msgspec
 
-from crawler.audit.records import UNKNOWN_ADDRESS, Archive, Request
+from crawler.audit.records import UNKNOWN_ADDRESS, ArchivedRequests, Request
 from crawler.audit.robots_timeline import Timeline
-from politeness.address_rate_limit import GatePolicy, network_of
+from politeness.address_rate_limit import RateLimitPolicy, network_of
 from politeness.backoff import parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 
@@ -30,15 +30,15 @@ SHOWN = 20
 """Examples of a breach that are listed; all are counted."""
 
 LATENESS_S = 0.25
-"""By how much a request may leave later than the moment that the gate gave it, and so nearer to those after it."""
+"""By how much a request may leave later than the slot that the rate limiter gave it, and so nearer to those after it."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the crawl was told to keep. `gate` None: an address may be asked any number of times. `parallel`: requests to a
-    domain without a delay in flight at once."""
+    """What the crawl was told to keep. `rate_limit` None: an address may be asked any number of times. `parallel`:
+    requests to a domain without a delay in flight at once."""
 
     delay: DelayPolicy
-    gate: GatePolicy | None
+    rate_limit: RateLimitPolicy | None
     user_agent: str
     tolerance_s: float = 0.01
     parallel: int = 1
@@ -52,7 +52,7 @@ class Breach(msgspec.Struct, frozen=True):
     at: float
     measured: float
     needed: float
-    told: str
+    detail: str
 
 
 class Report(msgspec.Struct):
@@ -75,7 +75,7 @@ class Report(msgspec.Struct):
         return not any(self.counts.values())
 
 
-def audit(archive: Archive, rules: Rules) -> Report:
+def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     """Hold everything in `archive` against `rules`."""
     timeline = Timeline(archive.requests, rules.user_agent)
     by_domain = _grouped(archive.requests, lambda request: request.domain)
@@ -149,18 +149,18 @@ def _judge_rests(requests: Sequence[Request], rules: Rules, breaches: list[Breac
 
 def _judge_address(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
     """How many requests more than its rate alone allows an address got in its fullest window."""
-    gate = rules.gate
-    if gate is None:
+    rate_limit = rules.rate_limit
+    if rate_limit is None:
         return 0.0
-    allowed = gate.burst + gate.rate_per_s * (LATENESS_S + rules.tolerance_s)
+    allowed = rate_limit.burst + rate_limit.rate_per_s * (LATENESS_S + rules.tolerance_s)
     level = peak = 1.0
     for first, second in pairwise(requests):
         # A bucket that leaks at the rate: what is in it beyond the burst came too fast.
-        level = max(0.0, level - gate.rate_per_s * (second.start - first.start)) + 1
+        level = max(0.0, level - rate_limit.rate_per_s * (second.start - first.start)) + 1
         peak = max(peak, level)
         if level > allowed:
             told = f"{address}: {level:.1f} requests more than its rate allows"
-            breaches.append(Breach("address_rate", second.url, second.start, level, gate.burst, told))
+            breaches.append(Breach("address_rate", second.url, second.start, level, rate_limit.burst, told))
             level = 0.0  # one breach for one flood
     return peak
 

@@ -45,7 +45,7 @@ class Request(msgspec.Struct, frozen=True):
         return self.url.partition("://")[2].partition("/")[2] == "robots.txt"
 
 
-class Archive(msgspec.Struct):
+class ArchivedRequests(msgspec.Struct):
     """All requests in a folder, in order of their start. `user_agents`: those that the files name."""
 
     requests: list[Request]
@@ -53,7 +53,7 @@ class Archive(msgspec.Struct):
     files: int
 
 
-def read_archive(folder: Path) -> Archive:
+def read_archive(folder: Path) -> ArchivedRequests:
     """Everything in `folder`, finished files and those left open. Raises UserError if there is nothing."""
     reader = _WarcReader()
     patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
@@ -66,7 +66,7 @@ def read_archive(folder: Path) -> Archive:
         raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
     requests += [request for path in lines for request in _from_lines(path)]
     requests.sort(key=lambda request: request.start)
-    return Archive(requests, reader.user_agents, len(warcs) + len(lines))
+    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines))
 
 
 class _WarcReader:

@@ -16,7 +16,7 @@ from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.options import AsJson, SettingsFile, flags
 from crawler.settings.model import load
-from crawler.settings.policies import gate_policy, politeness_policy
+from crawler.settings.policies import politeness_policy, rate_limit_policy
 
 _CLOSEST = 10
 
@@ -33,7 +33,7 @@ def audit(
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Check an archive for impoliteness, without asking the crawler's own books. Exit code 1 if a rule was broken.
+    """Check an archive for impoliteness, without asking the crawler's own counters. Exit code 1 if a rule was broken.
 
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After.
 
@@ -44,13 +44,15 @@ def audit(
     loaded = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})).crawl
     archive = read_archive(folder)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
-    rests = politeness_policy(loaded).rests
-    rules = Rules(rests.delay, gate_policy(loaded), token or loaded.fetch.user_agent, tolerance, rests.parallel)
+    throttle = politeness_policy(loaded).throttle
+    rules = Rules(
+        throttle.delay, rate_limit_policy(loaded), token or loaded.fetch.user_agent, tolerance, throttle.parallel
+    )
     found = judge(archive, rules)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        Console(highlight=False).print(_render(found, rests.delay.min_delay_s))
+        Console(highlight=False).print(_render(found, throttle.delay.min_delay_s))
     if not found.ok:
         raise typer.Exit(1)
 
@@ -60,7 +62,7 @@ def _render(found: Report, delay_s: float) -> RenderableType:
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
     examples = [
-        Text(f"{breach.rule}: {breach.url}: {breach.told}; due were {breach.needed:.3f}")
+        Text(f"{breach.rule}: {breach.url}: {breach.detail}; due were {breach.needed:.3f}")
         for breach in found.breaches[:SHOWN]
     ]
     seen = (

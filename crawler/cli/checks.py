@@ -23,7 +23,7 @@ from frontier.store import RedisStore
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
 QUEUED_COMPACTLY = 512
-"""Octets: longer URLs are rare. One that is longer than the server's limit makes its domain's queue a skip list."""
+"""Bytes: longer URLs are rare. One that is longer than the server's limit makes its domain's queue a skip list."""
 
 CLOCK_OFF_S = 2.0
 DNS_S = 5.0
@@ -63,7 +63,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
 
 def files(local: ReplicaSettings) -> Finding:
     """Enough file descriptors for all connections."""
-    limit, needed = fd_limit.obtainable(), fd_limit.needed(local.concurrency)
+    limit, needed = fd_limit.highest_fd_limit(), fd_limit.required_files(local.concurrency)
     return _judge(
         "open files",
         "good" if limit >= needed else "bad",
@@ -150,7 +150,7 @@ def queues(longest: str | None) -> Finding:
     return _judge(
         "Redis queues",
         "good" if longest is not None and int(longest) >= QUEUED_COMPACTLY else "doubtful",
-        f"compact up to {longest} octets a URL" if longest is not None else "the server does not tell its settings",
+        f"compact up to {longest} bytes a URL" if longest is not None else "the server does not tell its settings",
         f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: queues of up to 128 URLs then take two thirds the memory",
     )
 

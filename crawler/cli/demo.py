@@ -14,7 +14,7 @@ from rich.console import Console
 from crawler.cli.actions import CrawlJob
 from crawler.errors import UserError
 from crawler.settings.model import load
-from crawler.simweb import Features, Limits, Policy, World, expect, judge, read_log
+from crawler.simweb import Features, Policy, RefereeLimits, World, expect, judge, read_log
 
 SEED = 7
 DELAY_S = 0.03
@@ -48,10 +48,10 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
         finally:
             server.terminate()
             await server.wait()
-        verdict = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), Limits(delay=DELAY_S))
+        result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), RefereeLimits(delay=DELAY_S))
         console.print("\nthe web's own log says:")
-        console.print(str(verdict), markup=False, highlight=False)
-    return code or (0 if verdict.ok else 1)
+        console.print(str(result), markup=False, highlight=False)
+    return code or (0 if result.ok else 1)
 
 
 def _output(out: Path | None) -> Path:

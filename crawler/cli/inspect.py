@@ -13,7 +13,7 @@ def status(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """How a crawl stands: its replicas, its books, who owns what.
+    """How a crawl stands: its replicas, its counters, who owns what.
 
     [bold]Example[/bold]
 

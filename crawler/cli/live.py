@@ -63,14 +63,16 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) 
 
 
 def summary(found: Overview, out: Path) -> RenderableType:
-    """The closing summary, from the books: they cover all runs of the crawl."""
+    """The closing summary, from the crawl's counters: they cover all runs of the crawl."""
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
     statuses = sorted((reason[5:], count) for reason, count in found.reasons.items() if reason.startswith("done:"))
     table.add_row("pages", f"{found.done:,}", _listed(statuses))
-    table.add_row("octets", f"{found.octets:,}", f"{found.octets / max(found.done, 1) / 1024:.1f} KiB a page")
+    table.add_row(
+        "bytes", f"{found.received_bytes:,}", f"{found.received_bytes / max(found.done, 1) / 1024:.1f} KiB a page"
+    )
     table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     table.add_row("denied", f"{found.denied:,}", _reasons(found, "denied"))

@@ -56,7 +56,7 @@ def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
     if snapshot.summary is not None:
         parts.append(_two_lists(snapshot.summary, rows))
     parts.append(
-        Panel(mishaps(snapshot.replicas, rows), title="no page lately", title_align="left", border_style="dim")
+        Panel(failures(snapshot.replicas, rows), title="no page lately", title_align="left", border_style="dim")
     )
     return Group(*parts)
 
@@ -153,8 +153,8 @@ def why(line: DomainLine) -> str:
     return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"
 
 
-def mishaps(records: Sequence[HealthRecord], rows: int) -> RenderableType:
-    found = sorted((one for record in records for one in record.mishaps), key=lambda one: -one.at_ms)[:rows]
+def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:
+    found = sorted((one for record in records for one in record.recent_failures), key=lambda one: -one.at_ms)[:rows]
     if not found:
         return Text("none", style="dim")
     made = table("reason", "then", "URL")

@@ -27,11 +27,11 @@ WithReason = Annotated[str | None, typer.Option("--reason", help="Only those wit
 REQUEUED_AT_ONCE = 5_000
 
 
-class Said(msgspec.Struct, frozen=True):
+class ControlChange(msgspec.Struct, frozen=True):
     """What a command has told the replicas of a crawl."""
 
     crawl: str
-    said: str
+    action: str
     domain: str = ""
     seconds: float | None = None
 
@@ -58,13 +58,13 @@ dead = typer.Typer(
 )
 
 
-def _tell(where: Where, said: Said, as_json: bool, say: Callable[[Control], Awaitable[None]]) -> None:
+def _apply(where: Where, said: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]) -> None:
     async def work(store: RedisStore, opened: Crawl) -> None:
-        await say(Control(store, opened.keys))
+        await write(Control(store, opened.keys))
 
     where.do(work)
     seconds = "" if said.seconds is None else f" {said.seconds:g} s"
-    emit(said, as_json, Text(f"crawl {said.crawl}: {said.said} {said.domain}".rstrip() + seconds))
+    emit(said, as_json, Text(f"crawl {said.crawl}: {said.action} {said.domain}".rstrip() + seconds))
 
 
 @on_a_crawl
@@ -79,7 +79,7 @@ def pause(
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    _tell(where, Said(where.crawl, "pause"), json, lambda control: control.set("pause"))
+    _apply(where, ControlChange(where.crawl, "pause"), json, lambda control: control.set("pause"))
 
 
 @on_a_crawl
@@ -94,7 +94,7 @@ def resume(
 
         crawler resume --crawl news
     """
-    _tell(where, Said(where.crawl, "resume"), json, lambda control: control.set("run"))
+    _apply(where, ControlChange(where.crawl, "resume"), json, lambda control: control.set("run"))
 
 
 @on_a_crawl
@@ -109,7 +109,7 @@ def stop(
 
         crawler stop --crawl news
     """
-    _tell(where, Said(where.crawl, "stop"), json, lambda control: control.set("stop"))
+    _apply(where, ControlChange(where.crawl, "stop"), json, lambda control: control.set("stop"))
 
 
 @on_a_crawl
@@ -128,7 +128,7 @@ def block(
         crawler block example.org
     """
     named = _domain_named(domain)
-    _tell(where, Said(where.crawl, "block", named), json, lambda control: control.block(named))
+    _apply(where, ControlChange(where.crawl, "block", named), json, lambda control: control.block(named))
 
 
 @on_a_crawl
@@ -145,7 +145,7 @@ def unblock(
         crawler unblock example.org
     """
     named = _domain_named(domain)
-    _tell(where, Said(where.crawl, "unblock", named), json, lambda control: control.unblock(named))
+    _apply(where, ControlChange(where.crawl, "unblock", named), json, lambda control: control.unblock(named))
 
 
 @on_a_crawl
@@ -167,7 +167,12 @@ def delay(
         crawler delay example.org
     """
     named = _domain_named(domain)
-    _tell(where, Said(where.crawl, "delay", named, seconds), json, lambda control: control.set_delay(named, seconds))
+    _apply(
+        where,
+        ControlChange(where.crawl, "delay", named, seconds),
+        json,
+        lambda control: control.set_delay(named, seconds),
+    )
 
 
 @dead.command("list")

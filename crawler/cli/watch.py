@@ -19,7 +19,7 @@ from crawler.observe import summary
 from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import Snapshot, read
 from crawler.observe.summary import Summary
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.store import RedisStore
@@ -146,11 +146,11 @@ def shards(
 async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
     """The owner table by replica. Shards with work whose last lessee is not alive come last, as nobody's."""
     live = {record.replica for record in await health_records(store, crawl.keys)}
-    books = Books(store, crawl.keys)
-    owners = {owner.shard: owner for owner in await books.owners() if owner.replica in live}
+    counters = Counters(store, crawl.keys)
+    owners = {owner.shard: owner for owner in await counters.owners() if owner.replica in live}
     held: dict[str, list[int]] = {}
     since: dict[str, list[int]] = {}
-    for shard, urls in enumerate(await books.open()):
+    for shard, urls in enumerate(await counters.open()):
         owner = owners.get(shard)
         if owner is not None:
             held.setdefault(owner.replica, []).append(shard)

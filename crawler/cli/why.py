@@ -27,7 +27,7 @@ def why(
     out: OutToSearch = None,
     json: AsJson = False,
 ) -> None:
-    """Why a URL was fetched, was not, or was not yet: from the books, its robots.txt and the output.
+    """Why a URL was fetched, was not, or was not yet: from the crawl's counters, its robots.txt and the output.
 
     [bold]Example[/bold]
 

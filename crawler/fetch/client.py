@@ -1,7 +1,7 @@
 """One HTTP exchange: URL in, `Exchange` out, or `FetchFailed` that says why not.
 
 What goes on the wire is exactly one GET: no redirect is followed, no cookie is kept, no request repeated,
-nothing decompressed. Everything that a server can stretch has a bound: connecting, silence between octets,
+nothing decompressed. Everything that a server can stretch has a bound: connecting, silence between bytes,
 the exchange as a whole, header and body. Once a response head is there the exchange counts, and what a bound
 cuts off the body is named in `Exchange.truncated`; before that it is a failure.
 
@@ -28,7 +28,7 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import Flight, GuardedConnector, GuardedProtocol, HeadTooLarge
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
 from crawler.fetch.request import Origin, header_lines
-from crawler.fetch.resolver import DnsLookup, Lookup, Resolver, ResolverSettings
+from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings
 from crawler.page import Exchange
 from frontier.clock import Clock
 
@@ -53,9 +53,9 @@ class FetchSettings(msgspec.Struct, frozen=True):
     """How requests are made. `user_agent` is the whole header: it must name the crawler and a way to reach
     its operator.
 
-    Sizes are octets as received, content coding included. `connect_timeout_s` bounds name resolution,
-    connection and TLS together; `read_timeout_s` the silence before and between octets; `total_timeout_s` the
-    whole, so that a server which sends an octet a second holds a worker no longer. Idle connections are kept for
+    Sizes are bytes as received, content coding included. `connect_timeout_s` bounds name resolution,
+    connection and TLS together; `read_timeout_s` the silence before and between bytes; `total_timeout_s` the
+    whole, so that a server which sends a byte a second holds a worker no longer. Idle connections are kept for
     `keepalive_s`, which is worth a little more than the usual delay between two requests to a domain, to at most
     `max_idle` origins, and `parallel` to each.
     """
@@ -88,7 +88,7 @@ class Fetcher:
         settings: FetchSettings,
         clock: Clock,
         *,
-        lookup: Lookup | None = None,
+        lookup: HostLookup | None = None,
         tls: ssl.SSLContext | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -170,7 +170,7 @@ class Fetcher:
         deadline: Callable[[], bool] | None = None,
         extra_headers: Iterable[tuple[str, str]] = (),
     ) -> Exchange:
-        """GET `url` (canonical: it goes on the wire octet for octet) once.
+        """GET `url` (canonical: it goes on the wire byte for byte) once.
 
         `deadline` is asked once, after a connection has been obtained and right before the request is
         written; when it returns True the time is over and nothing is sent. Raises FetchFailed when there is
@@ -265,7 +265,7 @@ _KNOWN_ORIGINS = 8_192
 """About 0.7 KB each, and 5 us to make."""
 
 _JOINED_AT_ONCE = 1 << 20
-"""Octets of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,
+"""Bytes of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,
 which must find the memory; in a thread that holds up nobody, as the interpreter's lock is not held."""
 
 

@@ -33,10 +33,10 @@ def let_go_of_ended_connections() -> None:
     """A connection that has ended no longer holds itself, as it would for good in CPython 3.11, and if it was broken off in
     later ones (python/cpython#100348, #106503). One that lived for seconds would wait for a collection of everything, with
     2 KB."""
-    _SocketTransport._call_connection_lost = _lose_connection_for_good
+    _SocketTransport._call_connection_lost = _connection_lost_without_cycle
 
 
-def _lose_connection_for_good(transport: Any, exc: BaseException | None) -> None:
+def _connection_lost_without_cycle(transport: Any, exc: BaseException | None) -> None:
     try:
         _lose_connection(transport, exc)
     finally:

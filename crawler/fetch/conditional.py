@@ -18,7 +18,7 @@ Headers = tuple[tuple[str, str], ...]
 _CONDITIONS = (("If-None-Match", b"etag"), ("If-Modified-Since", b"last-modified"))
 """RFC 9110 13.1.2 and 13.1.3; who knows the first ignores the second."""
 
-_MAX_OCTETS = 1_024  # of a validator: what is longer is a server's mistake, and would be sent with each request
+_MAX_BYTES = 1_024  # of a validator: what is longer is a server's mistake, and would be sent with each request
 
 
 class Validators:
@@ -42,5 +42,5 @@ class Validators:
 def _conditions(exchange: Exchange) -> Iterable[tuple[str, str]]:
     for condition, validator in _CONDITIONS:
         value = exchange.header(validator)
-        if value and len(value) <= _MAX_OCTETS:
+        if value and len(value) <= _MAX_BYTES:
             yield condition, value.decode("latin-1")

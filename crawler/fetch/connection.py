@@ -10,7 +10,7 @@ crawler wants. A fetch of a page of 40 KB over loopback takes 0.55 of the CPU of
 - `Flight` is one request, in the shape in which the connector wants it, and what became of it.
 - `GuardedProtocol` asks whether the lease still holds after a connection has been obtained and right before
   the request is written. It keeps the response head as it was received, bounds its size as a whole, and hands the head
-  to aiohttp's parser apart from what follows. Fed in one piece, a good head is lost when the octets behind it
+  to aiohttp's parser apart from what follows. Fed in one piece, a good head is lost when the bytes behind it
   are malformed (a wrong Content-Length suffices); and a body that breaks off in mid-chunk is waited for to
   the end of the time limit. Both are common on the real web, and in both the page is there.
 
@@ -125,7 +125,7 @@ class GuardedProtocol(ResponseHandler):
     """aiohttp's protocol of one connection, for one request at a time: `send`, then `receive`."""
 
     def __init__(self, loop: Any, parsing: dict[str, Any], max_head_bytes: int, read_timeout_s: float) -> None:
-        """`parsing`: what aiohttp's parser is told. `read_timeout_s` bounds the silence before and between octets."""
+        """`parsing`: what aiohttp's parser is told. `read_timeout_s` bounds the silence before and between bytes."""
         super().__init__(loop)
         self._parsing = parsing
         self._max_head_bytes = max_head_bytes
@@ -162,7 +162,7 @@ class GuardedProtocol(ResponseHandler):
         transport = self.transport
         flight.reused = self._flights > 0
         if transport is None or self.should_close:
-            # Octets that nobody asked for arrived on an idle connection: they must not pass for our response.
+            # Bytes that nobody asked for arrived on an idle connection: they must not pass for our response.
             raise FetchFailed(FailureKind.STALE_CONNECTION, "the idle connection was no longer clean")
         self.set_response_params(**self._parsing)
         if flight.deadline is not None and flight.deadline():
@@ -225,7 +225,7 @@ class GuardedProtocol(ResponseHandler):
         size = end.end() if end else len(head)
         if size > self._max_head_bytes:
             self._head_is_open = False
-            self.set_exception(HeadTooLarge(f"more than {self._max_head_bytes} octets of header"))
+            self.set_exception(HeadTooLarge(f"more than {self._max_head_bytes} bytes of header"))
             self.abort()
             return b""
         flight.response_head = head[:size]
@@ -256,7 +256,7 @@ class GuardedProtocol(ResponseHandler):
         self._wake()
 
     def pause_reading(self) -> None:
-        """So much of the body is there that it should be taken. That happens before the next octets are read."""
+        """So much of the body is there that it should be taken. That happens before the next bytes are read."""
         self._wake()
 
     def resume_reading(self, resume_parser: bool = True) -> None: ...

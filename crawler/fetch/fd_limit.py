@@ -20,29 +20,29 @@ SPARE_FILES = 100
 FEWEST_IDLE = 16
 
 
-def needed(concurrency: int) -> int:
+def required_files(concurrency: int) -> int:
     """Files that a replica with so many requests in flight may have open."""
     return concurrency + IDLE_CONNECTIONS + SPARE_FILES
 
 
-def make_room(concurrency: int) -> int:
+def raise_fd_limit(concurrency: int) -> int:
     """Raise this process's soft limit to what it needs, as far as the hard limit lets. Returns how many idle connections
     it may keep."""
-    allowed = _raised_to(needed(concurrency))
+    allowed = _raise_to(required_files(concurrency))
     return max(FEWEST_IDLE, min(IDLE_CONNECTIONS, allowed - concurrency - SPARE_FILES))
 
 
-def obtainable() -> int:
+def highest_fd_limit() -> int:
     """The number to which a process may raise its own limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return hard if hard != resource.RLIM_INFINITY else 1 << 30
 
 
-def _raised_to(wanted: int) -> int:
+def _raise_to(wanted: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
-    allowed = min(wanted, obtainable())
+    allowed = min(wanted, highest_fd_limit())
     with contextlib.suppress(OSError, ValueError):  # not every system lets
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,7 +1,7 @@
 """The head of a request as it goes on the wire, and the origin that it goes to.
 
 A crawler's requests to an origin differ in their target and in little else: everything else is made once, and a request
-is then a few octets put together.
+is then a few bytes put together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Origin(msgspec.Struct, frozen=True):
         return cls(url, key, host_line, fields)
 
     def request_head(self, target: str, extra: Iterable[tuple[str, str]] = ()) -> bytes:
-        """A GET of `target`, octet for octet. Raises FetchFailed: BAD_URL."""
+        """A GET of `target`, byte for byte. Raises FetchFailed: BAD_URL."""
         if _BREAKS_TARGET.search(target):
             raise FetchFailed(FailureKind.BAD_URL, "a space or a control character in the path")
         try:

@@ -2,7 +2,7 @@
 
 `Resolver` is what aiohttp's connector asks. It holds the policy: the operator's host map comes first, then
 the cache, then one shared look-up; every address is judged before it is handed out, so a name cannot lead
-inside. `Lookup` is the seam to the DNS. Its true implementation is c-ares through aiodns: unlike getaddrinfo
+inside. `HostLookup` is the seam to the DNS. Its true implementation is c-ares through aiodns: unlike getaddrinfo
 in threads it tells the records' time to live, and a slow name server can neither fill a thread pool nor hold
 up a shutdown.
 
@@ -28,17 +28,17 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from frontier.clock import Clock
 
 
-class Answer(msgspec.Struct, frozen=True):
+class DnsAnswer(msgspec.Struct, frozen=True):
     """Addresses in text form, best first, and how many seconds they may be kept."""
 
     addresses: tuple[str, ...]
     ttl_s: float
 
 
-class Lookup(Protocol):
+class HostLookup(Protocol):
     """One question to the DNS."""
 
-    async def lookup(self, host: str) -> Answer:
+    async def lookup(self, host: str) -> DnsAnswer:
         """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST or DNS."""
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class Resolver(AbstractResolver):
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: HostLookup,
         policy: AddressPolicy,
         host_map: HostMap,
         clock: Clock,
@@ -145,7 +145,7 @@ class Resolver(AbstractResolver):
             self._known.popitem(last=False)
         return known
 
-    def _judged(self, host: str, answer: Answer) -> _Known:
+    def _judged(self, host: str, answer: DnsAnswer) -> _Known:
         verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
@@ -207,7 +207,7 @@ class DnsLookup:
         self._previous: aiodns.DNSResolver | None = None
         self._lookups = 0
 
-    async def lookup(self, host: str) -> Answer:
+    async def lookup(self, host: str) -> DnsAnswer:
         if self._lookups >= self._lookups_per_channel:
             await self._replace_channel()
         self._lookups += 1
@@ -218,7 +218,7 @@ class DnsLookup:
             kind = FailureKind.NO_SUCH_HOST if code in _NO_SUCH_HOST else FailureKind.DNS
             raise FetchFailed(kind, f"{host}: {' '.join(map(str, text))}") from error
         ttls = [node.ttl for node in found.nodes] + [alias.ttl for alias in found.cnames]
-        return Answer(tuple(node.addr[0].decode() for node in found.nodes), float(min(ttls, default=0)))
+        return DnsAnswer(tuple(node.addr[0].decode() for node in found.nodes), float(min(ttls, default=0)))
 
     async def close(self) -> None:
         await self._channel.close()

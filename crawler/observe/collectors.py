@@ -16,11 +16,11 @@ from crawler.observe.summary import Summary
 
 BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
 """What Redis needs, rounded up from what Valkey 9 takes: 11.5 a seen URL; 60 (up to 128 URLs in a domain's queue) to 150
-a queued one of 40 octets after the host; 160 a domain and a kilobyte for its robots.txt.
+a queued one of 40 bytes after the host; 160 a domain and a kilobyte for its robots.txt.
 docs/how-to/size-a-crawl.md has the formula."""
 
 
-class Own(msgspec.Struct, frozen=True):
+class ReplicaState(msgspec.Struct, frozen=True):
     """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit; `settings_revision`: of
     the crawl's settings, the latest that it obeys as a whole."""
 
@@ -33,10 +33,10 @@ class Own(msgspec.Struct, frozen=True):
     settings_revision: int
 
 
-class Readings(Collector):
+class MetricsCollector(Collector):
     """Collects `own()`, and `summary()` unless that is None."""
 
-    def __init__(self, own: Callable[[], Own], summary: Callable[[], Summary | None]):
+    def __init__(self, own: Callable[[], ReplicaState], summary: Callable[[], Summary | None]):
         self._own = own
         self._summary = summary
 
@@ -45,13 +45,13 @@ class Readings(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        yield from own_families(self._own())
+        yield from replica_families(self._own())
         summary = self._summary()
         if summary is not None:
             yield from crawl_families(summary)
 
 
-def own_families(own: Own) -> Iterator[Metric]:
+def replica_families(own: ReplicaState) -> Iterator[Metric]:
     yield _gauge("visits", "Domains under lease here", own.visits)
     yield _gauge("requests_in_flight", "Requests under way, with what comes right before and after them", own.busy)
     yield _gauge("leased_urls", "URLs under lease here", own.urls)
@@ -60,7 +60,7 @@ def own_families(own: Own) -> Iterator[Metric]:
     yield _gauge(
         "settings_revision", "Revision of the crawl's settings that is obeyed as a whole", own.settings_revision
     )
-    yield CounterMetricFamily("peercrawl_sink_bytes", "Octets written to the archive", own.sink_bytes)
+    yield CounterMetricFamily("peercrawl_sink_bytes", "Bytes written to the archive", own.sink_bytes)
 
 
 def crawl_families(summary: Summary) -> Iterator[Metric]:
@@ -80,12 +80,16 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _gauge("known_domains", "Domains that the crawl has met", summary.domains)
     yield _gauge("shards", "Shards of the crawl", summary.shards)
     yield _gauge("shards_unowned", "Shards with work from which no replica of the view leases", summary.shards_unowned)
-    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, by the books", summary.accepted)
-    counted = CounterMetricFamily("peercrawl_crawl_urls_settled", "URLs settled, by the books", labels=["outcome"])
+    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, by the crawl's counters", summary.accepted)
+    counted = CounterMetricFamily(
+        "peercrawl_crawl_urls_settled", "URLs settled, by the crawl's counters", labels=["outcome"]
+    )
     for outcome, number in settled.items():
         counted.add_metric([outcome], number)
     yield counted
-    yield _counter("leases_expired", "Leases that ended with a silent holder, by the books", summary.leases_expired)
+    yield _counter(
+        "leases_expired", "Leases that ended with a silent holder, by the crawl's counters", summary.leases_expired
+    )
     yield _gauge("redis_memory_bytes", "Memory that Redis uses", summary.redis_bytes)
     yield _gauge("redis_max_memory_bytes", "Memory that Redis may use, 0 for any", summary.redis_max_bytes)
     yield _gauge("redis_expected_memory_bytes", "Memory by the formula", expected_bytes(summary))

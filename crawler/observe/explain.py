@@ -1,4 +1,5 @@
-"""Why was this URL fetched, or not, or not yet? An account of one URL, put together from the books and the output.
+"""Why was this URL fetched, or not, or not yet? An account of one URL, put together from the crawl's counters and the
+output.
 
 `gather` reads; `account` is pure. What cannot be known is said, not guessed: in a crawl of the seeds' domains, whether a
 URL is in scope depends on the page that names it.
@@ -20,7 +21,7 @@ from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
-from frontier.lookup import DomainStanding, Lookup, Standing
+from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
@@ -69,8 +70,8 @@ class Facts(msgspec.Struct, frozen=True):
     asked: str
     url: Url
     now_ms: int
-    standing: Standing
-    domain: DomainStanding
+    status: UrlStatus
+    domain: DomainStatus
     robots: KnownRobots | None
     line: dict[str, object] | None
 
@@ -82,12 +83,12 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) 
     clock = ServerClock(SystemClock(), store.time_ms)
     await clock.refresh()
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    lookup = Lookup(store, frontier)
+    lookup = UrlLookup(store, frontier)
     return Facts(
         asked=asked,
         url=url,
         now_ms=clock.now_ms(),
-        standing=await lookup.url(url.href, url.domain),
+        status=await lookup.url(url.href, url.domain),
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
         line=newest_line(out, url.href) if out is not None else None,
@@ -96,7 +97,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) 
 
 def account(facts: Facts, settings: CrawlSettings) -> Account:
     """The account that `facts` give under `settings`."""
-    standing, domain, entry = facts.standing, facts.domain, facts.standing.entry
+    status, domain, entry = facts.status, facts.domain, facts.status.entry
     until_ms, waits_for = _wait(facts)
     in_scope = _scope(facts, settings)
     trap = judge_trap(facts.url.href, TrapPolicy()) or ""
@@ -111,13 +112,13 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
         verdict=_verdict(facts, in_scope, trap, robots, waits_for),
         scope=in_scope,
         trap=trap,
-        seen=standing.where != "unseen",
-        where=standing.where,
+        seen=status.where != "unseen",
+        where=status.where,
         depth=entry.depth if entry else None,
         tries=entry.tries if entry else None,
         hops=entry.hops if entry else None,
-        priority=entry.priority if entry and standing.where != "dead" else None,
-        dead_reason=standing.reason,
+        priority=entry.priority if entry and status.where != "dead" else None,
+        dead_reason=status.reason,
         waits_until=_iso(until_ms),
         waits_for=waits_for,
         domain_leased_until=_iso(domain.leased_until_ms),
@@ -137,8 +138,8 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
 
 def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """One sentence."""
-    standing, line = facts.standing, facts.line
-    match standing.where:
+    status, line = facts.status, facts.line
+    match status.where:
         case "unseen" if in_scope.startswith("no"):
             return f"never queued: out of scope ({in_scope.partition(': ')[2]})"
         case "unseen" if trap:
@@ -146,7 +147,7 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
         case "unseen":
             return "never queued: no page that was crawled links to it, or a limit dropped the link"
         case "dead":
-            return f"given up: {standing.reason}"
+            return f"given up: {status.reason}"
         case "leased":
             return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
         case "waiting":
@@ -164,7 +165,7 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
 
 
 def _scope(facts: Facts, settings: CrawlSettings) -> str:
-    entry = facts.standing.entry
+    entry = facts.status.entry
     judge = scope(settings)
     reason = judge.judge(facts.url, entry.depth if entry else 0, entry.hops if entry else 0, facts.url.domain)
     if reason is not None:
@@ -176,17 +177,17 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
 
 def _wait(facts: Facts) -> tuple[int | None, str]:
     """Until when the URL waits (server ms), and for what."""
-    standing, domain = facts.standing, facts.domain
-    if standing.where == "waiting":
-        return standing.ready_ms, f"its next try, after {standing.entry.tries if standing.entry else 0} so far"
-    if standing.where not in ("queued", "leased"):
+    status, domain = facts.status, facts.domain
+    if status.where == "waiting":
+        return status.ready_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
+    if status.where not in ("queued", "leased"):
         return None, ""
     backoff = BackoffState.parse(domain.state)
     if backoff.until_ms > facts.now_ms:
         return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {backoff.failures} failures in a row)"
     if domain.next_ms is not None and domain.next_ms > facts.now_ms:
         return domain.next_ms, "its delay"
-    if standing.where == "queued" and domain.leased_until_ms is not None:
+    if status.where == "queued" and domain.leased_until_ms is not None:
         return domain.leased_until_ms, f"the {domain.in_flight} URLs of its domain that are leased now"
     return None, ""
 
@@ -207,8 +208,8 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
     return f"{told}: {by}{stale}", decision.line, decision.rule or ""
 
 
-def _backoff(domain: DomainStanding, settings: CrawlSettings) -> str:
-    state, policy = BackoffState.parse(domain.state), politeness_policy(settings).rests.backoff
+def _backoff(domain: DomainStatus, settings: CrawlSettings) -> str:
+    state, policy = BackoffState.parse(domain.state), politeness_policy(settings).throttle.backoff
     if not state.failures:
         return ""
     grade = "given up, " if is_given_up(state, policy) else "parked, " if is_parked(state, policy) else ""
@@ -260,6 +261,6 @@ def _last(line: dict[str, object] | None) -> str:
     if line is None:
         return ""
     place = line.get("warc")
-    where = f"; {place['file']} at octet {place['offset']}" if isinstance(place, dict) else ""
+    where = f"; {place['file']} at byte {place['offset']}" if isinstance(place, dict) else ""
     status = f", status {line['status']}" if line.get("status") else ""
     return f"{line.get('outcome')} ({line.get('reason')}){status}, {line.get('settled_at')}{where}"

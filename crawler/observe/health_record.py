@@ -12,7 +12,7 @@ HEALTH_INTERVALS = 3
 """A health record outlives this many intervals of silence."""
 
 
-class Mishap(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True):
     """A URL that was put off or given up. `at_ms`: server time in milliseconds since 1970."""
 
     at_ms: int
@@ -23,9 +23,9 @@ class Mishap(msgspec.Struct, frozen=True):
 
 class HealthRecord(msgspec.Struct, frozen=True):
     """`pages` and `received_bytes` count since the replica's start; `visits` are domains under lease, `busy` those of
-    them with a request in flight, `urls` the URLs leased with them; `mishaps` newest first. `settings_revision`: the latest
-    that it obeys as a whole; `settings_waiting`: what of a later one waits for its restart; `settings_refused`: why it
-    cannot use that one, or ""."""
+    them with a request in flight, `urls` the URLs leased with them; `failures` newest first. `settings_revision`: the
+    latest that it obeys as a whole; `settings_waiting`: what of a later one waits for its restart; `settings_refused`:
+    why it cannot use that one, or ""."""
 
     replica: str
     address: str
@@ -40,7 +40,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     redis_away: bool
     busy: int = 0
     urls: int = 0
-    mishaps: list[Mishap] = []
+    recent_failures: list[Failure] = []
     settings_revision: int = 0
     settings_waiting: tuple[str, ...] = ()
     settings_refused: str = ""

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 
-class Counter(Collector):
+class CounterMetric(Collector):
     """What only grows. Without labels it is there from the start, as 0; with labels, from the first count on."""
 
     def __init__(self, name: str, meaning: str, *label_names: str) -> None:
@@ -35,7 +35,7 @@ class Counter(Collector):
         yield family
 
 
-class Histogram(Collector):
+class HistogramMetric(Collector):
     """How often values were at most each of `bounds` (ascending), and their sum; classic buckets."""
 
     def __init__(self, name: str, meaning: str, bounds: Sequence[float], *label_names: str) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 from crawler import events as ev
-from crawler.observe.metric_types import Counter, Histogram
+from crawler.observe.metric_types import CounterMetric, HistogramMetric
 from crawler.page import Exchange, Outcome, Page
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -25,7 +25,7 @@ _LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
 
-_Tally = TypeVar("_Tally", Counter, Histogram)
+_Metric = TypeVar("_Metric", CounterMetric, HistogramMetric)
 
 
 class Metrics:
@@ -45,21 +45,21 @@ class Metrics:
     def _declare_fetching(self) -> None:
         self.pages = self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
         self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
-        self.bytes = self._counter("received_bytes", "Octets of bodies as received")
+        self.bytes = self._counter("received_bytes", "Bytes of bodies as received")
         self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
         self.cut = self._counter("pages_cut", "Pages of which something was left out, by what", "reason")
-        self.response = self._histogram("response_seconds", "Request to last octet of the response")
+        self.response = self._histogram("response_seconds", "Request to last byte of the response")
         phases = "Parts of a fetch; dns, connect and tls only where a connection was opened"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
     def _declare_politeness(self) -> None:
         self.robots = self._counter("robots_files", "robots.txt files settled, by what they allow", "access")
         self.decisions = self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict")
-        self.rests = self._histogram(
+        self.delays = self._histogram(
             "politeness_rest_seconds", "Rests between two requests to a domain", buckets=_LONG_SECONDS
         )
         self.backoffs = self._counter("backoffs", "Times that a domain was made to rest, by reason", "reason")
-        self.backoff_rests = self._histogram("backoff_seconds", "How long backoff makes rest", buckets=_LONG_SECONDS)
+        self.backoff_delays = self._histogram("backoff_seconds", "How long backoff makes rest", buckets=_LONG_SECONDS)
         self.late = self._histogram("turn_late_seconds", "How late domains under lease had their turn")
 
     def _declare_frontier(self) -> None:
@@ -101,16 +101,18 @@ class Metrics:
         self.defects = self._counter("defects", "Errors while handling what a site sent, by what was done", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
 
-    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return self._registered(Counter(f"peercrawl_{name}", meaning, *labels))
+    def _counter(self, name: str, meaning: str, *labels: str) -> CounterMetric:
+        return self._registered(CounterMetric(f"peercrawl_{name}", meaning, *labels))
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
 
-    def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-        return self._registered(Histogram(f"peercrawl_{name}", meaning, buckets, *labels))
+    def _histogram(
+        self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+    ) -> HistogramMetric:
+        return self._registered(HistogramMetric(f"peercrawl_{name}", meaning, buckets, *labels))
 
-    def _registered(self, tally: _Tally) -> _Tally:
+    def _registered(self, tally: _Metric) -> _Metric:
         self.registry.register(tally)
         return tally
 
@@ -119,10 +121,10 @@ class Metrics:
         match event:
             case ev.PageSettled(page):
                 self._page(page)
-            case ev.TurnTaken(late_s, rested_s):
+            case ev.TurnTaken(late_s, waited_s):
                 self.late.observe(late_s)
-                if math.isfinite(rested_s):
-                    self.rests.observe(rested_s)
+                if math.isfinite(waited_s):
+                    self.delays.observe(waited_s)
             case ev.LinksPushed():
                 self._links(event)
             case ev.LinkDropped(reason, count):
@@ -155,9 +157,9 @@ class Metrics:
                 self.robots.count(access)
             case ev.UrlPostponed():
                 self.decisions.count("postpone")
-            case ev.BackedOff(reason, rest_s):
+            case ev.BackedOff(reason, delay_s):
                 self.backoffs.count(reason)
-                self.backoff_rests.observe(rest_s)
+                self.backoff_delays.observe(delay_s)
             case ev.ShardFenced():
                 self.fenced.count()
             case ev.RedisLost():

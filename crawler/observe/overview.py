@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.settings.model import CrawlSettings
-from frontier.counters import Books, Counts
+from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
@@ -37,7 +37,7 @@ class Overview(msgspec.Struct, frozen=True):
     domains_leased: int
     leases_expired: int
     domains: int
-    octets: int
+    received_bytes: int
     duplicates: int
     first_ms: int  # when the first page was settled, 0 if none was
     last_ms: int  # when the last one was
@@ -60,9 +60,9 @@ class Overview(msgspec.Struct, frozen=True):
 async def read(store: RedisStore, crawl: Crawl) -> Overview:
     """Look at `crawl`. Raises RedisAway."""
     keys = crawl.keys
-    books = Books(store, keys)
-    counts: Counts = await books.counts()
-    owners = Counter(owner.replica for owner in await books.owners())
+    counters = Counters(store, keys)
+    counts: Counts = await counters.counts()
+    owners = Counter(owner.replica for owner in await counters.owners())
     return Overview(
         crawl=crawl.name,
         at_ms=await store.time_ms(),
@@ -81,7 +81,7 @@ async def read(store: RedisStore, crawl: Crawl) -> Overview:
         domains_leased=counts.domains_leased,
         leases_expired=counts.leases_expired,
         domains=counts.domains,
-        octets=counts.octets,
+        received_bytes=counts.received_bytes,
         duplicates=counts.duplicates,
         first_ms=counts.first_ms,
         last_ms=counts.last_ms,
@@ -96,7 +96,7 @@ async def read(store: RedisStore, crawl: Crawl) -> Overview:
 def render(found: Overview) -> RenderableType:
     """The overview as a person reads it."""
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
-    return Group(_books_table(found), _replicas_table(found), *behind)
+    return Group(_counters_table(found), _replicas_table(found), *behind)
 
 
 def settings_behind(found: Overview) -> list[str]:
@@ -113,7 +113,7 @@ def settings_behind(found: Overview) -> list[str]:
     return lines
 
 
-def _books_table(found: Overview) -> Table:
+def _counters_table(found: Overview) -> Table:
     table = Table.grid(padding=(0, 3))
     name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
     table.add_row(name, f"{found.shards} shards", revision, "")

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import deque
 
 from crawler.events import Event, PageSettled
-from crawler.observe.health_record import Mishap
+from crawler.observe.health_record import Failure
 from crawler.page import Outcome
 
 KEPT = 10
 LONGEST_URL = 200
 
 
-class Mishaps:
+class RecentFailures:
     """The last `KEPT` of a replica. `observe` is an event listener."""
 
     def __init__(self) -> None:
-        self._kept: deque[Mishap] = deque(maxlen=KEPT)
+        self._kept: deque[Failure] = deque(maxlen=KEPT)
 
     @property
-    def latest(self) -> list[Mishap]:
+    def latest(self) -> list[Failure]:
         """Newest first."""
         return list(reversed(self._kept))
 
@@ -27,4 +27,4 @@ class Mishaps:
         if isinstance(event, PageSettled) and event.page.outcome in (Outcome.RETRY, Outcome.DEAD):
             page = event.page
             url = page.url if len(page.url) <= LONGEST_URL else page.url[: LONGEST_URL - 1] + "…"
-            self._kept.append(Mishap(int(page.settled_at * 1000), url, page.outcome, page.reason))
+            self._kept.append(Failure(int(page.settled_at * 1000), url, page.outcome, page.reason))

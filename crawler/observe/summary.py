@@ -18,7 +18,7 @@ from crawler.observe.health_record import health_records
 from frontier.counters import counts_of
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, command
-from frontier.survey import DomainRest, DomainSample, rests, survey
+from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
 from politeness.backoff import BackoffState
 
 LISTED = 20
@@ -69,7 +69,7 @@ class Summary(msgspec.Struct, frozen=True):
     leased: int
     waiting: int
     seen: int
-    octets: int
+    received_bytes: int
     duplicates: int
     domains: int
     domains_ready: int
@@ -101,12 +101,12 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
     leased = sum(record.urls for record in await health_records(store, keys))
-    counts = counts_of(one.books for one in surveys)
+    counts = counts_of(one.counters for one in surveys)
     owned = Counter(one.owner.replica for one in surveys if one.owner is not None)
-    orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.books.open]
+    orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.counters.open]
     listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
-    rest = await rests(store, keys, chain.from_iterable(listed))
-    busiest, overdue, resting = ([_line(sample, rest[sample.domain]) for sample in samples] for samples in listed)
+    delays = await domain_delays(store, keys, chain.from_iterable(listed))
+    busiest, overdue, resting = ([_line(sample, delays[sample.domain]) for sample in samples] for samples in listed)
     oldest = min((one.oldest_due_ms for one in surveys if one.oldest_due_ms is not None), default=0)
     return Summary(
         crawl=keys.crawl,
@@ -125,7 +125,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         leased=leased,
         waiting=counts.waiting,
         seen=counts.seen,
-        octets=counts.octets,
+        received_bytes=counts.received_bytes,
         duplicates=counts.duplicates,
         domains=counts.domains,
         domains_ready=sum(one.ready for one in surveys),
@@ -157,15 +157,15 @@ def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample
     )
 
 
-def _line(sample: DomainSample, rest: DomainRest) -> DomainLine:
-    backoff = BackoffState.parse(rest.state)
+def _line(sample: DomainSample, delays: DomainDelay) -> DomainLine:
+    backoff = BackoffState.parse(delays.state)
     return DomainLine(
         sample.domain,
         sample.shard,
         sample.held,
         sample.at_ms,
         sample.queued,
-        rest.delay_ms,
+        delays.delay_ms,
         backoff.failures,
         backoff.reason,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from crawler.observe import summary
 from crawler.observe.summary import Summary
-from crawler.redis_retry import Patience
+from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
 from frontier.keys import CrawlKeys
 from frontier.peers import View
@@ -23,7 +23,7 @@ def period_s(shards: int) -> float:
     return max(SHORTEST_S, shards * SECONDS_A_SHARD)
 
 
-class Ledger:
+class SummaryWriter:
     """`latest`: the summary if this replica made it lately, else None."""
 
     def __init__(
@@ -31,13 +31,13 @@ class Ledger:
         store: RedisStore,
         keys: CrawlKeys,
         clocks: tuple[Clock, ServerClock],
-        patience: Patience,
+        redis_retry: RedisRetry,
         view: Callable[[], View | None],
     ) -> None:
         self._store = store
         self._keys = keys
         self._clock, self._server_clock = clocks
-        self._patience = patience
+        self._redis_retry = redis_retry
         self._view = view
         self.latest: Summary | None = None
 
@@ -48,7 +48,7 @@ class Ledger:
             view = self._view()
             if view is not None and view.index == 1:
                 live = frozenset(member.replica for member in view.roster)
-                self.latest = await self._patience.insist(lambda view=view, live=live: self._make(view.me, live))  # type: ignore[misc]
+                self.latest = await self._redis_retry.call(lambda view=view, live=live: self._make(view.me, live))  # type: ignore[misc]
             else:
                 self.latest = None
             await self._clock.sleep(period)

@@ -1,4 +1,4 @@
-"""The attributes of a start tag, as octets and as text. Pure."""
+"""The attributes of a start tag, as bytes and as text. Pure."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ and time.
 `decode_body` is pure and does one C call for an ordinary page. What it gives back is what a browser would
 have shown: of a body that breaks off or is corrupt, the part before the break. Bounds: the output at each
 layer, the number of layers, the members of a gzip or zstd body (each may be empty, and costs time all the
-same), and the window of a zstd frame, which is allocated before the first octet comes out (RFC 9659 3: 8 MB).
+same), and the window of a zstd frame, which is allocated before the first byte comes out (RFC 9659 3: 8 MB).
 
 What is larger than `INLINE_INPUT`, or may become larger than `INLINE_OUTPUT`, takes too long for an event loop; the C
 libraries hold the interpreter's lock for part of it, so a thread is no place for it either (`crawler.parse.offload`).
@@ -26,13 +26,13 @@ else:
     from backports import zstd
 
 DEFAULT_LIMIT = 16 * 1024 * 1024
-"""Octets of decoded body; 100 times the size of a large page, and 1.6 times that of a body as received."""
+"""Bytes of decoded body; 100 times the size of a large page, and 1.6 times that of a body as received."""
 
 MAX_LAYERS = 3
 MAX_MEMBERS = 16
 
 _STEP = 4096
-"""Octets fed at a time when a corrupt body is gone through for what can be saved."""
+"""Bytes fed at a time when a corrupt body is gone through for what can be saved."""
 
 INLINE_INPUT = 256 * 1024
 INLINE_OUTPUT = 1024 * 1024
@@ -40,7 +40,7 @@ INLINE_OUTPUT = 1024 * 1024
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """`data`: the decoded octets, at most the limit. `truncated`: the limit cut some off. `error`: None, or
+    """`data`: the decoded bytes, at most the limit. `truncated`: the limit cut some off. `error`: None, or
     one of
     "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers",
     "too_many_members"."""
@@ -114,11 +114,11 @@ def _members(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) 
 
 
 def _salvage(new_decoder: Callable[[bytes], _Decoder], body: bytes, limit: int) -> bytes:
-    """What comes out before the corrupt place, to the octet: a failing call yields nothing of its input."""
+    """What comes out before the corrupt place, to the byte: a failing call yields nothing of its input."""
     coarse = [body[start : start + _STEP] for start in range(0, len(body), _STEP)]
     good, parts = _feed(new_decoder(body), coarse, limit)
     if good < len(coarse):
-        fine = [bytes([octet]) for octet in coarse[good]]
+        fine = [bytes([byte]) for byte in coarse[good]]
         _, parts = _feed(new_decoder(body), [*coarse[:good], *fine], limit)
     return b"".join(parts)[:limit]
 

@@ -35,15 +35,15 @@ class Document(NamedTuple):
     seen_at: float = 0.0
 
 
-class Limits(NamedTuple):
-    """How a document is read. `max_decoded`: octets of a decoded body at most."""
+class ParseLimits(NamedTuple):
+    """How a document is read. `max_decoded`: bytes of a decoded body at most."""
 
     extract: ExtractPolicy
     max_decoded: int
 
 
-class Reading(NamedTuple):
-    """What was read. `hints` of a sitemap are for the priorities; `decoded_size`: octets of the decoded body. `cut`: by
+class ParsedDocument(NamedTuple):
+    """What was read. `hints` of a sitemap are for the priorities; `decoded_size`: bytes of the decoded body. `cut`: by
     what something was left out."""
 
     found: Extracted
@@ -52,16 +52,16 @@ class Reading(NamedTuple):
     cut: tuple[Cut, ...] = ()
 
 
-def read(document: Document, limits: Limits) -> Reading:
+def read(document: Document, limits: ParseLimits) -> ParsedDocument:
     """What `document` says. Never raises for what a site sent."""
     decoded = decode_body(document.body, document.coding, limits.max_decoded)
     if _is_sitemap(document, decoded.data):
         return _sitemap(document, decoded, limits)
     found = extract(decoded.data, document.url, document.content_type, limits.extract, document.robots_tags)
-    return Reading(found, NO_HINTS, len(decoded.data), _cut(decoded, found))
+    return ParsedDocument(found, NO_HINTS, len(decoded.data), _cut(decoded, found))
 
 
-def read_quickly(document: Document, limits: Limits) -> Reading | None:
+def read_quickly(document: Document, limits: ParseLimits) -> ParsedDocument | None:
     """As `read`; None if that may take long."""
     limit = limits.max_decoded
     if document.coding:
@@ -75,17 +75,17 @@ def read_quickly(document: Document, limits: Limits) -> Reading | None:
     if _is_sitemap(document, body):
         return _sitemap(document, decoded, limits) if sitemaps.is_quick(body) else None
     found = extract_quickly(body, document.url, document.content_type, limits.extract, document.robots_tags)
-    return None if found is None else Reading(found, NO_HINTS, len(body), _cut(decoded, found))
+    return None if found is None else ParsedDocument(found, NO_HINTS, len(body), _cut(decoded, found))
 
 
 def _is_sitemap(document: Document, body: bytes) -> bool:
     return document.may_be_sitemap and sitemaps.is_sitemap(body, document.content_type, document.is_named)
 
 
-def _sitemap(document: Document, decoded: Decoded, limits: Limits) -> Reading:
+def _sitemap(document: Document, decoded: Decoded, limits: ParseLimits) -> ParsedDocument:
     listed = sitemaps.sitemap_links(decoded.data, document.url, document.seen_at, limits.extract.rules)
     cut = _cut(decoded, listed.found)
-    return Reading(listed.found, listed.hints, len(decoded.data), (*cut, "sitemap") if listed.error else cut)
+    return ParsedDocument(listed.found, listed.hints, len(decoded.data), (*cut, "sitemap") if listed.error else cut)
 
 
 def _cut(decoded: Decoded, found: Extracted) -> tuple[Cut, ...]:

@@ -1,7 +1,7 @@
 """What kind of document a body is, and in which encoding.
 
 The encoding is found as the HTML standard says (13.2.3): a byte order mark wins, then the transport's charset, then the
-document's `meta`, then an XML declaration, then a guess: UTF-8 if there are octets beyond ASCII and they are
+document's `meta`, then an XML declaration, then a guess: UTF-8 if there are bytes beyond ASCII and they are
 valid UTF-8, else windows-1252.
 """
 

@@ -1,4 +1,4 @@
-"""From the octets of a page to its links and to what it says about itself. Pure.
+"""From the bytes of a page to its links and to what it says about itself. Pure.
 
 Links come out canonical and once, in the order of their worth: those of `a` and `area`, then frames, then
 `link` elements and a `meta` refresh. `crawler.parse.tags` finds the tags without building a tree, so that comments,
@@ -29,14 +29,14 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links
 
 _QUICK_US = 22_000
-_QUICK_OCTETS = 3_145_728
-_UNCOUNTED_US = _QUICK_US / 262_144  # what an octet can take at most: a tag of three (`<?>`) is cheap
+_QUICK_BYTES = 3_145_728
+_UNCOUNTED_US = _QUICK_US / 262_144  # what a byte can take at most: a tag of three (`<?>`) is cheap
 _COUNTED_AT_ONCE = 65_536
 _QUICK_TAGS = 20_000
 _TAG_US, _END_TAG_US, _SORTED_US, _READ_US = 0.33, 0.11, 0.2, 9.0
 """What it takes at most to find a tag, to sort it out, and to follow a link that is new or take another tag apart."""
-_HREF_OCTET_US, _OCTET_US = 0.17, 0.33
-"""What it takes besides for each octet: of hrefs, full of character references, and of other tags, full of attributes."""
+_HREF_BYTE_US, _BYTE_US = 0.17, 0.33
+"""What it takes besides for each byte: of hrefs, full of character references, and of other tags, full of attributes."""
 
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
@@ -97,7 +97,7 @@ def extract_quickly(
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         return extract(body, url, content_type, policy, robots_tags)
-    if len(body) > _QUICK_OCTETS or _us_to_scan(body) > _QUICK_US:
+    if len(body) > _QUICK_BYTES or _us_to_scan(body) > _QUICK_US:
         return None
     encoding = encoding_sent(body, media.charset)
     tags = scan_quickly(_scannable(body, encoding), policy.obey_nofollow, _QUICK_TAGS)
@@ -119,13 +119,13 @@ def _us_to_scan(body: bytes) -> float:
 
 def _us_to_read(tags: Tags) -> float:
     """Microseconds at most, once they are found."""
-    href_octets = sum(map(len, tags.hrefs))
+    href_bytes = sum(map(len, tags.hrefs))
     each = (len(tags.hrefs) + tags.others) * _READ_US + tags.count * _SORTED_US
-    return each + href_octets * _HREF_OCTET_US + tags.octets * _OCTET_US
+    return each + href_bytes * _HREF_BYTE_US + tags.other_bytes * _BYTE_US
 
 
 def _extracted(url: str, scanned: _Scanned, policy: ExtractPolicy, robots_tags: Sequence[str]) -> Extracted:
-    page = _understood(scanned, policy)
+    page = _decode_tags(scanned, policy)
     said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
     written = _written(page, policy) if not (said.nofollow and policy.obey_nofollow) else {}
@@ -181,7 +181,7 @@ class _Attributes(dict[str, str]):
 
 
 _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})
-"""Encodings in which the octets of ASCII do not always mean ASCII."""
+"""Encodings in which the bytes of ASCII do not always mean ASCII."""
 
 
 def _codec(encoding: str) -> str:
@@ -193,7 +193,7 @@ def _scanned(body: bytes, media: MediaType, policy: ExtractPolicy) -> _Scanned:
     return _Scanned(body, media, scan(_scannable(body, encoding), policy.obey_nofollow), encoding)
 
 
-def _understood(scanned: _Scanned, policy: ExtractPolicy) -> _Markup:
+def _decode_tags(scanned: _Scanned, policy: ExtractPolicy) -> _Markup:
     """The tags in the page's encoding, once it is known."""
     body, media, tags, encoding = scanned
     metas = [_text_of(meta, "utf-8") for meta in tags.meta]
@@ -217,20 +217,20 @@ def _scannable(body: bytes, encoding: str | None) -> bytes:
 
 
 _REMEMBERED = 1_024  # attribute lists: the head of a site's pages is much the same on all of them
-_REMEMBERED_OCTETS = 1_024  # longer ones are rare, and a site may send megabytes
+_REMEMBERED_BYTES = 1_024  # longer ones are rare, and a site may send megabytes
 
 
 def _text_of(written: bytes, codec: str) -> _Attributes:
-    return (_remembered if len(written) <= _REMEMBERED_OCTETS else _taken_apart)(written, codec)
+    return (_remembered if len(written) <= _REMEMBERED_BYTES else _parse_attributes)(written, codec)
 
 
-def _taken_apart(written: bytes, codec: str) -> _Attributes:
+def _parse_attributes(written: bytes, codec: str) -> _Attributes:
     return _Attributes(
         (name.decode("latin-1"), attribute_text(value, codec)) for name, value in attributes(written).items()
     )
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED)(_taken_apart)
+_remembered = lru_cache(maxsize=_REMEMBERED)(_parse_attributes)
 
 
 def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:

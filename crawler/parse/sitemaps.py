@@ -29,16 +29,16 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
 
 MAX_ENTRIES = 50_000
-MAX_OCTETS = 52_428_800
-"""The protocol's limits of one file: entries, and octets uncompressed."""
+MAX_BYTES = 52_428_800
+"""The protocol's limits of one file: entries, and bytes uncompressed."""
 
-_QUICK_OCTETS = 65_536
+_QUICK_BYTES = 65_536
 
 _GZIP = b"\x1f\x8b\x08"
 _GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream"})
 _MAYBE_XML = XML_TYPES | {"text/plain", ""}
 _MAYBE_ZIPPED = _MAYBE_XML | _GZIP_TYPES
-_PEEK = 4_096  # octets in which the root element must begin
+_PEEK = 4_096  # bytes in which the root element must begin
 _ROOT = re.compile(rb"<(?:[A-Za-z0-9_.-]{1,40}:)?(?:urlset|sitemapindex)[\s/>]")
 _MAX_DEPTH = 16  # elements within each other; the protocol's own need 3, Google's extensions 5
 _MAX_TEXT = 4_096  # characters of a `loc` at most; the protocol allows 2,048
@@ -68,14 +68,14 @@ class Sitemap(msgspec.Struct, frozen=True):
 
 
 def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
-    """Whether `body`, of which only the first octets are looked at, is a sitemap.
+    """Whether `body`, of which only the first bytes are looked at, is a sitemap.
 
     XML is known by its root element, under any type but HTML's. The text form looks like any other text, so it is one
     only if `is_named` by a robots.txt.
     """
     essence = MediaType.parse(content_type).essence
     if body.startswith(_GZIP) and (essence in _MAYBE_ZIPPED or is_named):
-        head = _first_octets(body)
+        head = _first_bytes(body)
     elif essence in _MAYBE_XML or essence.endswith("+xml") or is_named:
         head = body[:_PEEK]
     else:
@@ -85,10 +85,10 @@ def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
 
 def is_quick(body: bytes) -> bool:
     """Whether the sitemap in `body` is read within some milliseconds, so that it needs no thread."""
-    return len(body) <= _QUICK_OCTETS and not body.startswith(_GZIP)
+    return len(body) <= _QUICK_BYTES and not body.startswith(_GZIP)
 
 
-def _first_octets(zipped: bytes) -> bytes:
+def _first_bytes(zipped: bytes) -> bytes:
     try:
         return bytes(isal_zlib.decompressobj(wbits=31).decompress(zipped[:_PEEK], _PEEK))
     except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
@@ -111,7 +111,7 @@ def _is_list(head: bytes) -> bool:
 
 def parse_sitemap(body: bytes) -> Sitemap:
     """The entries of the sitemap in `body`, which may be in gzip. Never raises for what a site sent."""
-    text = decode_body(body, "gzip", MAX_OCTETS).data if body.startswith(_GZIP) else body[:MAX_OCTETS]
+    text = decode_body(body, "gzip", MAX_BYTES).data if body.startswith(_GZIP) else body[:MAX_BYTES]
     return _Reader().read(text) if _has_root(text[:_PEEK]) else _read_lines(text)
 
 

@@ -1,4 +1,4 @@
-"""The crawler's end of the process that reads heavy documents: starts it, asks it, ends it."""
+"""The crawler's end of the process that reads documents that take long: starts it, asks it, ends it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import sys
 import msgspec
 
 from crawler.page import Link
-from crawler.parse.document import Document, Limits, Reading
-from crawler.parse.subprocess_main import FRAME, Answer, Ref, frame
+from crawler.parse.document import Document, ParsedDocument, ParseLimits
+from crawler.parse.subprocess_main import FRAME, OffloadReply, Ref, frame
 from frontier.urls import Url
 
-PATIENCE_S = 60.0
+REPLY_TIMEOUT_S = 60.0
 """Seconds a document, besides its limit on CPU time: a machine may be so busy that the process gets little of it."""
 
 DOCUMENTS = 500
 """Documents a process, for what its parsers may have kept. A start takes 0.2 s of a core."""
 
-_BUFFER = 1 << 20  # octets of an answer that wait in memory before the process must
-_SLICE = 1 << 18  # octets of a body handed to the pipe at a time: it copies them, 10 MB in 10 ms
+_BUFFER = 1 << 20  # bytes of an answer that wait in memory before the process must
+_SLICE = 1 << 18  # bytes of a body handed to the pipe at a time: it copies them, 10 MB in 10 ms
 
-_answer = msgspec.msgpack.Decoder(Answer)
+_answer = msgspec.msgpack.Decoder(OffloadReply)
 _part = msgspec.msgpack.Decoder(list[Ref])
 
 
-class ReaderEnded(Exception):
+class OffloadProcessEnded(Exception):
     """Raised when the process ended instead of answering. `code`: as `asyncio.subprocess.Process.returncode`; 0 if we lost
     patience."""
 
@@ -36,11 +36,11 @@ class ReaderEnded(Exception):
         self.code = code
 
 
-class ReaderProcess:
+class OffloadProcess:
     """A process that reads documents one after the other. It runs from the first one until `stop`."""
 
-    def __init__(self, patience_s: float = PATIENCE_S, documents: int = DOCUMENTS) -> None:
-        self._patience_s = patience_s
+    def __init__(self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS) -> None:
+        self._reply_timeout_s = reply_timeout_s
         self._documents = documents
         self._process: asyncio.subprocess.Process | None = None
         self._left = 0
@@ -53,21 +53,21 @@ class ReaderProcess:
         """Of the process, while there is one."""
         return self._process.pid if self._process else None
 
-    async def read(self, document: Document, limits: Limits) -> Reading | None:
-        """What `document` says, or None if there was not memory enough. Raises ReaderEnded, and OSError if no process can
-        be started."""
+    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
+        """What `document` says, or None if there was not memory enough. Raises OffloadProcessEnded, and OSError if no
+        process can be started."""
         if not self._left:
             await self.stop()
         process = self._process or await self._start()
         self._left -= 1
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._reply_timeout_s):
                 return await _ask(process, document, limits)
         except TimeoutError as error:
             await self.stop()
-            raise ReaderEnded(0) from error
+            raise OffloadProcessEnded(0) from error
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError) as error:
-            raise ReaderEnded(await self._code_of(process)) from error
+            raise OffloadProcessEnded(await self._code_of(process)) from error
         except BaseException:  # cut off: what it is about to answer belongs to nobody
             await self.stop()
             raise
@@ -93,13 +93,13 @@ class ReaderProcess:
         """The exit code of a `process` that no longer answers. It is waited for before anything is sent to it: a signal
         would look after the process itself, and take the code from the event loop."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._reply_timeout_s):
                 await process.wait()
         await self.stop()
         return process.returncode or 0
 
 
-async def _ask(process: asyncio.subprocess.Process, document: Document, limits: Limits) -> Reading | None:
+async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:
     jobs, answers = process.stdin, process.stdout
     assert jobs is not None and answers is not None
     jobs.write(frame(pickle.dumps((document._replace(body=b""), limits), pickle.HIGHEST_PROTOCOL)))
@@ -122,7 +122,7 @@ async def _ask(process: asyncio.subprocess.Process, document: Document, limits: 
                 hints[ref.href] = ref.hint
         await asyncio.sleep(0)  # the next part may be here already, and then nothing else would get its turn
     found = msgspec.structs.replace(told.found, links=tuple(links), urls=tuple(urls))
-    return Reading(found, hints, told.decoded_size, told.cut)
+    return ParsedDocument(found, hints, told.decoded_size, told.cut)
 
 
 async def _content(answers: asyncio.StreamReader) -> bytes:

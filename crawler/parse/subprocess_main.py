@@ -1,6 +1,7 @@
-"""The process that reads heavy documents: `python -m crawler.parse.subprocess_main`, started by `crawler.parse.offload`.
+"""The process that reads documents that take long: `python -m crawler.parse.subprocess_main`, started by
+`crawler.parse.offload`.
 
-Jobs come on standard input, answers go to standard output, each as frames of four octets of length and so many of
+Jobs come on standard input, answers go to standard output, each as frames of four bytes of length and so many of
 content; it ends when its input does. It is nice to the crawler, whose event loop comes first, and lives under the
 kernel's limits on memory and, a document at a time, on CPU time, which also end a loop in C.
 
@@ -23,14 +24,14 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from crawler.page import Cut, LinkKind
-from crawler.parse.document import Reading, read
+from crawler.parse.document import ParsedDocument, read
 from crawler.parse.html import Extracted
 
 NICENESS = 10
 """A tenth of the weight of the crawler: it gets what the crawler leaves, and does not starve where that is nothing."""
 
 MEMORY = 1 << 30
-"""Octets of address space. 2 MB of the worst markup take 300 MB, a bomb in three layers 100 MB, the process itself 200."""
+"""Bytes of address space. 2 MB of the worst markup take 300 MB, a bomb in three layers 100 MB, the process itself 200."""
 
 CPU_S = 10.0
 """CPU seconds a document: 40 times what the worst known takes."""
@@ -39,7 +40,7 @@ PART = 1_000
 """Links of a part: 2 ms of the event loop."""
 
 FRAME = 4
-"""Octets of a frame's length."""
+"""Bytes of a frame's length."""
 
 
 class Ref(NamedTuple):
@@ -52,7 +53,7 @@ class Ref(NamedTuple):
     hint: float | None
 
 
-class Answer(NamedTuple):
+class OffloadReply(NamedTuple):
     """A reading without its links. `parts`: so many frames with lists of them follow. None: there was no memory."""
 
     found: Extracted | None
@@ -65,14 +66,14 @@ def frame(content: bytes) -> bytes:
     return len(content).to_bytes(FRAME) + content
 
 
-def answer(reading: Reading) -> Iterator[bytes]:
+def answer(reading: ParsedDocument) -> Iterator[bytes]:
     """The contents of the frames that tell of `reading`."""
     found = reading.found
     pairs = zip(found.urls, found.links, strict=True)
     refs = [Ref(url.href, url.domain, url.origin, link.kind, reading.hints.get(url.href)) for url, link in pairs]
     parts = [refs[at : at + PART] for at in range(0, len(refs), PART)]
     bare = msgspec.structs.replace(found, links=(), urls=())
-    yield msgspec.msgpack.encode(Answer(bare, reading.decoded_size, reading.cut, len(parts)))
+    yield msgspec.msgpack.encode(OffloadReply(bare, reading.decoded_size, reading.cut, len(parts)))
     for part in parts:
         yield msgspec.msgpack.encode(part)
 
@@ -87,7 +88,7 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
             document, limits = pickle.loads(job)
             contents = list(answer(read(document._replace(body=body), limits)))
         except MemoryError:
-            contents = [msgspec.msgpack.encode(Answer(None, 0, (), 0))]
+            contents = [msgspec.msgpack.encode(OffloadReply(None, 0, (), 0))]
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for content in contents:
             answers.write(frame(content))

@@ -1,9 +1,9 @@
-"""From the octets of a page to the few tags that matter to a crawler, without a tree. Pure.
+"""From the bytes of a page to the few tags that matter to a crawler, without a tree. Pure.
 
 One regular expression walks over the page as the tokenizer of the HTML standard does (13.2.5): comments, scripts and
 other raw text are passed over, quoted attribute values may hold anything, and what the page leaves open ends with the
-page. It works on octets, so only what is taken needs decoding: in all encodings of the web but UTF-16 and ISO-2022-JP,
-which have to be transcoded before, the octets of markup are those of ASCII.
+page. It works on bytes, so only what is taken needs decoding: in all encodings of the web but UTF-16 and ISO-2022-JP,
+which have to be transcoded before, the bytes of markup are those of ASCII.
 
 What a tree would know and this does not: that the content of `template` is inert, that SVG has no raw text, and, where a
 quoted attribute value holds a `>` and after it a whole tag `a`, that this is no tag. Each may give a link too many.
@@ -37,7 +37,7 @@ class Tags(msgspec.Struct):
 
     `hrefs` are those of `a` and `area`, each once, as written and up to the `#`, as pages of documentation lead to many
     parts of another. `title` is the content of the first one, None if there is none. `count`: of all tags found; `others`:
-    of those that are no links, with so many `octets`.
+    of those that are no links, with so many `bytes`.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -49,7 +49,7 @@ class Tags(msgspec.Struct):
     title: bytes | None = None
     count: int = 0
     others: int = 0
-    octets: int = 0
+    other_bytes: int = 0
 
 
 def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
@@ -60,7 +60,7 @@ def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
         told = _found_in(page, obey_nofollow)
     except pcre2.LibraryError:  # PCRE2 limits its steps for one match: three million attributes are too many for it
         told = _found_in_tree(page, obey_nofollow)
-    return _sorted_out(page, told)
+    return _classify(page, told)
 
 
 def scan_quickly(page: bytes, obey_nofollow: bool, at_most: int) -> Tags | None:
@@ -71,22 +71,22 @@ def scan_quickly(page: bytes, obey_nofollow: bool, at_most: int) -> Tags | None:
         told = _found_in(page, obey_nofollow)
     except pcre2.LibraryError:
         return None
-    return _sorted_out(page, told) if told.count(b"\0") <= 2 * at_most else None
+    return _classify(page, told) if told.count(b"\0") <= 2 * at_most else None
 
 
 def _without_nuls(page: bytes) -> bytes:
     return page.replace(b"\0", b"?")  # in HTML an error in all places
 
 
-def _sorted_out(page: bytes, told: bytes) -> Tags:
+def _classify(page: bytes, told: bytes) -> Tags:
     pieces = told.split(b"\0")
     names, contents = pieces[:-1:2], pieces[1::2]
     if names and names[-1] and page.endswith(b"<%b%b" % (names[-1], contents[-1])):
         del names[-1], contents[-1]  # a tag that the page leaves open is none
     hrefs = list(dict.fromkeys(compress(contents, map(not_, names))))
     others = list(compress(zip(names, contents, strict=True), names))
-    octets = sum(len(content) for _, content in others)
-    tags = Tags(hrefs=hrefs, count=len(names), others=len(others), octets=octets)
+    size = sum(len(content) for _, content in others)
+    tags = Tags(hrefs=hrefs, count=len(names), others=len(others), other_bytes=size)
     lists = {b"base": tags.base, b"frame": tags.frame, b"iframe": tags.frame}
     lists |= {b"html": tags.html, b"link": tags.link, b"meta": tags.meta}
     images = 0  # SVG images that are open: their titles are not the page's
@@ -124,12 +124,12 @@ _SKIPPED = f"(?:[{SPACE}/]*+(?!%s[{SPACE}/>=]){NAME}(?:{ANY_VALUE})?)*+[{SPACE}/
 """The attributes before the one of that name: the first counts."""
 
 
-def _to_hash(ends: str) -> str:
-    """A value without the octets `ends`, taken up to its `#`. The one of a character reference (`&#38;`) is none."""
+def _fragment_links(ends: str) -> str:
+    """A value without the bytes `ends`, taken up to its `#`. The one of a character reference (`&#38;`) is none."""
     return f"((?:[^#&{ends}]++|&#?+)*+#?+)[^{ends}]*+"
 
 
-_DOUBLE, _SINGLE, _BARE = map(_to_hash, ('"', "'", f"{SPACE}>"))
+_DOUBLE, _SINGLE, _BARE = map(_fragment_links, ('"', "'", f"{SPACE}>"))
 _HREF = rf"""{_SKIPPED % "href"}(?:href(?:{EQUALS}(?|"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE}))?+)?+"""
 
 

@@ -1,4 +1,4 @@
-"""Octets to a document, by a WHATWG parser (turbohtml), with a bound on what hostile markup can cost. Pure.
+"""Bytes to a document, by a WHATWG parser (turbohtml), with a bound on what hostile markup can cost. Pure.
 
 The parser is linear and releases the interpreter lock, whatever it is given (tags nested a million deep,
 attributes of megabytes), but for one construction that the standard itself makes quadratic: formatting
@@ -15,7 +15,7 @@ import turbohtml
 import turbohtml.detect  # registers the codecs `whatwg-*`
 
 _SAFE_TAGS = 4_000  # at worst a million elements: 0.15 s and 130 MB
-_PRESCANNED = 8_192  # octets: the standard looks at 1,024, and real pages declare within a few thousand
+_PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
 
 _FORMATTING = re.compile(
     r"<(?=[bBiIuUsStTeEcCfFnN])(?=(?:b|i|u|s|tt|em|big|code|font|nobr|small|strike|strong)[\s/>])", re.IGNORECASE
@@ -27,7 +27,7 @@ def parse(body: bytes, charset: str | None) -> turbohtml.Document:
     """The document in `body`. `charset` is its encoding as `crawler.parse.html` found it; None: found out here, an unknown
     one is ignored."""
     if body.count(b"<") > _SAFE_TAGS:
-        # So few octets hold no more than 2,730 start tags, whatever the number of their `<`.
+        # So few bytes hold no more than 2,730 start tags, whatever the number of their `<`.
         encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
         return parse_text(body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff"))
     return _parse_whole(body, charset)

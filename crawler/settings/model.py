@@ -24,7 +24,17 @@ from pydantic_settings import (
 )
 
 from crawler.errors import UserError
-from crawler.settings.tables import Archive, Duty, Fetch, Frontier, Limits, NotNegative, Politeness, Scope, Table
+from crawler.settings.tables import (
+    ArchiveTable,
+    DutyTable,
+    FetchTable,
+    FrontierTable,
+    LimitsTable,
+    NotNegative,
+    PolitenessTable,
+    ScopeTable,
+    Table,
+)
 
 T = TypeVar("T")
 
@@ -32,13 +42,13 @@ T = TypeVar("T")
 class CrawlSettings(Table):
     """What belongs to the crawl and is the same on all replicas."""
 
-    politeness: Politeness = Politeness()
-    scope: Scope = Scope()
-    limits: Limits = Limits()
-    frontier: Frontier = Frontier()
-    fetch: Fetch = Fetch()
-    archive: Archive = Archive()
-    schedule: tuple[Duty, ...] = ()
+    politeness: PolitenessTable = PolitenessTable()
+    scope: ScopeTable = ScopeTable()
+    limits: LimitsTable = LimitsTable()
+    frontier: FrontierTable = FrontierTable()
+    fetch: FetchTable = FetchTable()
+    archive: ArchiveTable = ArchiveTable()
+    schedule: tuple[DutyTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
         """{"table.key": value}; a repeated table is one value."""
@@ -102,13 +112,13 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    politeness: Politeness = Politeness()
-    scope: Scope = Scope()
-    limits: Limits = Limits()
-    frontier: Frontier = Frontier()
-    fetch: Fetch = Fetch()
-    archive: Archive = Archive()
-    schedule: tuple[Duty, ...] = ()
+    politeness: PolitenessTable = PolitenessTable()
+    scope: ScopeTable = ScopeTable()
+    limits: LimitsTable = LimitsTable()
+    frontier: FrontierTable = FrontierTable()
+    fetch: FetchTable = FetchTable()
+    archive: ArchiveTable = ArchiveTable()
+    schedule: tuple[DutyTable, ...] = ()
     replica: ReplicaSettings = ReplicaSettings()
 
     _file_has_crawl_tables: bool = PrivateAttr(False)

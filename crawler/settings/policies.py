@@ -13,9 +13,9 @@ from crawler.scope.scope import Scope
 from crawler.settings.model import CrawlSettings
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
-from politeness.address_rate_limit import GatePolicy
+from politeness.address_rate_limit import RateLimitPolicy
 from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy, RestPolicy
+from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import PolitenessPolicy
 from politeness.robots_fetch import RobotsPolicy
 
@@ -85,22 +85,22 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
         response_share_cap_s=polite.response_share_cap,
     )
     return PolitenessPolicy(
-        rests=RestPolicy(delay, backoff, polite.parallel),
+        throttle=ThrottlePolicy(delay, backoff, polite.parallel),
         robots=RobotsPolicy(
             max_age_s=polite.robots_max_age, retry=msgspec.structs.replace(backoff, give_up_after=None)
         ),
         tries=polite.tries,
-        gate=gate_policy(settings),
+        rate_limit=rate_limit_policy(settings),
     )
 
 
-def gate_policy(settings: CrawlSettings) -> GatePolicy | None:
+def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
     """The rate that the domains behind one address share, or None for no limit."""
     polite = settings.politeness
-    if polite.address_gate == "off" or (polite.address_rate is None and not polite.delay):
+    if polite.address_rate_limit == "off" or (polite.address_rate is None and not polite.delay):
         return None
     rate = polite.address_rate or DOMAINS_WORTH / polite.delay
-    return GatePolicy(rate, polite.address_burst, shared=polite.address_gate == "cluster")
+    return RateLimitPolicy(rate, polite.address_burst, shared=polite.address_rate_limit == "cluster")
 
 
 def scorer(name: str) -> Scorer:

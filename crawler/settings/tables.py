@@ -55,7 +55,7 @@ _NEW_URLS = "replicas that differ would queue the same page under two URLs; stop
 _LOADED = "code is loaded when a replica starts"
 
 
-class Politeness(Table):
+class PolitenessTable(Table):
     """How a site is treated."""
 
     delay: NotNegative = Field(
@@ -88,7 +88,7 @@ class Politeness(Table):
     backoff_forgiven: NotNegative = Field(
         1_800.0, description="After this many seconds without a failure a domain's backoff starts from its base again."
     )
-    address_gate: Literal["off", "replica", "cluster"] = Field(
+    address_rate_limit: Literal["off", "replica", "cluster"] = Field(
         "cluster",
         description="Whether the domains behind one network address share a rate: with all replicas together "
         "(`cluster`), within each replica (`replica`), or not (`off`). Shared hosts serve thousands of domains from one "
@@ -111,7 +111,7 @@ class Politeness(Table):
     )
 
 
-class Scope(Table):
+class ScopeTable(Table):
     """Which links belong to the crawl."""
 
     kind: Literal["seeds", "domains", "hosts", "any"] = Field(
@@ -139,7 +139,7 @@ class Scope(Table):
     nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
 
 
-class Limits(Table):
+class LimitsTable(Table):
     """What a crawl may use up."""
 
     max_pages: Count = Field(
@@ -149,7 +149,7 @@ class Limits(Table):
     )
     domain_cap: Count = Field(0, description="URLs accepted per domain at most; 0: any number. Drops are counted.")
     max_body: PositiveInt = Field(
-        10_485_760, description="Octets of a body as received; what is beyond is cut off and the record says so."
+        10_485_760, description="Bytes of a body as received; what is beyond is cut off and the record says so."
     )
     max_decoded: PositiveInt = Field(
         33_554_432,
@@ -159,7 +159,7 @@ class Limits(Table):
     max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
 
 
-class Frontier(Table):
+class FrontierTable(Table):
     """The queue."""
 
     shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
@@ -182,7 +182,7 @@ class Frontier(Table):
     )
 
 
-class Fetch(Table):
+class FetchTable(Table):
     """How requests are made."""
 
     restart: ClassVar[str] = "connections that are open were made with it"
@@ -197,7 +197,7 @@ class Fetch(Table):
     )
     timeout: PositiveFloat = Field(60.0, description="Seconds for a whole response; a longer one is cut off there.")
     connect_timeout: PositiveFloat = Field(15.0, description="Seconds for name resolution, connection and TLS.")
-    read_timeout: PositiveFloat = Field(20.0, description="Seconds without an octet before a response is given up.")
+    read_timeout: PositiveFloat = Field(20.0, description="Seconds without a byte before a response is given up.")
     verify_tls: bool = Field(True, description="Whether certificates must be valid.")
     allow_private: bool = Field(
         False, description="Whether private, loopback and other non-public addresses may be connected to."
@@ -228,7 +228,7 @@ class Fetch(Table):
         return f"{self.user_agent}/{__version__} (+{self.contact})"
 
 
-class Archive(Table):
+class ArchiveTable(Table):
     """What a crawl leaves behind."""
 
     restart: ClassVar[str] = "files that are open were begun with it"
@@ -266,7 +266,7 @@ class Archive(Table):
         "off", description="The same for pages that say, with status 200, that there is no such page. Costs CPU."
     )
     near_remembered: Count = Field(
-        131_072, description="Pages that a replica compares with for `near_duplicates`, at about 200 octets each."
+        131_072, description="Pages that a replica compares with for `near_duplicates`, at about 200 bytes each."
     )
     parquet: bool = Field(False, description="Make a Parquet file of each finished file of JSON lines; needs pyarrow.")
     upload: str = Field(
@@ -285,7 +285,7 @@ class Archive(Table):
         description="Further sinks, `package.module:factory` or the name of an installed one; see docs/how-to/extend.md.",
         json_schema_extra=_restart(_LOADED),
     )
-    max_bytes: PositiveInt = Field(1_073_741_824, description="Octets of a WARC file before the next one begins.")
+    max_bytes: PositiveInt = Field(1_073_741_824, description="Bytes of a WARC file before the next one begins.")
     max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
     fsync: bool = Field(
         False, description="Wait for the disk before a URL is settled; without, a power failure can cost pages."
@@ -299,7 +299,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class Duty(Table):
+class DutyTable(Table):
     """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
 
     restart: ClassVar[str] = "duties begin with the replica"
@@ -316,7 +316,7 @@ class Duty(Table):
         return float(found[1]) * _SECONDS[found[2]]
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Duty:
+    def _is_whole(self) -> DutyTable:
         if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:
             raise ValueError("`every` must be a number and s, m, h or d, such as 6h, and at least 1s")
         if bool(self.seeds) == bool(self.sitemap):

@@ -3,7 +3,7 @@ names.
 
 In the order in which things happen: `Features` says what the web is made of; `World` computes what each URL
 answers (`sites` -> `numbered`, `services`, `hostile` -> `Resource`); `expect` walks the world's own links
-as a perfect crawl would; `SimWebServer` turns resources into octets (`pages`, `answers`) and writes a
+as a perfect crawl would; `SimWebServer` turns resources into bytes (`pages`, `answers`) and writes a
 `RequestLog`; `judge` holds this log against what was expected, and is the referee of the crawler's promises
 to the sites.
 """
@@ -12,7 +12,7 @@ from crawler.simweb.expected import Expected, Policy, Visit, expect
 from crawler.simweb.features import Charset, Coding, Features, Kind
 from crawler.simweb.hazards import Hazard
 from crawler.simweb.log import Record, RequestLog, read_log
-from crawler.simweb.referee import Limits, Verdict, judge
+from crawler.simweb.referee import RefereeLimits, RefereeReport, judge
 from crawler.simweb.robots import RobotsKind
 from crawler.simweb.server import SimWebServer
 from crawler.simweb.world import World
@@ -24,13 +24,13 @@ __all__ = [
     "Features",
     "Hazard",
     "Kind",
-    "Limits",
     "Policy",
     "Record",
+    "RefereeLimits",
+    "RefereeReport",
     "RequestLog",
     "RobotsKind",
     "SimWebServer",
-    "Verdict",
     "Visit",
     "World",
     "expect",

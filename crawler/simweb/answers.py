@@ -12,16 +12,16 @@ from crawler.simweb.attacks import attack
 from crawler.simweb.codings import encode, token
 from crawler.simweb.features import Coding
 from crawler.simweb.resource import Fault, Resource, Trouble
-from crawler.simweb.wire import Answer, chunked, head, whole
+from crawler.simweb.wire import ScriptedResponse, chunked, head, whole
 
 
-def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -> Answer:
+def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -> ScriptedResponse:
     """What to send to the request for `resource` with this ordinal, 1 for the first.
 
     `accepted` is the Accept-Encoding field, `now` seconds since 1970. None as a resource is a 404.
     """
     if resource is None:
-        return Answer(404, (whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
+        return ScriptedResponse(404, (whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
     if resource.hazard is not None:
         return attack(resource.hazard, resource.body or b"")
     if resource.trouble is not None and resource.trouble.strikes(attempt):
@@ -31,7 +31,7 @@ def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -
     return _sound(resource, accepted)
 
 
-def _sound(resource: Resource, accepted: str) -> Answer:
+def _sound(resource: Resource, accepted: str) -> ScriptedResponse:
     body = resource.body if resource.body is not None else pages.html(resource)
     fields = _fields(resource)
     if resource.coding is not Coding.IDENTITY and token(resource.coding) in accepted:
@@ -39,7 +39,7 @@ def _sound(resource: Resource, accepted: str) -> Answer:
         fields.append(f"Content-Encoding: {token(resource.coding)}")
     frame = chunked if resource.chunked else whole
     data = frame(resource.status, fields, body)
-    return Answer(resource.status, (resource.delay, data) if resource.delay else (data,))
+    return ScriptedResponse(resource.status, (resource.delay, data) if resource.delay else (data,))
 
 
 def _fields(resource: Resource) -> list[str]:
@@ -54,7 +54,7 @@ def _fields(resource: Resource) -> list[str]:
     return fields
 
 
-def _troubled(trouble: Trouble, now: float) -> Answer:
+def _troubled(trouble: Trouble, now: float) -> ScriptedResponse:
     """An HTTP-date has whole seconds, so it asks for up to one second more than the other form."""
     fields = ["Content-Type: text/html"]
     retry_after: float | None = None
@@ -63,34 +63,34 @@ def _troubled(trouble: Trouble, now: float) -> Answer:
         retry_after = date - now if trouble.as_date else float(trouble.retry_after_s)
         written = formatdate(date, usegmt=True) if trouble.as_date else str(trouble.retry_after_s)
         fields.append(f"Retry-After: {written}")
-    return Answer(trouble.status, (whole(trouble.status, fields, b"<h1>Not now</h1>"),), retry_after)
+    return ScriptedResponse(trouble.status, (whole(trouble.status, fields, b"<h1>Not now</h1>"),), retry_after)
 
 
-def _cut(resource: Resource) -> Answer:
+def _cut(resource: Resource) -> ScriptedResponse:
     """Content-Length promises twice of what comes."""
     body = pages.html(resource)
     promise = head(200, [*_fields(resource), f"Content-Length: {len(body)}"])
-    return Answer(200, (promise + body[: len(body) // 2],), closes=True)
+    return ScriptedResponse(200, (promise + body[: len(body) // 2],), closes=True)
 
 
-def _bad_chunks(resource: Resource) -> Answer:
+def _bad_chunks(resource: Resource) -> ScriptedResponse:
     data = chunked(200, _fields(resource), pages.html(resource))
-    return Answer(200, (data.removesuffix(b"0\r\n\r\n") + b"zz\r\nno chunk size\r\n",), closes=True)
+    return ScriptedResponse(200, (data.removesuffix(b"0\r\n\r\n") + b"zz\r\nno chunk size\r\n",), closes=True)
 
 
-def _garbage(resource: Resource) -> Answer:
-    return Answer(0, (b"\x16\x03\x01 this is no HTTP\r\n\r\n",), closes=True)
+def _garbage(resource: Resource) -> ScriptedResponse:
+    return ScriptedResponse(0, (b"\x16\x03\x01 this is no HTTP\r\n\r\n",), closes=True)
 
 
-def _hang_up(resource: Resource) -> Answer:
-    return Answer(0, (), closes=True)
+def _hang_up(resource: Resource) -> ScriptedResponse:
+    return ScriptedResponse(0, (), closes=True)
 
 
-def _silent(resource: Resource) -> Answer:
-    return Answer(0, (), hangs=True)
+def _silent(resource: Resource) -> ScriptedResponse:
+    return ScriptedResponse(0, (), hangs=True)
 
 
-_FAULTY: dict[Fault, Callable[[Resource], Answer]] = {
+_FAULTY: dict[Fault, Callable[[Resource], ScriptedResponse]] = {
     Fault.CUT: _cut,
     Fault.BAD_CHUNKS: _bad_chunks,
     Fault.GARBAGE: _garbage,

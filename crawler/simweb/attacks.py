@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from crawler.simweb.codings import bomb, encode
 from crawler.simweb.features import Coding
 from crawler.simweb.hazards import Hazard
-from crawler.simweb.wire import Answer, Step, head, whole
+from crawler.simweb.wire import ScriptedResponse, Step, head, whole
 
 _HTML = "Content-Type: text/html; charset=utf-8"
 _BLOCK = 65_536
@@ -18,94 +18,94 @@ _LAUGHS = 9
 _LAUGH = b"ha" * 54  # times 10 ** 7 is about 1 GiB
 
 
-def attack(hazard: Hazard, text: bytes) -> Answer:
+def attack(hazard: Hazard, text: bytes) -> ScriptedResponse:
     """The answer to /hazard, or to the file that the hazard stands for."""
     return _ATTACKS[hazard](text)
 
 
-def _page(body: bytes, *fields: str) -> Answer:
-    return Answer(200, (whole(200, [_HTML, *fields], body),))
+def _page(body: bytes, *fields: str) -> ScriptedResponse:
+    return ScriptedResponse(200, (whole(200, [_HTML, *fields], body),))
 
 
-def _gzip_bomb(text: bytes) -> Answer:
+def _gzip_bomb(text: bytes) -> ScriptedResponse:
     return _page(bomb(Coding.GZIP), "Content-Encoding: gzip")
 
 
-def _brotli_bomb(text: bytes) -> Answer:
+def _brotli_bomb(text: bytes) -> ScriptedResponse:
     return _page(bomb(Coding.BROTLI), "Content-Encoding: br")
 
 
-def _zstd_bomb(text: bytes) -> Answer:
+def _zstd_bomb(text: bytes) -> ScriptedResponse:
     return _page(bomb(Coding.ZSTD), "Content-Encoding: zstd")
 
 
-def _nested_bomb(text: bytes) -> Answer:
+def _nested_bomb(text: bytes) -> ScriptedResponse:
     return _page(encode(Coding.GZIP, bomb(Coding.GZIP)), "Content-Encoding: gzip, gzip")
 
 
-def _endless_body(text: bytes) -> Answer:
+def _endless_body(text: bytes) -> ScriptedResponse:
     block = b"<p>and so on " * (_BLOCK // 13)
-    return Answer(200, chain([head(200, [_HTML])], repeat(block)), closes=True)
+    return ScriptedResponse(200, chain([head(200, [_HTML])], repeat(block)), closes=True)
 
 
-def _endless_head(text: bytes) -> Answer:
+def _endless_head(text: bytes) -> ScriptedResponse:
     block = b"X-More: and so on\r\n" * (_BLOCK // 19)
-    return Answer(200, chain([b"HTTP/1.1 200 OK\r\n"], repeat(block)), closes=True)
+    return ScriptedResponse(200, chain([b"HTTP/1.1 200 OK\r\n"], repeat(block)), closes=True)
 
 
-def _huge_field(text: bytes) -> Answer:
+def _huge_field(text: bytes) -> ScriptedResponse:
     return _page(b"<h1>Read me</h1>", f"X-Much: {'x' * (4 << 20)}")
 
 
-def _drip(text: bytes) -> Answer:
+def _drip(text: bytes) -> ScriptedResponse:
     def drops() -> Iterator[Step]:
         yield head(200, [_HTML])
         while True:
             yield b"x"
             yield 1.0
 
-    return Answer(200, drops(), closes=True)
+    return ScriptedResponse(200, drops(), closes=True)
 
 
-def _huge_chunk(text: bytes) -> Answer:
+def _huge_chunk(text: bytes) -> ScriptedResponse:
     opening = head(200, [_HTML, "Transfer-Encoding: chunked"])
-    return Answer(200, (opening + b"f" * 20 + b"\r\n<h1>Much</h1>",), closes=True)
+    return ScriptedResponse(200, (opening + b"f" * 20 + b"\r\n<h1>Much</h1>",), closes=True)
 
 
-def _surplus(text: bytes) -> Answer:
+def _surplus(text: bytes) -> ScriptedResponse:
     """RFC 9112 section 9.3: what follows a response on a connection must not be taken for the next one."""
     unasked = whole(200, [_HTML], b'<a href="/decoy/smuggled">smuggled</a>')
-    return Answer(200, (whole(200, [_HTML], b"<h1>First</h1>") + unasked,))
+    return ScriptedResponse(200, (whole(200, [_HTML], b"<h1>First</h1>") + unasked,))
 
 
-def _huge_location(text: bytes) -> Answer:
-    return Answer(301, (whole(301, [f"Location: /{'x' * (1 << 20)}"], b""),))
+def _huge_location(text: bytes) -> ScriptedResponse:
+    return ScriptedResponse(301, (whole(301, [f"Location: /{'x' * (1 << 20)}"], b""),))
 
 
-def _many_links(text: bytes) -> Answer:
+def _many_links(text: bytes) -> ScriptedResponse:
     return _page(b"".join(b'<a href="/private/%d">%d</a>\n' % (n, n) for n in range(100_000)))
 
 
-def _huge_attribute(text: bytes) -> Answer:
+def _huge_attribute(text: bytes) -> ScriptedResponse:
     return _page(b'<a href="/' + b"x" * (5 << 20) + b'">long</a>')
 
 
-def _deep_tags(text: bytes) -> Answer:
+def _deep_tags(text: bytes) -> ScriptedResponse:
     return _page(b"<div>" * 200_000 + b"deep")
 
 
-def _robots_bomb(text: bytes) -> Answer:
+def _robots_bomb(text: bytes) -> ScriptedResponse:
     """Behind the rules come lines that mean nothing to robots.txt."""
     data = whole(200, ["Content-Type: text/plain", "Content-Encoding: gzip"], bomb(Coding.GZIP, text))
-    return Answer(200, (data,))
+    return ScriptedResponse(200, (data,))
 
 
-def _robots_endless(text: bytes) -> Answer:
+def _robots_endless(text: bytes) -> ScriptedResponse:
     block = b"# and so on\n" * (_BLOCK // 12)
-    return Answer(200, chain([head(200, ["Content-Type: text/plain"]) + text], repeat(block)), closes=True)
+    return ScriptedResponse(200, chain([head(200, ["Content-Type: text/plain"]) + text], repeat(block)), closes=True)
 
 
-def _sitemap_bomb(text: bytes) -> Answer:
+def _sitemap_bomb(text: bytes) -> ScriptedResponse:
     """The "billion laughs": each entity is ten of the one before (CVE-2003-1564)."""
     entities = b"".join(b'<!ENTITY l%d "%b">\n' % (n, b"&l%d;" % (n - 1) * 10) for n in range(1, _LAUGHS - 1))
     body = (
@@ -113,10 +113,10 @@ def _sitemap_bomb(text: bytes) -> Answer:
         b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
         b"<url><loc>&l%d;</loc></url></urlset>\n"
     ) % (_LAUGH, entities, _LAUGHS - 2)
-    return Answer(200, (whole(200, ["Content-Type: application/xml"], body),))
+    return ScriptedResponse(200, (whole(200, ["Content-Type: application/xml"], body),))
 
 
-_ATTACKS: dict[Hazard, Callable[[bytes], Answer]] = {
+_ATTACKS: dict[Hazard, Callable[[bytes], ScriptedResponse]] = {
     Hazard.GZIP_BOMB: _gzip_bomb,
     Hazard.BROTLI_BOMB: _brotli_bomb,
     Hazard.ZSTD_BOMB: _zstd_bomb,

@@ -18,7 +18,7 @@ class Hazard(StrEnum):
     ENDLESS_BODY = "endless-body"
     ENDLESS_HEAD = "endless-head"  # header fields without end
     HUGE_FIELD = "huge-field"  # one header field of 4 MiB
-    DRIP = "drip"  # one octet a second
+    DRIP = "drip"  # one byte a second
     HUGE_CHUNK = "huge-chunk"  # a chunk size beyond 64 bits
     SURPLUS = "surplus"  # a second, unasked response behind the first (Content-Length too small)
     HUGE_LOCATION = "huge-location"  # a redirect to a URL of 1 MiB

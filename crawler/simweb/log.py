@@ -12,7 +12,7 @@ import msgspec
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One request and its answer.
 
-    `start` (the request was read wholly) and `end` (the last octet of the answer was about to be handed to
+    `start` (the request was read wholly) and `end` (the last byte of the answer was about to be handed to
     the system, or the client went away) are in seconds of the server's monotonic clock, so records of one
     server can be compared; `wall` is `start` in seconds since 1970. `end` lies before the client can have
     the whole answer, so an overlap of two records is one in truth.

@@ -37,7 +37,7 @@ def html(resource: Resource) -> bytes:
 
 
 def _head(markup: Markup, charset: Charset) -> str:
-    """The <meta charset> comes first, as it must stand within the first 1,024 octets (HTML, section 4.2.5.4)."""
+    """The <meta charset> comes first, as it must stand within the first 1,024 bytes (HTML, section 4.2.5.4)."""
     return "".join(
         (
             '<?xml version="1.0"?>\n' if markup.prolog else "",

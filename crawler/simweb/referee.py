@@ -1,6 +1,6 @@
 """The judge of a crawl: what the server saw, held against what a perfect crawl does.
 
-It reads the server's log alone, so no error in the crawler's own books can deceive it. All times are the
+It reads the server's log alone, so no error in the crawler's own counters can deceive it. All times are the
 server's: it notes the start of a request after the client sent it, and the end of an answer before the client can
 have all of it, so a gap seen here is never shorter than the client's. Only where the client breaks an answer off does
 the server note the end late; `abort_tolerance` allows for that.
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RefereeLimits:
     """What the crawl was told to keep."""
 
     delay: float = 0.0  # seconds from the end of a domain's answer to its next request
@@ -49,7 +49,7 @@ class TooClose:
 
 
 @dataclass(slots=True)
-class Verdict:
+class RefereeReport:
     """What was found. Everything but the figures at the end is a violation."""
 
     missing: list[str] = field(default_factory=list)  # expected, never fetched
@@ -119,21 +119,21 @@ def _told(example: object) -> str:
     return f"{key}: {value[0]} instead of {value[1]}" if isinstance(value, tuple) else f"{key}: {value}"
 
 
-def judge(records: Iterable[Record], expected: Expected, limits: Limits | None = None) -> Verdict:
+def judge(records: Iterable[Record], expected: Expected, limits: RefereeLimits | None = None) -> RefereeReport:
     """Hold the server's records, in any order, against what was expected and what the crawl was told to keep."""
-    limits = limits or Limits()
+    limits = limits or RefereeLimits()
     in_order = sorted(records, key=lambda record: record.start)
-    verdict = Verdict(requests=len(in_order), repeats_allowed=limits.repeats)
-    _judge_urls(in_order, expected, verdict)
-    _judge_strays(in_order, expected, limits, verdict)
-    _judge_robots(in_order, expected.auxiliary, verdict)
+    result = RefereeReport(requests=len(in_order), repeats_allowed=limits.repeats)
+    _judge_urls(in_order, expected, result)
+    _judge_strays(in_order, expected, limits, result)
+    _judge_robots(in_order, expected.auxiliary, result)
     for domain, requests in _grouped(in_order, lambda record: record.domain).items():
         crawl_delay = min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap)
-        _judge_domain(requests, crawl_delay, limits, verdict)
-        _judge_rest(requests, limits, verdict)
+        _judge_domain(requests, crawl_delay, limits, result)
+        _judge_rest(requests, limits, result)
     for address, requests in _grouped(in_order, lambda record: record.address).items():
-        _judge_address(address, requests, limits, verdict)
-    return verdict
+        _judge_address(address, requests, limits, result)
+    return result
 
 
 def _grouped(records: list[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
@@ -143,58 +143,58 @@ def _grouped(records: list[Record], key: Callable[[Record], str]) -> dict[str, l
     return groups
 
 
-def _judge_urls(records: list[Record], expected: Expected, verdict: Verdict) -> None:
+def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport) -> None:
     """Which URLs were asked for, how often, and what the last answer was."""
     counts = Counter(record.url for record in records)
     last = {record.url: record.status for record in records}
     for url, visit in expected.visits.items():
         count = counts[url]
         if count == 0:
-            verdict.missing.append(url)
+            result.missing.append(url)
         elif count > visit.most:
-            verdict.too_often[url] = (count, visit.most)
-            verdict.repeats += count - visit.most
+            result.too_often[url] = (count, visit.most)
+            result.repeats += count - visit.most
         elif count < visit.least:
-            verdict.too_seldom[url] = (count, visit.least)
+            result.too_seldom[url] = (count, visit.least)
         if count and last[url] != visit.status:
-            verdict.wrong_status[url] = (last[url], visit.status)
+            result.wrong_status[url] = (last[url], visit.status)
 
 
-def _judge_strays(records: list[Record], expected: Expected, limits: Limits, verdict: Verdict) -> None:
+def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimits, result: RefereeReport) -> None:
     """URLs that are not among the expected ones: denied, pages of a trap, or simply unexpected."""
     trapped: Counter[str] = Counter()
     strays = {record.url: record.domain for record in records if record.url not in expected.visits}
     for url, domain in strays.items():
         if url in expected.denied:
-            verdict.denied.append(url)
+            result.denied.append(url)
         elif url in expected.auxiliary:
             continue
         elif domain in expected.traps:
             trapped[domain] += 1
         else:
-            verdict.unexpected.append(url)
+            result.unexpected.append(url)
     if limits.trapped is not None:
-        verdict.trapped = {domain: count for domain, count in trapped.items() if count > limits.trapped}
+        result.trapped = {domain: count for domain, count in trapped.items() if count > limits.trapped}
 
 
-def _judge_robots(records: list[Record], auxiliary: set[str], verdict: Verdict) -> None:
+def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeReport) -> None:
     """A URL is asked for only after its origin's robots.txt has been answered, with whatever (RFC 9309 section 2.3)."""
     asked: set[str] = set()
     answered: dict[str, float] = {}
     read: set[str] = set()
     for record in records:
         if record.path == "/robots.txt":
-            verdict.robots_repeats += record.host in read
+            result.robots_repeats += record.host in read
             answered.setdefault(record.host, record.end)
             if record.status == 200:
                 read.add(record.host)
         elif record.host not in asked and record.url not in auxiliary:
             asked.add(record.host)
             if answered.get(record.host, record.start) >= record.start:
-                verdict.unasked.append(record.url)
+                result.unasked.append(record.url)
 
 
-def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, verdict: Verdict) -> None:
+def _judge_domain(records: list[Record], crawl_delay: float, limits: RefereeLimits, result: RefereeReport) -> None:
     """The delay between any two, and one request at a time; without a delay as many as the limits allow. Crawl-delay
     counts once a robots.txt has been read."""
     latest = records[0]
@@ -211,23 +211,23 @@ def _judge_domain(records: list[Record], crawl_delay: float, limits: Limits, ver
         if not needed and len(in_flight) < limits.in_flight:
             pass
         elif gap < (-tolerance if latest.aborted else 0.0):
-            verdict.overlaps.append(TooClose(latest, record, gap, needed))
+            result.overlaps.append(TooClose(latest, record, gap, needed))
         elif gap < needed - tolerance:
-            verdict.too_close.append(TooClose(latest, record, gap, needed))
+            result.too_close.append(TooClose(latest, record, gap, needed))
         if record.end >= latest.end:
             latest = record
         in_flight.append(record)
-    verdict.closest[records[0].domain] = closest
-    verdict.peak_by_domain[records[0].domain] = _peak(records)
+    result.closest[records[0].domain] = closest
+    result.peak_by_domain[records[0].domain] = _peak(records)
 
 
-def _judge_rest(records: list[Record], limits: Limits, verdict: Verdict) -> None:
+def _judge_rest(records: list[Record], limits: RefereeLimits, result: RefereeReport) -> None:
     """After 429 or 503 with Retry-After the whole domain is left alone (RFC 9110 section 10.2.3)."""
     resting = records[0]
     for record in records[1:]:
         if resting.retry_after is not None and record.start < _rested_at(resting) - limits.tolerance:
             gap = record.start - resting.end
-            verdict.unrested.append(TooClose(resting, record, gap, resting.retry_after))
+            result.unrested.append(TooClose(resting, record, gap, resting.retry_after))
         if _rested_at(record) > _rested_at(resting):
             resting = record
 
@@ -236,15 +236,15 @@ def _rested_at(record: Record) -> float:
     return record.end + (record.retry_after or 0.0)
 
 
-def _judge_address(address: str, records: list[Record], limits: Limits, verdict: Verdict) -> None:
+def _judge_address(address: str, records: list[Record], limits: RefereeLimits, result: RefereeReport) -> None:
     peak = _peak(records)
-    verdict.peak_by_address[address] = peak
+    result.peak_by_address[address] = peak
     if limits.address_in_flight is not None and peak > limits.address_in_flight:
-        verdict.address_too_many[address] = peak
+        result.address_too_many[address] = peak
     for first, second in pairwise(records):
         gap = second.start - first.start
         if gap < limits.address_delay - limits.tolerance:
-            verdict.address_too_close.append(TooClose(first, second, gap, limits.address_delay))
+            result.address_too_close.append(TooClose(first, second, gap, limits.address_delay))
 
 
 def _peak(records: list[Record]) -> int:

@@ -34,7 +34,7 @@ class Markup:
     meta_robots: str = ""  # content of <meta name=robots>, empty for none
     prolog: bool = False  # begins with an XML declaration
     decoys: bool = False  # carries links that are none: comments, scripts, mailto:, images
-    size: int = 0  # octets of filler
+    size: int = 0  # bytes of filler
     offset: int = 0  # which filler
 
 

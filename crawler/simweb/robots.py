@@ -25,7 +25,7 @@ class RobotsKind(StrEnum):
     FIVE_HOPS = "five_hops"  # as FOLDER, at the end of five redirects
     SLOW = "slow"  # as FOLDER, slowly
     LARGE = "large"  # as FOLDER within the first 500 KiB, and more behind them
-    GARBAGE = "garbage"  # 200 with octets that mean nothing, so all is allowed
+    GARBAGE = "garbage"  # 200 with bytes that mean nothing, so all is allowed
     BOM = "bom"  # as FOLDER, behind a byte order mark and with CR LF line ends
 
 
@@ -58,7 +58,7 @@ def denies(kind: RobotsKind, target: str) -> bool:
         return False
     if kind in DENIES_ALL:
         return True
-    # The most octets win (RFC 9309 2.2.2), so what is allowed in /private/open/ may well be a PDF.
+    # The most bytes win (RFC 9309 2.2.2), so what is allowed in /private/open/ may well be a PDF.
     if target.startswith("/private/open/"):
         return False
     return target.startswith("/private/") or target.endswith(".pdf")

@@ -17,7 +17,7 @@ from typing import Self
 from crawler.simweb.answers import answer
 from crawler.simweb.log import Record, RequestLog
 from crawler.simweb.site import domain_of
-from crawler.simweb.wire import Answer, Step
+from crawler.simweb.wire import ScriptedResponse, Step
 from crawler.simweb.world import World, address_slot
 
 _FLUSH_S = 0.5
@@ -85,7 +85,7 @@ class SimWebServer:
         digits = [f"*{digit}.test={places[address_slot(f'd{digit}.test', len(places))]}" for digit in range(10)]
         return [*digits, f"*.test={places[0]}"]
 
-    def answer(self, host: str, target: str, accepted: str, now: float) -> Answer:
+    def answer(self, host: str, target: str, accepted: str, now: float) -> ScriptedResponse:
         """What to send. Counts attempts only where they make a difference, so memory grows with the
         troubled URLs alone.
         """
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: SimWebServer) -> None:
         self._server = server
         self._buffer = b""
-        self._answer: Answer | None = None
+        self._answer: ScriptedResponse | None = None
         self._steps: Iterator[Step] = iter(())
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         self._advance()
 
-    def _finish(self, done: Answer) -> None:
+    def _finish(self, done: ScriptedResponse) -> None:
         self._record(aborted=False)
         if done.closes or self._last:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""Octets of HTTP/1.1 (RFC 9112): heads, framing, and the steps in which an answer is sent."""
+"""Bytes of HTTP/1.1 (RFC 9112): heads, framing, and the steps in which an answer is sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Steps to take in order: octets to send, or seconds to wait.
+class ScriptedResponse:
+    """Steps to take in order: bytes to send, or seconds to wait.
 
     `closes`: the connection ends with them. `hangs`: it stays open and nothing follows.
     """

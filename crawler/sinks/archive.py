@@ -17,17 +17,17 @@ from typing import Any, TypeVar, cast
 
 from crawler.events import Events
 from crawler.hooks import PageHooks
-from crawler.logs import tell
+from crawler.logs import log
 from crawler.page import Exchange, Page
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
-from crawler.sinks.journal import TAIL
+from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import Finished
-from crawler.sinks.recovery import Wreck, find_wrecks, recover
+from crawler.sinks.recovery import OrphanedVolume, find_orphans, recover
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.sink import Disown
+from crawler.sinks.sink import Revoke
 from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
@@ -67,16 +67,16 @@ class Archive:
     def __repr__(self) -> str:
         return f"<Archive {self._settings.folder} volumes={self._serial} {self._volume}>"
 
-    async def start(self, disown: Disown | None = None) -> None:
-        """Make the folder and finish the files of dead writers in it. Without `disown` all their pages count as settled; if
+    async def start(self, revoke: Revoke | None = None) -> None:
+        """Make the folder and finish the files of dead writers in it. Without `revoke` all their pages count as settled; if
         it cannot answer now, the files in question are left to a later start."""
-        wrecks = await self._in_thread(self._begin)
+        orphans = await self._in_thread(self._find_orphans)
         try:
-            unsettled = [await self._unsettled(wreck, disown) for wreck in wrecks]
-            await self._in_thread(lambda: self._recover(wrecks, unsettled))
+            unsettled = [await self._unsettled(orphan, revoke) for orphan in orphans]
+            await self._in_thread(lambda: self._recover(orphans, unsettled))
         finally:
-            for wreck in wrecks:
-                wreck.close()
+            for orphan in orphans:
+                orphan.close()
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -92,7 +92,7 @@ class Archive:
                 if volume is None:
                     volume = await self._in_thread(lambda: self._current_volume(now))
                 with self._groups.attempt():
-                    group = await self._by_and_by(self._groups.make(volume, pages, exchanges, leased))
+                    group = await self._make_in_slices(self._groups.make(volume, pages, exchanges, leased))
                     await self._in_thread(lambda: self._append(volume, group))
                 return self._reported(group)
             finally:
@@ -123,15 +123,15 @@ class Archive:
         job.add_done_callback(self._jobs.discard)
         return await asyncio.wrap_future(job)
 
-    async def _by_and_by(self, making: Generator[bool, None, Group]) -> Group:
+    async def _make_in_slices(self, making: Generator[bool, None, Group]) -> Group:
         """What `making` returns. Its short steps are done here, its long ones in the thread."""
-        step = _step(making)
+        step = _next_slice(making)
         while not isinstance(step, Group):
             await asyncio.sleep(0)
-            step = await self._to_the_end(lambda: _step(making)) if step else _step(making)
+            step = await self._run_shielded(lambda: _next_slice(making)) if step else _next_slice(making)
         return step
 
-    async def _to_the_end(self, work: Callable[[], T]) -> T:
+    async def _run_shielded(self, work: Callable[[], T]) -> T:
         """The result of `work`, done in the thread. Who is cancelled waits for it all the same, and undoes it then."""
         job = asyncio.ensure_future(self._in_thread(work))
         try:
@@ -140,31 +140,31 @@ class Archive:
             await asyncio.wait([job])
             raise
 
-    def _begin(self) -> list[Wreck]:
+    def _find_orphans(self) -> list[OrphanedVolume]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
-        return find_wrecks(self._settings.folder)
+        return find_orphans(self._settings.folder)
 
     @staticmethod
-    async def _unsettled(wreck: Wreck, disown: Disown | None) -> Collection[int] | None:
+    async def _unsettled(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int] | None:
         """The numbers of the pages in doubt that were not settled; None if that cannot be found out now."""
-        if not wreck.doubt or disown is None:
+        if not orphan.doubt or revoke is None:
             return ()
         try:
-            answers = await disown(wreck.doubt.leased, wreck.doubt.crawl)
+            answers = await revoke(orphan.doubt.leased, orphan.doubt.crawl)
         except (RedisAway, RedisMisused) as error:
-            tell(logging.WARNING, "recovery_put_off", volume=wreck.name, error=error)
+            log(logging.WARNING, "recovery_put_off", volume=orphan.name, error=error)
             return None
         return {number for number, unsettled in enumerate(answers) if unsettled}
 
-    def _recover(self, wrecks: Sequence[Wreck], unsettled: Sequence[Collection[int] | None]) -> None:
-        judged = [(wreck, numbers) for wreck, numbers in zip(wrecks, unsettled, strict=True) if numbers is not None]
-        for wreck, numbers in judged:
+    def _recover(self, orphans: Sequence[OrphanedVolume], unsettled: Sequence[Collection[int] | None]) -> None:
+        judged = [(orphan, numbers) for orphan, numbers in zip(orphans, unsettled, strict=True) if numbers is not None]
+        for orphan, numbers in judged:
             if numbers:
-                wreck.take_back(numbers)
-                tell(logging.INFO, "pages_taken_back", volume=wreck.name, pages=len(numbers))
-        recover(self._settings.folder, with_index=self._settings.index, ours={wreck.name for wreck, _ in judged})
-        for wreck, _ in judged:
-            wreck.remove()
+                orphan.take_back(numbers)
+                log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(numbers))
+        recover(self._settings.folder, with_index=self._settings.index, ours={orphan.name for orphan, _ in judged})
+        for orphan, _ in judged:
+            orphan.remove()
         self._finished.catch_up()
 
     def _write(
@@ -172,7 +172,7 @@ class Archive:
     ) -> Group:
         with self._groups.attempt():
             volume = self._current_volume(now)
-            group = _at_once(self._groups.make(volume, pages, exchanges, leased))
+            group = _make_whole(self._groups.make(volume, pages, exchanges, leased))
             self._append(volume, group)
         return group
 
@@ -184,12 +184,12 @@ class Archive:
 
     def _append(self, volume: Volume, group: Group) -> None:
         try:
-            volume.append(group.octets, group.lines, group.index, group.doubt)
+            volume.append(group.records, group.lines, group.index, group.doubt)
         finally:
             if volume.is_broken:
                 self._volume = None
         self._in_doubt = group.doubt is not None
-        self.written_bytes += len(group.octets) + len(group.lines)
+        self.written_bytes += len(group.records) + len(group.lines)
 
     def _take_back(self, unsettled: Collection[int]) -> None:
         volume = self._volume
@@ -220,7 +220,7 @@ class Archive:
         self._serial += 1
         name = volume_name(self._settings, now, self._serial)
         folder = self._settings.folder
-        volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + TAIL)), SortedLines(folder))
+        volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + JOURNAL)), SortedLines(folder))
         try:
             if self._settings.warc:
                 warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)
@@ -249,13 +249,13 @@ class Archive:
             self._finished.take(files)
 
 
-def _at_once(making: Generator[bool, None, Group]) -> Group:
-    while not isinstance(step := _step(making), Group):
+def _make_whole(making: Generator[bool, None, Group]) -> Group:
+    while not isinstance(step := _next_slice(making), Group):
         pass
     return step
 
 
-def _step(making: Generator[bool, None, Group]) -> bool | Group:
+def _next_slice(making: Generator[bool, None, Group]) -> bool | Group:
     """What `making` yields next, or in the end returns."""
     try:
         return next(making)

@@ -30,7 +30,7 @@ _ZSTD_OPTIONS: Mapping[int, int] = {
 }
 
 
-class Reader(Protocol):
+class Decompressor(Protocol):
     """Decompresses one record."""
 
     def decompress(self, data: bytes, /) -> bytes:
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """The octets that came after it."""
+        """The bytes that came after it."""
 
 
 class Compression(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Compression(msgspec.Struct, frozen=True):
 
     suffix: str
     compress: Callable[[bytes, int], bytes]
-    reader: Callable[[], Reader]
+    reader: Callable[[], Decompressor]
     error: type[Exception]
 
 

@@ -20,7 +20,7 @@ RUN = 4_096
 
 
 class SortedLines:
-    """Octets that end with a newline each. The file is in `folder`; while that takes none, more lines stay in memory."""
+    """Bytes that end with a newline each. The file is in `folder`; while that takes none, more lines stay in memory."""
 
     def __init__(self, folder: Path, run: int = RUN) -> None:
         self._folder = folder

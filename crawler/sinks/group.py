@@ -9,13 +9,13 @@ import msgspec
 
 from crawler.defects import defect
 from crawler.events import DefectFound
-from crawler.hooks import KEEP, Answer, PageHooks
+from crawler.hooks import KEEP, HookResult, PageHooks
 from crawler.page import Exchange, Outcome, Page
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
 from crawler.sinks.index import Indexed
-from crawler.sinks.journal import Share, Tail
+from crawler.sinks.journal import JournalEntry, Share
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row, bare_row
+from crawler.sinks.pages import PageLines, Place, Row, minimal_row
 from crawler.sinks.segment import Segment
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.volume import Volume
@@ -32,18 +32,18 @@ _LONG = 1 << 20
 """Work that is not done in the event loop, if it is one page: 8 ms."""
 
 _EACH = 32_768
-"""What the records of a page or a robots.txt take besides, however small, as so many octets: a quarter of a millisecond."""
+"""What the records of a page or a robots.txt take besides, however small, as so many bytes: a quarter of a millisecond."""
 
 
 class Group(msgspec.Struct, frozen=True):
     """What a group adds to the files of a volume, and the URLs whose body was there before. `doubt`: what may have to be
     taken back. `defects`: what was raised while it was made, each of which costs one page a part of its records."""
 
-    octets: bytes
+    records: bytes
     index: list[bytes]
     lines: bytes
     duplicates: frozenset[str]
-    doubt: Tail | None
+    doubt: JournalEntry | None
     defects: list[DefectFound]
 
 
@@ -51,14 +51,14 @@ class _Tape:
     """The records of a group as they will stand in the file `warc`, and the lines for its index."""
 
     def __init__(self, warc: Segment | None, with_index: bool) -> None:
-        self.octets: list[bytes] = []
+        self.records: list[bytes] = []
         self.index: list[bytes] = []
         self._name = warc.path.name if warc else ""
         self.at = warc.size if warc else 0
         self._with_index = with_index
 
     def append(self, *records: bytes) -> None:
-        self.octets += records
+        self.records += records
         self.at += sum(map(len, records))
 
     def add(self, exchange: Exchange, made: ExchangeRecords) -> Place:
@@ -89,7 +89,7 @@ class Groups:
 
     @property
     def are_quick(self) -> bool:
-        """Whether `make` takes as long as the octets take to compress and digest, and runs nothing of the user's."""
+        """Whether `make` takes as long as the bytes take to compress and digest, and runs nothing of the user's."""
         settings = self._settings
         return not (self._hooks or settings.text != "off" or settings.structured or settings.judges)
 
@@ -165,17 +165,17 @@ class Groups:
             yield False
             lines.append(self._encoded(rows[at : at + _LINES], defects))
         doubt = self._doubt(volume, shares)
-        return Group(b"".join(tape.octets), tape.index, b"".join(lines), frozenset(duplicates), doubt, defects)
+        return Group(b"".join(tape.records), tape.index, b"".join(lines), frozenset(duplicates), doubt, defects)
 
-    def _keeps(self, page: Page, answer: Answer, content: Content) -> bool:
+    def _keeps(self, page: Page, answer: HookResult, content: Content) -> bool:
         is_barred = page.noarchive and self._settings.noarchive
         return answer.keeps_body and not content.is_dropped and not is_barred
 
-    def _doubt(self, volume: Volume, shares: list[Share]) -> Tail | None:
+    def _doubt(self, volume: Volume, shares: list[Share]) -> JournalEntry | None:
         if not shares:
             return None
         records, lines = volume.warc, volume.pages
-        return Tail(self._settings.crawl, records.size if records else 0, lines.size if lines else 0, shares)
+        return JournalEntry(self._settings.crawl, records.size if records else 0, lines.size if lines else 0, shares)
 
     def _encoded(self, rows: Sequence[Row], defects: list[DefectFound]) -> bytes:
         """The lines of `rows`. A line that cannot be made is replaced by one that says so."""
@@ -185,7 +185,7 @@ class Groups:
             if len(rows) > 1:
                 return b"".join(self._encoded([row], defects) for row in rows)
             defects.append(defect("line", rows[0].page.url, error))
-            return self._lines.encode([bare_row(rows[0])])
+            return self._lines.encode([minimal_row(rows[0])])
 
     def _content(self, page: Page, defects: list[DefectFound]) -> Content:
         settings = self._settings
@@ -200,5 +200,5 @@ class Groups:
 
 
 def _work(page: Page) -> int:
-    """How much there is to do about `page`, in octets to compress and digest."""
+    """How much there is to do about `page`, in bytes to compress and digest."""
     return _EACH + (len(page.exchange.body) if page.exchange else 0) + 100 * len(page.links)

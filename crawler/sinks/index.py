@@ -1,7 +1,7 @@
 """CDXJ: the sorted index beside each WARC file, by which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line is the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines of a file, about 350 octets each, are collected while it is written (`crawler.sinks.external_sort`); for
+record. The lines of a file, about 350 bytes each, are collected while it is written (`crawler.sinks.external_sort`); for
 a file whose writer died they are read back from its records. Requests and metadata are found through their response.
 """
 
@@ -69,7 +69,7 @@ class Indexed(NamedTuple):
         )
 
     def line(self, file: str, offset: int, length: int) -> bytes:
-        """The line of the record that stands at `offset` in `file`, `length` octets long, both compressed."""
+        """The line of the record that stands at `offset` in `file`, `length` bytes long, both compressed."""
         fields = _Fields(
             url=self.url,
             mime="warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
@@ -93,7 +93,7 @@ def read_index(path: Path) -> Iterator[bytes]:
 
 
 def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
-    """The lines of the compressed `records` that stand at the octet `at` of the WARC file `name`."""
+    """The lines of the compressed `records` that stand at the byte `at` of the WARC file `name`."""
     return _lines(ArchiveIterator(BytesIO(records), record_types=WarcRecordType.any_type), name, at, len(records))
 
 

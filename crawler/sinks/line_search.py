@@ -1,4 +1,4 @@
-"""Finding a URL's line in the JSON lines that a crawl left: a search for octets, which takes a second for 2 GB."""
+"""Finding a URL's line in the JSON lines that a crawl left: a search for bytes, which takes a second for 2 GB."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def newest_line(folder: Path, url: str) -> dict[str, object] | None:
 def _lines_with(path: Path, needle: bytes) -> Iterator[dict[str, object]]:
     if not path.stat().st_size:
         return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
-        at = octets.find(needle)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(needle)
         while at >= 0:
-            end = octets.find(b"\n", at)
+            end = data.find(b"\n", at)
             if end < 0:
                 return  # a line that is being written
-            if at == 0 or octets[at - 1 : at] == b"\n":
-                yield msgspec.json.decode(octets[at:end])
-            at = octets.find(needle, end)
+            if at == 0 or data[at - 1 : at] == b"\n":
+                yield msgspec.json.decode(data[at:end])
+            at = data.find(needle, end)

@@ -17,7 +17,7 @@ from crawler.sinks.times import iso_time
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a page's response (or revisit) record stands: octets in the compressed file."""
+    """Where a page's response (or revisit) record stands: bytes in the compressed file."""
 
     file: str
     offset: int
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always there; None is null.
 
     `description` to `soft_404` are null unless the settings ask for them; `extra` holds what page hooks returned.
-    Times are UTC with milliseconds. `size` counts the octets of the body as received, `decoded_size` those after content
+    Times are UTC with milliseconds. `size` counts the bytes of the body as received, `decoded_size` those after content
     decoding. `links` are the found URLs in the page's order, null when the settings leave them out. `simhash`: 16
     hexadecimal digits, as readers of JSON have no integers of 64 bits in common. `cut`: by what something of the page was
     left out, in the words of `crawler.page.Cut`; `text` stands for the text and data that a page says beyond its first
@@ -164,7 +164,7 @@ def _plain(value: Any, depth: int) -> Any:
     return value
 
 
-def bare_row(row: Row) -> Row:
+def minimal_row(row: Row) -> Row:
     """`row` with nothing that a page or a hook says, marked as cut by a defect: for a line that cannot be made."""
     page = msgspec.structs.replace(
         row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from crawler.logs import tell
+from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.parquet import missing, require_pyarrow, write_parquet
 from crawler.sinks.segment import LINES
@@ -65,7 +65,7 @@ class Finished:
             try:
                 made.append(write_parquet(lines))
             except (OSError, ValueError) as error:
-                tell(logging.ERROR, "parquet_failed", file=lines.name, error=error)
+                log(logging.ERROR, "parquet_failed", file=lines.name, error=error)
         return made
 
     def _upload(self, depot: Depot, path: Path) -> None:
@@ -74,7 +74,7 @@ class Finished:
                 return
             depot.store(path)
         except (UploadFailed, OSError) as error:
-            tell(logging.ERROR, "upload_failed", file=path.name, error=error)
+            log(logging.ERROR, "upload_failed", file=path.name, error=error)
             return
         if not self._settings.keep_local:
             path.unlink(missing_ok=True)

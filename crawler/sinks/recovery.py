@@ -5,7 +5,7 @@ once. Each record is one gzip member or zstd frame, whose checksum tells that it
 whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo,
 and the pages of the last group that turn out not to have been settled (`journal`): then their URLs are fetched again.
 
-The lock on a volume's `.tail.open` file stands for all its files: without it nobody else finishes them.
+The lock on a volume's `.journal.open` file stands for all its files: without it nobody else finishes them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import msgspec
 from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index, write_index
-from crawler.sinks.journal import TAIL, Rest, Tail, decoded, encoded, without
+from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
 
-_STEP = 1 << 16  # octets fed to the decompressor at once; what follows a member's end is copied, so not too many
+_STEP = 1 << 16  # bytes fed to the decompressor at once; what follows a member's end is copied, so not too many
 
 Extent = tuple[int, bool]
-"""How many octets from the start are whole records, and whether that is worth keeping."""
+"""How many bytes from the start are whole records, and whether that is worth keeping."""
 
 
-class Wreck(msgspec.Struct, frozen=True):
-    """A volume that a dead writer left: its name, and the file with its tail, whose lock is ours. `doubt`: the group of
+class OrphanedVolume(msgspec.Struct, frozen=True):
+    """A volume that a dead writer left: its name, and the file with its journal, whose lock is ours. `doubt`: the group of
     which it is not known whether it was settled."""
 
     name: str
     path: Path
     fd: int
-    doubt: Tail | None
+    doubt: JournalEntry | None
 
     def take_back(self, unsettled: Container[int]) -> None:
         """Write down what the files shall be without the `unsettled` pages of the group, by their numbers, and make them
@@ -53,9 +53,9 @@ class Wreck(msgspec.Struct, frozen=True):
             os.fsync(file.fileno())
         self.rewrite(rest)
 
-    def rewrite(self, rest: Rest) -> None:
+    def rewrite(self, rest: JournalRewrite) -> None:
         """Let the files that are still open end with `rest`. Raises OSError."""
-        for suffixes, at, octets in (
+        for suffixes, at, data in (
             (WARC_SUFFIXES, rest.records_at, rest.records),
             ((LINES,), rest.lines_at, rest.lines),
         ):
@@ -64,7 +64,7 @@ class Wreck(msgspec.Struct, frozen=True):
                     if os.fstat(file.fileno()).st_size >= at:
                         file.truncate(at)
                         file.seek(at)
-                        file.write(octets)
+                        file.write(data)
                         file.flush()
                         os.fsync(file.fileno())
 
@@ -83,7 +83,7 @@ class Wreck(msgspec.Struct, frozen=True):
         return b""
 
     def remove(self) -> None:
-        """Remove the tail: the other files have their plain names."""
+        """Remove the journal: the other files have their plain names."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -91,10 +91,10 @@ class Wreck(msgspec.Struct, frozen=True):
         os.close(self.fd)
 
 
-def find_wrecks(folder: Path) -> list[Wreck]:
+def find_orphans(folder: Path) -> list[OrphanedVolume]:
     """The volumes in `folder` whose writers are dead. Raises OSError."""
     found = []
-    for path in sorted(folder.glob("*" + TAIL + OPEN_SUFFIX)):
+    for path in sorted(folder.glob("*" + JOURNAL + OPEN_SUFFIX)):
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -102,24 +102,24 @@ def find_wrecks(folder: Path) -> list[Wreck]:
         if not (try_lock(fd) and is_same_file(fd, path)):
             os.close(fd)
             continue
-        octets = os.pread(fd, os.fstat(fd).st_size, 0)
-        os.ftruncate(fd, octets.rfind(b"\n") + 1)
-        last = decoded(octets)
-        wreck = Wreck(_volume_of(path), path, fd, last if isinstance(last, Tail) else None)
-        if isinstance(last, Rest):
-            wreck.rewrite(last)  # somebody died while doing so
-        found.append(wreck)
+        data = os.pread(fd, os.fstat(fd).st_size, 0)
+        os.ftruncate(fd, data.rfind(b"\n") + 1)
+        last = decoded(data)
+        orphan = OrphanedVolume(_volume_of(path), path, fd, last if isinstance(last, JournalEntry) else None)
+        if isinstance(last, JournalRewrite):
+            orphan.rewrite(last)  # somebody died while doing so
+        found.append(orphan)
     return found
 
 
 def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -> list[Path]:
     """Finish the files in `folder` whose writers are dead, WARC files `with_index`; returns those that were kept.
 
-    `ours`: the volumes whose tail is locked by us; those with another's tail are left alone. Raises OSError.
+    `ours`: the volumes whose journal is locked by us; those with another's journal are left alone. Raises OSError.
     """
     kept = []
     # First the tails: one that goes away meanwhile is taken for another's, and that volume is finished.
-    others = {_volume_of(path) for path in folder.glob("*" + TAIL + OPEN_SUFFIX)}
+    others = {_volume_of(path) for path in folder.glob("*" + JOURNAL + OPEN_SUFFIX)}
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         if (volume := _volume_of(path)) in others and volume not in ours:
             continue
@@ -141,7 +141,7 @@ def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
 def _volume_of(path: Path) -> str:
     """The name of the volume that the open file `path` is part of."""
     name = path.name.removesuffix(OPEN_SUFFIX)
-    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, TAIL) if name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, JOURNAL) if name.endswith(suffix)), "")
     return name.removesuffix(suffix)
 
 

@@ -32,7 +32,7 @@ class Segment:
         self._fd = fd
 
     def __repr__(self) -> str:
-        return f"<Segment {self.path.name} {self.size} octets>"
+        return f"<Segment {self.path.name} {self.size} bytes>"
 
     @classmethod
     def create(cls, path: Path) -> Segment:
@@ -57,16 +57,16 @@ class Segment:
         """Append all of `data`. After an error part of it may be in the file until `cut`."""
         rest = memoryview(data)
         while rest:
-            # A disk that fills up takes part of the octets first and fails the next call.
+            # A disk that fills up takes part of the bytes first and fails the next call.
             rest = rest[os.write(self._fd, rest) :]
         self.size += len(data)
 
     def read(self, start: int) -> bytes:
-        """Everything from the octet `start` on."""
+        """Everything from the byte `start` on."""
         return os.pread(self._fd, self.size - start, start)
 
     def cut(self, size: int) -> None:
-        """Take back everything after the first `size` octets."""
+        """Take back everything after the first `size` bytes."""
         os.ftruncate(self._fd, size)
         self.size = size
 

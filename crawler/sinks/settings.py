@@ -14,7 +14,7 @@ from crawler.sinks.near_duplicates import Treatment
 class ArchiveSettings(msgspec.Struct, frozen=True):
     """What to write, and where.
 
-    `max_bytes`: octets after which a file is finished; looked at between groups, so a file may be larger by one group.
+    `max_bytes`: bytes after which a file is finished; looked at between groups, so a file may be larger by one group.
     `max_age_s`: the same by age; looked at when something is written, so an idle file stays open until the archive
     stops. `fsync`: wait for the disk at each group; without it a power failure, not a crash, can cost what was
     written last. `revisits`: how many bodies are remembered to write a revisit record for the next identical one, at

@@ -92,7 +92,7 @@ class NearIndex:
 
     Of two fingerprints that differ in three bits, one of four blocks of 16 bits is equal (Manku et al. 2007, section
     3.1); so there are four tables, by each block, and only what is found there is compared. A table is a chain through
-    a ring, the newest first, as in deflate's window: 40 octets a fingerprint, beside its URL, and nothing to delete.
+    a ring, the newest first, as in deflate's window: 40 bytes a fingerprint, beside its URL, and nothing to delete.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from crawler.page import Exchange, Page
 from frontier.queue import LeasedUrl
 
-Disown = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool]]]
+Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool]]]
 """For each URL, of the crawl of that name, whether it was not settled under its lease. Raises RedisAway."""
 
 
@@ -20,7 +20,7 @@ class Sink(Protocol):
 
     @property
     def written_bytes(self) -> int:
-        """Octets made durable since the start."""
+        """Bytes made durable since the start."""
 
     async def start(self) -> None:
         """Make ready for `write`."""
@@ -36,11 +36,11 @@ class Sink(Protocol):
         """Finish the files. Nothing can be written afterwards."""
 
 
-class Keeper(Sink, Protocol):
+class DurableSink(Sink, Protocol):
     """The sink that a replica commits to: it takes pages back that turn out not to be settled."""
 
-    async def start(self, disown: Disown | None = None) -> None:
-        """Make ready for `write`. `disown` answers which of the pages that dead replicas wrote last were not settled."""
+    async def start(self, revoke: Revoke | None = None) -> None:
+        """Make ready for `write`. `revoke` answers which of the pages that dead replicas wrote last were not settled."""
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()

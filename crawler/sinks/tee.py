@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from crawler.page import Exchange, Page
-from crawler.sinks.sink import Disown, Keeper, Sink
+from crawler.sinks.sink import DurableSink, Revoke, Sink
 from frontier.queue import LeasedUrl
 
 
@@ -17,7 +17,7 @@ class Tee:
     already, are then passed over.
     """
 
-    def __init__(self, archive: Keeper, sinks: Sequence[Sink]) -> None:
+    def __init__(self, archive: DurableSink, sinks: Sequence[Sink]) -> None:
         self._archive = archive
         self._sinks = sinks
         self._group: tuple[Sequence[Page], Sequence[Exchange]] | None = None
@@ -26,18 +26,18 @@ class Tee:
 
     @property
     def written_bytes(self) -> int:
-        """Octets that the archive made durable: the further sinks write the same pages elsewhere."""
+        """Bytes that the archive made durable: the further sinks write the same pages elsewhere."""
         return self._archive.written_bytes
 
-    async def start(self, disown: Disown | None = None) -> None:
-        await self._archive.start(disown)
+    async def start(self, revoke: Revoke | None = None) -> None:
+        await self._archive.start(revoke)
         for sink in self._sinks:
             await sink.start()
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> frozenset[str]:
-        """See `Keeper.write`."""
+        """See `DurableSink.write`."""
         if self._group is None or self._group[0] is not pages:
             self._duplicates = await self._archive.write(pages, exchanges, leased)
             self._group, self._written = (pages, exchanges), 0
@@ -48,7 +48,7 @@ class Tee:
         return self._duplicates
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
-        """See `Keeper.settled`."""
+        """See `DurableSink.settled`."""
         await self._archive.settled(unsettled)
 
     async def stop(self) -> None:

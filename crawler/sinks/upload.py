@@ -75,7 +75,7 @@ class Depot:
         except BaseError as error:
             raise UploadFailed(f"{path.name} to {self._url}: {error}") from error
         if there != here:
-            raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {there[0]} octets of {here[0]}")
+            raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {there[0]} bytes of {here[0]}")
 
     def _size(self, name: str) -> int | None:
         import obstore  # noqa: PLC0415

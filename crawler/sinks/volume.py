@@ -1,4 +1,4 @@
-"""A volume: one WARC file, its sibling with the JSON lines, and the tail of both, which grow, stop and fail together."""
+"""A volume: one WARC file, its sibling with the JSON lines, and the journal of both, which grow, stop and fail together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import lines_of, write_index
-from crawler.sinks.journal import Rest, Tail, encoded, without
+from crawler.sinks.journal import JournalEntry, JournalRewrite, encoded, without
 from crawler.sinks.segment import Segment
 
 
@@ -21,12 +21,12 @@ class Volume(msgspec.Struct):
 
     opened_at: float
     fsync: bool
-    tail: Segment
+    journal: Segment
     index: SortedLines
     warc: Segment | None = None
     pages: Segment | None = None
     latest: list[bytes] = msgspec.field(default_factory=list)
-    doubt: Tail | None = None
+    doubt: JournalEntry | None = None
     is_broken: bool = False
 
     def add_warc(self, segment: Segment, warcinfo: bytes) -> None:
@@ -42,17 +42,19 @@ class Volume(msgspec.Struct):
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
 
-    def append(self, records: bytes, lines: bytes, index: Iterable[bytes] = (), doubt: Tail | None = None) -> None:
+    def append(
+        self, records: bytes, lines: bytes, index: Iterable[bytes] = (), doubt: JournalEntry | None = None
+    ) -> None:
         """Append to both files, or to none of them. Raises OSError.
 
         What may have to be taken back is first. Then the records, and on the disk first: no line may name a place that
         does not exist.
         """
-        before = Rest(self.warc.size if self.warc else 0, self.pages.size if self.pages else 0, b"", b"")
+        before = JournalRewrite(self.warc.size if self.warc else 0, self.pages.size if self.pages else 0, b"", b"")
         try:
-            self.tail.cut(0)
+            self.journal.cut(0)
             for segment, data in (
-                (self.tail, encoded(doubt) if doubt else b""),
+                (self.journal, encoded(doubt) if doubt else b""),
                 (self.warc, records),
                 (self.pages, lines),
             ):
@@ -76,7 +78,7 @@ class Volume(msgspec.Struct):
             self.pages.read(self.doubt.lines_at) if self.pages else b"",
             unsettled,
         )
-        self._append_to_tail(rest)
+        self._append_to_journal(rest)
         try:
             self._rewrite(rest)
         except BaseException:
@@ -86,15 +88,15 @@ class Volume(msgspec.Struct):
             self.latest = list(lines_of(rest.records, self.warc.path.name, rest.records_at))
         self.doubt = None
 
-    def _append_to_tail(self, rest: Rest) -> None:
-        size = self.tail.size
+    def _append_to_journal(self, rest: JournalRewrite) -> None:
+        size = self.journal.size
         try:
-            self.tail.cut(size)  # of what was not written whole
-            self.tail.append(encoded(rest))
+            self.journal.cut(size)  # of what was not written whole
+            self.journal.append(encoded(rest))
             if self.fsync:
-                self.tail.sync()
+                self.journal.sync()
         except BaseException:
-            self.tail.cut(size)
+            self.journal.cut(size)
             raise
 
     def finish(self) -> list[Path]:
@@ -113,7 +115,7 @@ class Volume(msgspec.Struct):
                     segment.sync()
                 if segment.finish():
                     files.append(segment.path)
-            self.tail.remove()  # last: as long as it is there, nobody else finishes the others
+            self.journal.remove()  # last: as long as it is there, nobody else finishes the others
         finally:
             self._close()
         return files
@@ -121,7 +123,7 @@ class Volume(msgspec.Struct):
     def discard(self) -> None:
         """Remove what was just created."""
         self.index.close()
-        for segment in (*self._segments(), self.tail):
+        for segment in (*self._segments(), self.journal):
             segment.remove()
 
     def leave(self) -> None:
@@ -129,16 +131,16 @@ class Volume(msgspec.Struct):
         self.is_broken = True
         self._close()
 
-    def _undo(self, before: Rest) -> None:
+    def _undo(self, before: JournalRewrite) -> None:
         try:
             self._rewrite(before)
         except OSError:
             # The files are in an unknown state. The group will go to a new volume: nothing of it may stay here.
             with contextlib.suppress(OSError):
-                self._append_to_tail(before)
+                self._append_to_journal(before)
             self.leave()
 
-    def _rewrite(self, rest: Rest) -> None:
+    def _rewrite(self, rest: JournalRewrite) -> None:
         if self.warc is not None:
             self.warc.cut(rest.records_at)
             self.warc.append(rest.records)
@@ -151,5 +153,5 @@ class Volume(msgspec.Struct):
 
     def _close(self) -> None:
         self.index.close()
-        for segment in (*self._segments(), self.tail):
+        for segment in (*self._segments(), self.journal):
             segment.close()

@@ -17,7 +17,7 @@ Rules for editors:
   framing fields that are untrue of the stored body would make readers misread it. Such a field is kept under a name
   with the prefix `X-Crawler-`, as Common Crawl does, and the stored message then ends where the record ends.
 - A record is one gzip member, or one zstd frame. Recovery stands on it.
-- A response has the digest of its payload; no record has one of its block, which for a response is the same octets and the
+- A response has the digest of its payload; no record has one of its block, which for a response is the same bytes and the
   head once more: 90 us for 43 KB, a twentieth of the time of a page, where the processor has no instructions for SHA-1, and
   7 us for a request. The checksum of the gzip member or zstd frame covers the whole record.
 """
@@ -44,7 +44,7 @@ from crawler.sinks.times import warc_date
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 REVISIT_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/server-not-modified"
-REVISIT_MIN_OCTETS = 1024  # below, a revisit record is hardly smaller than the response record
+REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the response record
 
 _TRANSFER_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _FRAMING = re.compile(rb"^(?=(?:transfer-encoding|content-length)[ \t]*:)", re.IGNORECASE | re.MULTILINE)
@@ -199,7 +199,7 @@ class WarcRecords:
 
     def undo(self) -> None:
         """The records made since `settle` were not written; nothing may refer to them."""
-        self._last_answers.clear()  # rarer than it is worth to keep books of
+        self._last_answers.clear()  # rarer than it is worth to be counted
         self._unsure.clear()
 
     def _common_fields(self, exchange: Exchange) -> Fields:
@@ -207,7 +207,7 @@ class WarcRecords:
             b"WARC-Date: %b\r\n"
             b"WARC-Target-URI: %b\r\n"
             b"WARC-Warcinfo-ID: %b\r\n"
-            # From the request to the last octet, in seconds: with it an audit knows for how long a site was left alone.
+            # From the request to the last byte, in seconds: with it an audit knows for how long a site was left alone.
             b"X-Crawler-Elapsed: %.6f\r\n"
         ) % (warc_date(exchange.started_at), exchange.url.encode(), self._warcinfo_id, exchange.elapsed)
         if exchange.address:
@@ -232,7 +232,7 @@ class WarcRecords:
 
     def _recall(self, exchange: Exchange, digest: str, response_id: bytes) -> Original | None:
         """The record that already holds the body of `exchange`; if there is none, this one will be remembered."""
-        if len(exchange.body) < REVISIT_MIN_OCTETS or exchange.truncated or not self._settings.revisits:
+        if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or not self._settings.revisits:
             return None
         original = self._originals.get(digest)
         if original is not None:
@@ -272,7 +272,7 @@ def stored_head(exchange: Exchange) -> bytes:
 
 
 def id_prefix(random: bytes) -> bytes:
-    """What all record IDs of a run begin with, made of 16 `random` octets; a count of 12 hex digits and `>` follow.
+    """What all record IDs of a run begin with, made of 16 `random` bytes; a count of 12 hex digits and `>` follow.
 
     So they are UUIDs of version 8 (RFC 9562 5.8), of which 74 random bits tell runs apart. The IDs that a record holds have
     most of their digits in common, so that it is compressed better than with 122 random bits for each.
@@ -282,9 +282,9 @@ def id_prefix(random: bytes) -> bytes:
     return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-{variant}{digits[17:20]}-".encode()
 
 
-def sha1(octets: bytes) -> str:
-    """The labelled digest of `octets`: "sha1:" and base32, which WARC readers expect."""
-    return "sha1:" + b32encode(hashlib.sha1(octets, usedforsecurity=False).digest()).decode()
+def sha1(data: bytes) -> str:
+    """The labelled digest of `data`: "sha1:" and base32, which WARC readers expect."""
+    return "sha1:" + b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()
 
 
 def _pair(own: bytes, other: bytes) -> Fields:

@@ -1,7 +1,7 @@
-"""The address gate in the turns of visits: a visit that has to wait for its moment goes back on the schedule.
+"""The address rate limiter in the turns of visits: a visit that has to wait for its slot goes back into the queue.
 
-A moment is reserved for one request to one network. It is kept with the visit while the visit waits, so that the turn
-that comes at that moment goes ahead without asking again.
+A slot is reserved for one request to one network. It is kept with the visit while the visit waits, so that the turn
+that comes at that slot goes ahead without asking again.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from crawler.errors import FetchFailed
 from crawler.fetch.client import HttpClient
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from politeness.address_rate_limit import HORIZON_S, Gate, GatePolicy, network_of
+from politeness.address_rate_limit import HORIZON_S, RateLimiter, RateLimitPolicy, network_of
 
 KEPT_S = 5.0
-"""A moment that was not used for so long after it came is given up: those after it would find it crowded."""
+"""A slot that was not used for so long after it came is given up: those after it would find it crowded."""
 
 
-class Gatekeeper:
+class AddressLimiter:
     """Asks the gate that `made` makes of the policy in force. Without a gate everybody is let through."""
 
-    def __init__(self, runtime: Runtime, fetcher: HttpClient, made: Callable[[GatePolicy], Gate]) -> None:
+    def __init__(self, runtime: Runtime, fetcher: HttpClient, made: Callable[[RateLimitPolicy], RateLimiter]) -> None:
         self._runtime = runtime
         self._fetcher = fetcher
         self._made = made
-        self._gate: Gate | None = None
-        self._policy: GatePolicy | None = None
+        self._limiter: RateLimiter | None = None
+        self._policy: RateLimitPolicy | None = None
 
-    def _current(self) -> Gate | None:
+    def _current(self) -> RateLimiter | None:
         policy = self._runtime.policy.gate
         if policy != self._policy:
-            self._policy, self._gate = policy, None if policy is None else self._made(policy)
-        return self._gate
+            self._policy, self._limiter = policy, None if policy is None else self._made(policy)
+        return self._limiter
 
-    async def lets(self, visit: Visit, url: str) -> bool:
+    async def may_request(self, visit: Visit, url: str) -> bool:
         """Whether `visit` may request `url` now. If not, the visit's next turn is set to when it may; a visit that would
         have to wait long gives its lease back."""
-        gate = self._current()
-        if gate is None:
+        limiter = self._current()
+        if limiter is None:
             return True
         try:
             network = network_of(await self._fetcher.locate(url))
@@ -47,7 +47,7 @@ class Gatekeeper:
         slot = visit.take_slot()
         if slot is not None and slot[0] == network and self._runtime.now() <= slot[1] + KEPT_S:
             return True
-        wait_s = await self._runtime.retry.insist(lambda: gate.reserve(network))
+        wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
             visit.wait_until(self._runtime.now() + HORIZON_S)
             visit.close()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from crawler.events import Event, GroupCommitted
-from crawler.worker.delay_queue import Schedule
+from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
@@ -23,7 +23,7 @@ GATHER_S = 0.01
 class Allowance:
     """The permits of `budget` for up to `at_once` requests in flight. `refusals`: how often a visit found no permit."""
 
-    def __init__(self, runtime: Runtime, budget: Budget, queue: Schedule[Visit], at_once: int) -> None:
+    def __init__(self, runtime: Runtime, budget: Budget, queue: DelayQueue[Visit], at_once: int) -> None:
         self._runtime = runtime
         self.budget = budget
         self.queue = queue
@@ -82,17 +82,17 @@ class Allowance:
         """Keep permits in hand, until cancelled. `on_spent` is called again and again once the crawl has all the pages that
         it may have."""
         while True:
-            await self._runtime.retry.insist(self._look)
+            await self._runtime.retry.call(self._look)
             self._is_due.clear()  # what it was set for meanwhile, the answer may have brought
             self._note()
             self._wake()
-            if self.budget.is_spent:
+            if self.budget.is_exhausted:
                 on_spent()
             await self._pause()
 
     async def _look(self) -> None:
         await self.budget.refresh(self._at_once, len(self._waiting))
-        if self.budget.is_used_up and not self.budget.is_spent:
+        if self.budget.is_used_up and not self.budget.is_exhausted:
             await self.budget.recount()
             await self.budget.refresh(self._at_once, len(self._waiting))
 

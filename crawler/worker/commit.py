@@ -33,7 +33,7 @@ from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, Set
 
 T = TypeVar("T")
 
-TOLD_AT_ONCE = 64
+EVENTS_PER_SLICE = 64
 """Pages that listeners are told of without letting the event loop go on in between: 3 ms."""
 
 MANY_LINKS = 1_000
@@ -85,11 +85,11 @@ class _Group(msgspec.Struct):
     first_at: float = 0.0  # monotonic seconds when the first result came
 
 
-class _Told(msgspec.Struct):
+class _VisitReport(msgspec.Struct):
     """What a group has to tell Redis about one visit."""
 
     urls: list[Settled] = msgspec.field(default_factory=list)
-    octets: int = 0
+    received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -97,27 +97,27 @@ class _Told(msgspec.Struct):
         self.urls.append(settled)
         self.duplicates += is_duplicate
         if page is not None and page.exchange is not None:
-            self.octets += len(page.exchange.body)
+            self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
 
 
 _FREED_AT_ONCE = 4 << 20
-"""Octets of bodies whose memory the event loop gives back in one turn: 10 MB take the kernel 0.7 ms and more, and a group
+"""Bytes of bodies whose memory the event loop gives back in one turn: 10 MB take the kernel 0.7 ms and more, and a group
 may hold 64 such bodies."""
 
 
-async def _let_go(results: list[Result]) -> None:
+async def _release_memory(results: list[Result]) -> None:
     """Forget `results`, large bodies little by little."""
     freed = 0
     while results:
-        freed += _octets(results.pop())
+        freed += _body_bytes(results.pop())
         if freed > _FREED_AT_ONCE:
             freed = 0
             await asyncio.sleep(0)
 
 
-def _octets(result: Result) -> int:
+def _body_bytes(result: Result) -> int:
     exchange = result.page.exchange if result.page is not None else result.exchange
     return 0 if exchange is None else len(exchange.body)
 
@@ -175,14 +175,14 @@ class Committer:
         self._next.results.append(result)
         if len(self._next.results) >= self._settings.backlog:
             self._room.clear()
-        self._announce()
+        self._emit_pages()
 
     def give_back(self, visit: Visit) -> None:
         """Release the lease of `visit` with what is left in it, after the results that came before."""
         self._next.closing.append(visit)
-        self._announce()
+        self._emit_pages()
 
-    def _announce(self) -> None:
+    def _emit_pages(self) -> None:
         self._idle.clear()
         self._something.set()
 
@@ -197,7 +197,7 @@ class Committer:
             self._room.set()
             await self._commit(self._now)
             done, self._now = self._now.results, _Group()
-            await _let_go(done)
+            await _release_memory(done)
             if not self._something.is_set():
                 self._idle.set()
 
@@ -218,15 +218,15 @@ class Committer:
         settled = self._runtime.clock.monotonic()
         for number, result in enumerate(group.results, 1):
             if result.page is not None:
-                self._announce_page(result.page)
-            if number % TOLD_AT_ONCE == 0:
+                self._emit_page(result.page)
+            if number % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         lag_s = settled - group.first_at if group.results else 0.0
         done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
         steps = (pushed - started, written - pushed, settled - written)
         self._runtime.events.emit(GroupCommitted(len(group.results), done, *steps, len(stale), lag_s))
 
-    def _announce_page(self, page: Page) -> None:
+    def _emit_page(self, page: Page) -> None:
         try:
             self._runtime.events.emit(PageSettled(page))
         except Exception as error:  # a listener's; the page is settled all the same
@@ -242,7 +242,7 @@ class Committer:
                 await asyncio.sleep(0)
         pushed = Pushed()
         if links:
-            pushed = await self._runtime.retry.insist(lambda: self._frontier.push(links.values()))
+            pushed = await self._runtime.retry.call(lambda: self._frontier.push(links.values()))
             for number, link in enumerate(links.values(), 1):
                 self._recent.add(link)
                 if number % (10 * MANY_LINKS) == 0:
@@ -261,9 +261,9 @@ class Committer:
         if not pages and not exchanges:
             return frozenset()
         leased = [result.leased for result in told]
-        return await self._insist(lambda: self._sink.write(pages, exchanges, leased))
+        return await self._write_until_there_is_room(lambda: self._sink.write(pages, exchanges, leased))
 
-    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _write_until_there_is_room(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of `call` to the sink, made again until there is room."""
         wait_s = 1.0
         while True:
@@ -279,10 +279,10 @@ class Committer:
 
         A Redis that was away since there had been `absences` may have lost the links, and is told them again first.
         """
-        by_visit: dict[Visit, _Told] = {}
+        by_visit: dict[Visit, _VisitReport] = {}
         for result in results:
             if result.settled is not None:
-                by_visit.setdefault(result.visit, _Told()).add(
+                by_visit.setdefault(result.visit, _VisitReport()).add(
                     result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
                 )
         if not by_visit:
@@ -295,14 +295,14 @@ class Committer:
             told = by_visit.items()
             settlements = [
                 visit.settlement(
-                    self._runtime.server_ms(visit.next_at), news.urls, news.octets, news.duplicates, news.cut
+                    self._runtime.server_ms(visit.next_at), news.urls, news.received_bytes, news.duplicates, news.cut
                 )
                 for visit, news in told
             ]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
 
-        replies = await self._runtime.retry.insist(settle)
+        replies = await self._runtime.retry.call(settle)
         for visit, reply, at in replies:
             self._apply(visit, reply, at)
         return {visit for visit, reply, _ in replies if reply.stale}
@@ -318,9 +318,9 @@ class Committer:
             return
         doubtful = [number for number, result in enumerate(told) if result.visit in stale]
         leased = [told[number].leased for number in doubtful]
-        answers = await self._runtime.retry.insist(lambda: self._frontier.disown(leased)) if leased else []
+        answers = await self._runtime.retry.call(lambda: self._frontier.revoke(leased)) if leased else []
         unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
-        await self._insist(lambda: self._sink.settled(unsettled))
+        await self._write_until_there_is_room(lambda: self._sink.settled(unsettled))
 
     async def renew(self, visits: Sequence[Visit]) -> None:
         """Renew the leases of `visits`."""
@@ -337,7 +337,7 @@ class Committer:
             settlements: list[Settlement] = [self._renewal(visit) for visit in visits]
             return await self._frontier.release(settlements)
 
-        replies = await self._runtime.retry.insist(release)
+        replies = await self._runtime.retry.call(release)
         for visit, reply in zip(visits, replies, strict=True):
             self._apply(visit, reply, self._runtime.clock.monotonic())
 

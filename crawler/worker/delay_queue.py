@@ -20,12 +20,12 @@ wake all workers in one turn of the event loop."""
 BEHIND_S = 0.1
 """When the item longest due has waited so long for a taker, there is more to do than can be done."""
 
-OCTETS_PER_S = 1 << 20
+BYTES_PER_S = 1 << 20
 """What a domain may then send: that of a body of 10 MiB, which takes a tenth of a CPU second to receive, read and archive,
 gives way to the others for 10 seconds."""
 
 
-class Schedule(Generic[Item]):
+class DelayQueue(Generic[Item]):
     """Items by the moment when they are due. `take` hands out the one longest due, and waits while none is.
 
     One timer serves all items: it is set for the earliest moment only, and only while somebody waits.
@@ -52,11 +52,11 @@ class Schedule(Generic[Item]):
         """Seconds for which the item longest due has been waiting for a taker; 0 or less if none is due."""
         return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
 
-    def put(self, item: Item, due: float, octets: int = 0) -> None:
-        """Hand `item` out at `due` (monotonic seconds) or soon after. `octets`: how much came of it the last time; while
+    def put(self, item: Item, due: float, size: int = 0) -> None:
+        """Hand `item` out at `due` (monotonic seconds) or soon after. `size`: how much came of it the last time; while
         there is more to do than can be done, items of which much comes give way to the others."""
         if self.lateness() > BEHIND_S:
-            due += octets / OCTETS_PER_S
+            due += size / BYTES_PER_S
         heapq.heappush(self._heap, (due, next(self._order), item))
         if self._takers and due < self._timer_at:
             self._wake()
@@ -101,9 +101,9 @@ class Schedule(Generic[Item]):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = self._heap[0][0]
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, self._timer_at - now), self._ring)
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, self._timer_at - now), self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         self._wake()
 

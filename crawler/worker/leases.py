@@ -30,7 +30,7 @@ Prefetch = Callable[[Sequence[Visit]], Awaitable[None]]
 """Is awaited with new visits before they have their first turn."""
 
 
-class FeedSettings(msgspec.Struct, frozen=True):
+class LeaseManagerSettings(msgspec.Struct, frozen=True):
     """`ahead`: due domains kept ready for the workers. `visits`: leases held at most, those that wait included: each
     costs about 4 KB. `poll_s`: how often an idle shard is looked at, at least."""
 
@@ -49,7 +49,7 @@ class LeaseManager:
         committer: Committer,
         allowance: Allowance,
         prefetch: Prefetch,
-        settings: FeedSettings,
+        settings: LeaseManagerSettings,
     ) -> None:
         self._runtime = runtime
         self._frontier = frontier
@@ -134,7 +134,7 @@ class LeaseManager:
 
     async def _lease_round(self) -> None:
         now = self._runtime.now()
-        shards = await self._without_empty(self.held.due(CALLS_A_ROUND), now)
+        shards = await self._without_idle(self.held.due(CALLS_A_ROUND), now)
         if not shards or self.view is None:
             return
         epoch = self.view.epoch
@@ -144,8 +144,8 @@ class LeaseManager:
             asked_at = self._runtime.now()  # of the attempt that succeeds: Redis may have been away before it
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
-        asked_at, leased, fenced = await self._runtime.retry.insist(lease)
-        taken = [visit for answer in leased for visit in self._take_up(answer, asked_at)]
+        asked_at, leased, fenced = await self._runtime.retry.call(lease)
+        taken = [visit for answer in leased for visit in self._accept(answer, asked_at)]
         for refusal in fenced:
             self._runtime.events.emit(ShardFenced(str(refusal)))
         self._ask_later(shards, now)  # fenced: the next view will tell
@@ -161,7 +161,7 @@ class LeaseManager:
             if not visit.closing:  # by now
                 self.queue.put(visit, visit.next_at)
 
-    async def _without_empty(self, shards: list[int], now: float) -> list[int]:
+    async def _without_idle(self, shards: list[int], now: float) -> list[int]:
         """`shards` but for those that were empty when they were asked, and still are.
 
         A shard that is new here is asked in any case: that, even if in vain, makes us its owner in the eyes of others.
@@ -169,7 +169,7 @@ class LeaseManager:
         empty = self.held.empty_among(shards)
         if not empty:
             return shards
-        self.held.filled(await self._runtime.retry.insist(lambda: self._frontier.filled(empty)))
+        self.held.filled(await self._runtime.retry.call(lambda: self._frontier.shards_with_work(empty)))
         empty = self.held.empty_among(empty)
         self._ask_later(empty, now)
         owned = self.held.shards
@@ -178,7 +178,7 @@ class LeaseManager:
     def _ask_later(self, shards: Collection[int], now: float) -> None:
         self.held.ask_later(shards, now, now + self._settings.poll_s)
 
-    def _take_up(self, answer: Leased, asked_at: float) -> list[Visit]:
+    def _accept(self, answer: Leased, asked_at: float) -> list[Visit]:
         """Hold the leases of `answer`; returns the visits that are to be queued."""
         deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
         visits, is_ours = self.held.take(answer, deadline, asked_at, self._settings.poll_s)
@@ -205,7 +205,7 @@ class LeaseManager:
                 self._committer.give_back(visit)
             for at in range(0, len(old), CALLS_A_ROUND):
                 batch = old[at : at + CALLS_A_ROUND]
-                await self._runtime.retry.insist(lambda batch=batch: self._committer.renew(batch))  # type: ignore[misc]
+                await self._runtime.retry.call(lambda batch=batch: self._committer.renew(batch))  # type: ignore[misc]
             for visit in self.held:
                 if visit.deadline <= now and not visit.busy:
                     self.held.forget(visit)  # lost: it expired while nobody could renew it

@@ -12,12 +12,12 @@ import msgspec
 
 from crawler.events import Events, LinkDropped
 from crawler.page import Cut, Exchange, Link, LinkKind, Page
-from crawler.parse.document import Document, Limits, Reading, read_quickly
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_quickly
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
-from crawler.parse.offload import HeavyLane
+from crawler.parse.offload import DocumentOffloader
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
-from crawler.worker.outcomes import Verdict
+from crawler.worker.outcomes import UrlResult
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
@@ -31,7 +31,7 @@ SLICE = 500
 
 
 class BuildSettings(msgspec.Struct, frozen=True):
-    """`max_decoded`: octets of a decoded body at most. `sitemaps`: read them. `via`: note in each
+    """`max_decoded`: bytes of a decoded body at most. `sitemaps`: read them. `via`: note in each
     entry the page where it was found."""
 
     extract: ExtractPolicy
@@ -44,7 +44,12 @@ class PageBuilder:
     """Builds pages. Links that are not followed are reported to `events`; `robots` knows which sitemaps a site names."""
 
     def __init__(
-        self, settings: BuildSettings, links: LinkFilter, offload: HeavyLane, robots: RobotsCache, events: Events
+        self,
+        settings: BuildSettings,
+        links: LinkFilter,
+        offload: DocumentOffloader,
+        robots: RobotsCache,
+        events: Events,
     ) -> None:
         self.apply(settings, links)
         self._offload = offload
@@ -55,7 +60,7 @@ class PageBuilder:
         """Build pages by these from now on."""
         self._settings = settings
         self._links = links
-        self._limits = Limits(settings.extract, settings.max_decoded)
+        self._limits = ParseLimits(settings.extract, settings.max_decoded)
 
     def _report_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, count in dropped.items():
@@ -74,7 +79,7 @@ class PageBuilder:
     async def build(
         self,
         entry: Entry,
-        verdict: Verdict,
+        result: UrlResult,
         exchange: Exchange | None,
         settled_at: float,
     ) -> tuple[Page, Sequence[Entry]]:
@@ -84,8 +89,8 @@ class PageBuilder:
                 entry.url,
                 entry.domain,
                 entry.depth,
-                verdict.outcome,
-                verdict.reason,
+                result.outcome,
+                result.reason,
                 settled_at,
                 entry.tries,
                 via=entry.via,
@@ -98,7 +103,7 @@ class PageBuilder:
             reading = read_quickly(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is a note to people whose browser does not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
-            reading = Reading(found, NO_HINTS, len(exchange.body))
+            reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
         found = reading.found
         entries = await self._select(entry, reading)
         self._report_dropped(found.dropped)
@@ -106,8 +111,8 @@ class PageBuilder:
             url=entry.url,
             domain=entry.domain,
             depth=entry.depth,
-            outcome=verdict.outcome,
-            reason=verdict.reason,
+            outcome=result.outcome,
+            reason=result.reason,
             settled_at=settled_at,
             tries=entry.tries,
             exchange=exchange,
@@ -142,7 +147,7 @@ class PageBuilder:
         known = self._robots.recall(origin_of(url))
         return known.rules.sitemaps if known is not None and known.rules is not None else ()
 
-    async def _select(self, entry: Entry, reading: Reading) -> list[Entry]:
+    async def _select(self, entry: Entry, reading: ParsedDocument) -> list[Entry]:
         """The entries for the links to follow; those dropped are told."""
         found = reading.found
         selected: list[Entry] = []
@@ -164,7 +169,7 @@ class PageBuilder:
         if not 300 <= exchange.status < 400 or (location := exchange.header(b"location")) is None:
             return None
         try:
-            # Octets beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.
+            # Bytes beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.
             return canonicalize(location.decode("utf-8", "replace"), exchange.url, self._settings.extract.rules)
         except BadUrl as error:
             self._events.emit(LinkDropped(error.reason, 1))

@@ -8,7 +8,7 @@ from crawler.events import UrlPostponed
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer, Result
-from crawler.worker.outcomes import DEFECT, NOBODYS_FAULT, Verdict, judge_failure, judge_status, last_try
+from crawler.worker.outcomes import DEFECT, NOBODYS_FAULT, UrlResult, judge_failure, judge_status, last_try
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
@@ -65,51 +65,51 @@ class PageVisits:
         self._allowance.wait(visit)
 
     async def settle_without_request(
-        self, visit: Visit, entry: Entry, verdict: Verdict, known: KnownRobots | None
+        self, visit: Visit, entry: Entry, result: UrlResult, known: KnownRobots | None
     ) -> None:
         """`entry` is denied or dead, or waits until the robots.txt in `known` is tried again."""
-        if verdict.outcome is Outcome.RETRY and known is not None:
-            settled = postpone(entry, verdict.reason, known.record.retry_at_ms)
-            self._runtime.events.emit(UrlPostponed(verdict.reason))
+        if result.outcome is Outcome.RETRY and known is not None:
+            settled = postpone(entry, result.reason, known.record.retry_at_ms)
+            self._runtime.events.emit(UrlPostponed(result.reason))
             await self._committer.add(Result(visit, settled))
         else:
-            await self._settle(visit, entry, verdict)
+            await self._settle(visit, entry, result)
 
     async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
-        verdict = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
-        if verdict.outcome is not Outcome.DONE:
+        result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
+        if result.outcome is not Outcome.DONE:
             self._allowance.give_back()  # that of a page is used when the page is settled
         try:
-            self._fetch.throttle.back_off(visit, verdict, exchange)
+            self._fetch.throttle.back_off(visit, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
-        await self._settle(visit, entry, verdict, exchange)
+        await self._settle(visit, entry, result, exchange)
 
     async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
         if failure.kind in NOBODYS_FAULT:
             visit.pending.appendleft(entry)
             return
-        verdict = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
-        self._fetch.throttle.back_off(visit, verdict, None)
-        await self._settle(visit, entry, verdict)
+        result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
+        self._fetch.throttle.back_off(visit, result, None)
+        await self._settle(visit, entry, result)
 
-    async def _settle(self, visit: Visit, entry: Entry, verdict: Verdict, exchange: Exchange | None = None) -> None:
+    async def _settle(self, visit: Visit, entry: Entry, result: UrlResult, exchange: Exchange | None = None) -> None:
         """Hand the end of `entry` to the commit, with the page and the links that it brought."""
-        if verdict.outcome is Outcome.RETRY:
-            ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, verdict)
-            settled = retry(entry, verdict.reason, ready_ms, entry.priority - 1)
-            await self._committer.add(Result(visit, settled, self._bare_page(entry, verdict, exchange)))
+        if result.outcome is Outcome.RETRY:
+            ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, result)
+            settled = retry(entry, result.reason, ready_ms, entry.priority - 1)
+            await self._committer.add(Result(visit, settled, self._bare_page(entry, result, exchange)))
             return
         try:
-            page, links = await self._builder.build(entry, verdict, exchange, self._now_s())
+            page, links = await self._builder.build(entry, result, exchange, self._now_s())
         except Exception as error:
             self._report("read", entry, error)
-            if verdict.outcome is Outcome.DONE:
+            if result.outcome is Outcome.DONE:
                 self._allowance.give_back()
-            verdict, links = DEFECT, ()
-            page = self._bare_page(entry, verdict, exchange)
-        reason = str(exchange.status) if exchange and verdict.outcome is Outcome.DONE else verdict.reason
-        await self._committer.add(Result(visit, Settled(entry, verdict.outcome, reason), page, links))
+            result, links = DEFECT, ()
+            page = self._bare_page(entry, result, exchange)
+        reason = str(exchange.status) if exchange and result.outcome is Outcome.DONE else result.reason
+        await self._committer.add(Result(visit, Settled(entry, result.outcome, reason), page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000
@@ -117,14 +117,14 @@ class PageVisits:
     def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
         self._runtime.events.emit(defect(stage, entry.url, error))
 
-    def _bare_page(self, entry: Entry, verdict: Verdict, exchange: Exchange | None) -> Page:
+    def _bare_page(self, entry: Entry, result: UrlResult, exchange: Exchange | None) -> Page:
         """The page of `entry` without anything that its body says."""
         return Page(
             url=entry.url,
             domain=entry.domain,
             depth=entry.depth,
-            outcome=verdict.outcome,
-            reason=verdict.reason,
+            outcome=result.outcome,
+            reason=result.reason,
             settled_at=self._now_s(),
             tries=entry.tries,
             exchange=exchange,

@@ -19,11 +19,11 @@ from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
-from politeness.robots_fetch import RobotsFetch, Verdict, next_record
+from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, next_record
 from politeness.robots_text import MAX_BODY
 
 
-class RobotsDesk:
+class RobotsService:
     """Knows, or finds out, what robots.txt says. `builder` makes entries of the sitemaps that a file names."""
 
     def __init__(
@@ -35,21 +35,21 @@ class RobotsDesk:
         self._builder = builder
         self._committer = committer
 
-    async def foresee(self, visits: Sequence[Visit]) -> None:
+    async def prefetch(self, visits: Sequence[Visit]) -> None:
         """Read what Redis has of the robots.txt that counts for the first URL of each of `visits`: one round trip for all,
         where each would make one. Where a long delay leaves one page to a lease, that is an eighth of the CPU of a page."""
         asking = {origin_of(visit.pending[0].url): visit for visit in visits if visit.pending}
-        domains = {origin: visit.domain for origin, visit in asking.items() if not self._is_at_hand(origin)}
+        domains = {origin: visit.domain for origin, visit in asking.items() if not self._is_cached(origin)}
         if domains:
-            records = await self._runtime.retry.insist(lambda: self._cache.read(domains))
+            records = await self._runtime.retry.call(lambda: self._cache.read(domains))
             for origin, record in records.items():
                 asking[origin].remember_robots(origin, record)
 
-    def _is_at_hand(self, origin: str) -> bool:
+    def _is_cached(self, origin: str) -> bool:
         known = self._cache.recall(origin)
         return known is not None and known.record.is_fresh(self._now_ms())
 
-    async def known_for(self, visit: Visit, url: str) -> KnownRobots | None:
+    async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
         """What counts for `url`, or None when this turn of `visit` went to finding out."""
         origin = origin_of(url)
         now_ms = self._now_ms()
@@ -60,15 +60,15 @@ class RobotsDesk:
         if known is not None and known.record.is_fresh(now_ms):
             await self._offer_sitemaps(visit, origin, known)
             return known
-        await self._ask(visit, origin, known)
+        await self._request_next_hop(visit, origin, known)
         return None
 
     async def _load(self, visit: Visit, origin: str) -> KnownRobots | None:
         is_read, record = visit.take_stored_robots(origin)
         if is_read:
-            known = await self._cache.know(origin, record)
+            known = await self._cache.remember(origin, record)
         else:
-            known = await self._runtime.retry.insist(lambda: self._cache.load(origin, visit.domain))
+            known = await self._runtime.retry.call(lambda: self._cache.load(origin, visit.domain))
         self._report(origin, known)
         return known
 
@@ -76,7 +76,7 @@ class RobotsDesk:
         if known is not None and known.error is not None:
             self._runtime.events.emit(defect("robots", f"{origin}/robots.txt", known.error))
 
-    async def _ask(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
+    async def _request_next_hop(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         if visit.busy > 1:
             visit.limit_to(1)  # alone, since the file may ask for a delay
             return
@@ -84,45 +84,45 @@ class RobotsDesk:
         if self._fetch.throttle.is_blocked(domain_of(host_of(fetch.url))):
             # A hop leads to a domain that an operator has blocked.
             del visit.robots[origin]
-            await self._keep(visit, origin, known, fetch.failed("blocked", self._now_ms()))
+            await self._save(visit, origin, known, fetch.failed("blocked", self._now_ms()))
             return
         if await self._fetch.may_request_abroad(visit, fetch.url):
             await self._request(visit, origin, known, fetch)
 
     async def _request(self, visit: Visit, origin: str, known: KnownRobots | None, fetch: RobotsFetch) -> None:
         exchange: Exchange | None = None
-        verdict: Verdict | None
+        result: RobotsFetchResult | None
         try:
             exchange = await self._fetch.fetch(visit, fetch.url, known)
         except FetchFailed as failure:
             if not failure.request_sent:
-                self._fetch.throttle.begin(visit, 0.0, known)
+                self._fetch.throttle.start_delay(visit, 0.0, known)
             if failure.kind in NOBODYS_FAULT:
                 await self._fetch.ended_abroad(visit, None)
                 return
-            verdict = fetch.failed(str(failure.kind), self._now_ms())
+            result = fetch.failed(str(failure.kind), self._now_ms())
         except Exception as error:
-            verdict = self._defect(fetch, error)
+            result = self._defect(fetch, error)
         else:
             try:
-                verdict = fetch.received(exchange, self._now_ms(), _decoded(exchange))
+                result = fetch.received(exchange, self._now_ms(), _decoded(exchange))
             except Exception as error:
-                verdict = self._defect(fetch, error)
+                result = self._defect(fetch, error)
         was_abroad = await self._fetch.ended_abroad(visit, exchange)
         if exchange is not None:
             if not was_abroad:
                 # Whoever answers "too many requests" means the site, and not this file.
                 self._fetch.throttle.back_off(visit, judge_status(exchange.status), exchange)
             await self._committer.add(Result(visit, exchange=exchange))
-        if verdict is not None:  # else a redirect: the next hop is the next turn
+        if result is not None:  # else a redirect: the next hop is the next turn
             del visit.robots[origin]
-            await self._keep(visit, origin, known, verdict)
+            await self._save(visit, origin, known, result)
 
-    async def _keep(self, visit: Visit, origin: str, known: KnownRobots | None, verdict: Verdict) -> None:
+    async def _save(self, visit: Visit, origin: str, known: KnownRobots | None, result: RobotsFetchResult) -> None:
         now_ms = self._now_ms()
         rand, policy = self._runtime.rng.random(), self._runtime.policy.robots
-        record = next_record(known.record if known else None, verdict, now_ms, rand, policy)
-        saved = await self._runtime.retry.insist(lambda: self._cache.save(origin, visit.domain, record))
+        record = next_record(known.record if known else None, result, now_ms, rand, policy)
+        saved = await self._runtime.retry.call(lambda: self._cache.save(origin, visit.domain, record))
         self._report(origin, saved)
         self._runtime.events.emit(RobotsSettled(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)
@@ -139,7 +139,7 @@ class RobotsDesk:
             if links:
                 await self._committer.add(Result(visit, links=links))
 
-    def _defect(self, fetch: RobotsFetch, error: Exception) -> Verdict:
+    def _defect(self, fetch: RobotsFetch, error: Exception) -> RobotsFetchResult:
         """A file that cannot be handled counts as unreachable."""
         self._runtime.events.emit(defect("robots", fetch.url, error))
         return fetch.failed("defect", self._now_ms())

@@ -8,7 +8,7 @@ import random
 import msgspec
 
 from crawler.events import Events
-from crawler.redis_retry import Patience
+from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
 from politeness.policy import CurrentPolicy
 
@@ -19,7 +19,7 @@ class Runtime(msgspec.Struct, frozen=True):
     replica: str
     clock: Clock
     server_clock: ServerClock
-    retry: Patience
+    retry: RedisRetry
     events: Events
     rng: random.Random
     policy: CurrentPolicy

@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.events import BackedOff
 from crawler.page import Exchange
-from crawler.worker.outcomes import Verdict
+from crawler.worker.outcomes import UrlResult
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.control import Control
@@ -18,18 +18,18 @@ from politeness.delay import delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
 
 
-class Rests:
+class Throttle:
     """Applies the policy, and what an operator has said of single domains, to visits."""
 
     def __init__(self, runtime: Runtime, control: Control) -> None:
         self._runtime = runtime
         self._control = control
 
-    def begin(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
+    def start_delay(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
         """A response that took `response_s` seconds has just ended: the domain rests for its delay."""
         visit.start_delay(self._delay_ms(visit, known, response_s), self._runtime.now())
 
-    def goes_on(self, visit: Visit, known: KnownRobots) -> bool:
+    def must_wait_longer(self, visit: Visit, known: KnownRobots) -> bool:
         """Whether the origin asks for a longer delay than the one that its domain has just waited; then the visit's next
         turn is set to its end."""
         due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
@@ -41,10 +41,10 @@ class Rests:
     def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
         policy = self._runtime.policy.rests.delay
-        told_s = self._control.rules.delays.get(visit.domain)
-        if told_s is not None:
-            share = policy.response_share if told_s else 0.0  # no delay at all is for one's own site
-            policy = msgspec.structs.replace(policy, min_delay_s=told_s, response_share=share)
+        set_delay_s = self._control.rules.delays.get(visit.domain)
+        if set_delay_s is not None:
+            share = policy.response_share if set_delay_s else 0.0  # no delay at all is for one's own site
+            policy = msgspec.structs.replace(policy, min_delay_s=set_delay_s, response_share=share)
         # Not by its truth: a file may ask for a delay and have no rule.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)
@@ -57,16 +57,16 @@ class Rests:
             return 1
         return policy.parallel
 
-    def back_off(self, visit: Visit, verdict: Verdict, exchange: Exchange | None) -> None:
+    def back_off(self, visit: Visit, result: UrlResult, exchange: Exchange | None) -> None:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
         now_ms = self._runtime.server_clock.now_ms()
         before, policy = visit.backoff, self._runtime.policy.rests.backoff
-        rests_already = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
-        if not verdict.backs_off:
-            if not rests_already:
+        is_backing_off = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
+        if not result.backs_off:
+            if not is_backing_off:
                 visit.back_off(after_success(before, policy, now_ms))
             return
-        if rests_already:  # requests that failed together are one failure
+        if is_backing_off:  # requests that failed together are one failure
             before = msgspec.structs.replace(before, failures=before.failures - 1)
         retry_after = exchange.header(b"retry-after") if exchange else None
         wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
@@ -76,19 +76,19 @@ class Rests:
             now_ms,
             None if wait_s is None else ceil(wait_s * 1000),
             self._runtime.rng.random(),
-            verdict.reason,
+            result.reason,
         )
-        visit.back_off(max(visit.backoff, after, key=lambda state: state.until_ms) if rests_already else after)
-        rest_s = (visit.backoff.until_ms - now_ms) / 1000
-        visit.wait_at_least_until(self._runtime.now() + rest_s)
+        visit.back_off(max(visit.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
+        delay_s = (visit.backoff.until_ms - now_ms) / 1000
+        visit.wait_at_least_until(self._runtime.now() + delay_s)
         visit.close()
-        self._runtime.events.emit(BackedOff(verdict.reason, rest_s))
+        self._runtime.events.emit(BackedOff(result.reason, delay_s))
 
     def is_blocked(self, domain: str) -> bool:
         """Whether an operator has said that `domain` gets no request."""
         return domain in self._control.rules.blocked
 
-    def asks_too_much(self, known: KnownRobots) -> bool:
+    def exceeds_cap(self, known: KnownRobots) -> bool:
         """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
         rules = known.rules
         return rules is not None and is_above_cap(
@@ -99,11 +99,11 @@ class Rests:
         """Whether the domain has failed so long that this crawl asks it no more."""
         return is_given_up(visit.backoff, self._runtime.policy.rests.backoff)
 
-    def retry_at_ms(self, visit: Visit, entry: Entry, verdict: Verdict) -> int:
+    def retry_at_ms(self, visit: Visit, entry: Entry, result: UrlResult) -> int:
         """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
         by its own tries."""
-        if verdict.backs_off:
+        if result.backs_off:
             return visit.backoff.until_ms
         policy, rng = self._runtime.policy.rests.backoff, self._runtime.rng
-        rest_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
-        return self._runtime.server_clock.now_ms() + int(rest_s * 1000)
+        delay_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
+        return self._runtime.server_clock.now_ms() + int(delay_s * 1000)

@@ -19,7 +19,7 @@ WOKEN = 3
 """How many of those who wait go on in a turn."""
 
 
-class Pace:
+class TimeSlice:
     """Lets steps begin for `SPAN_S`, and then not before the next turn of the event loop. Who made the last step may make
     another: it asks for the next page when it has seen to one.
 
@@ -32,20 +32,20 @@ class Pace:
         self._began: float | None = None  # when the first step did
         self._last: asyncio.Task[object] | None = None  # whose step was the last
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_told = False  # whether it will be told of the next turn
+        self._is_scheduled = False  # whether it will be told of the next turn
 
     def __repr__(self) -> str:
         return f"<Pace waiting={len(self._waiting)}>"
 
-    async def step(self) -> asyncio.Task[object]:
+    async def wait(self) -> asyncio.Task[object]:
         """Return when a step may begin: at once, or in a later turn of the loop. Returns the current task."""
         me = asyncio.current_task()
         assert me is not None
         if me is not self._last and (self._waiting or not self._has_time()):
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
-            if not self._is_told:
-                self._ask_for_turn()
+            if not self._is_scheduled:
+                self._schedule_turn()
             await waiter
             self._has_time()  # may be the first step of its turn
         self._last = me
@@ -57,14 +57,14 @@ class Pace:
             self._began = now
         return now - self._began < SPAN_S
 
-    def _ask_for_turn(self) -> None:
-        self._is_told = True
+    def _schedule_turn(self) -> None:
+        self._is_scheduled = True
         asyncio.get_running_loop().call_soon(self._on_next_turn)
 
     def _on_next_turn(self) -> None:
-        self._began, self._is_told = None, False
+        self._began, self._is_scheduled = None, False
         if self._waiting:
-            self._ask_for_turn()  # before those who go on now, so that their time counts in the turn in which they do
+            self._schedule_turn()  # before those who go on now, so that their time counts in the turn in which they do
         for _ in range(min(WOKEN, len(self._waiting))):
             waiter = self._waiting.popleft()
             if not waiter.done():  # its worker was cancelled

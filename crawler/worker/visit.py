@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from crawler.worker.lease_scope import LeaseLimit
+from crawler.worker.lease_scope import LeaseScope
 from frontier.entries import Entry
 from frontier.queue import Lease, Settled, Settlement
 from frontier.reservations import Reservation
@@ -32,6 +32,7 @@ class Visit:
         "_slot",
         "_stored_robots",
         "backoff",
+        "body_bytes",
         "busy",
         "closing",
         "concurrency",
@@ -40,9 +41,8 @@ class Visit:
         "ended_at",
         "is_queued",
         "lease",
-        "limit",
+        "lease_scope",
         "next_at",
-        "octets",
         "pending",
         "refusals",
         "reservation",
@@ -54,11 +54,11 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.deadline = deadline
-        self.limit = LeaseLimit()  # of the requests under way
+        self.lease_scope = LeaseScope()  # of the requests under way
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.delay_ms = lease.delay_ms
-        self.octets = 0  # of the last body
+        self.body_bytes = 0  # of the last body
         self.backoff = BackoffState.parse(lease.state)
         self.robots: dict[str, RobotsFetch] = {}  # those under way, by origin
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
@@ -87,17 +87,22 @@ class Visit:
     def renewed(self, deadline: float, now: float) -> None:
         """The lease is ours until `deadline`, or no longer if that has passed; so are the requests under way."""
         self.deadline = deadline
-        self.limit.move(deadline - now)
+        self.lease_scope.reschedule(deadline - now)
 
     def close(self) -> None:
         """Give the lease back as soon as nothing is in flight."""
         self.closing = True
 
     def settlement(
-        self, next_ms: int, urls: list[Settled], octets: int = 0, duplicates: int = 0, cut: Mapping[str, int] = NONE_CUT
+        self,
+        next_ms: int,
+        urls: list[Settled],
+        received_bytes: int = 0,
+        duplicates: int = 0,
+        cut: Mapping[str, int] = NONE_CUT,
     ) -> Settlement:
         """What there is to tell Redis about this visit now. For the other arguments see `Settlement`."""
-        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, octets, duplicates, cut)
+        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, received_bytes, duplicates, cut)
 
     # turns
 
@@ -141,9 +146,9 @@ class Visit:
         """The backoff of the domain is `state` from now on."""
         self.backoff = state
 
-    def received(self, octets: int) -> None:
+    def received(self, received_bytes: int) -> None:
         """A body of so many bytes came."""
-        self.octets = octets
+        self.body_bytes = received_bytes
 
     # reservations
 

@@ -4,8 +4,8 @@ A turn makes at most one HTTP request to the domain: a page, or one hop on the w
 request (denied, or of an origin whose robots.txt cannot be had now) are settled on the way. Then the domain waits for
 its delay, from the end of the response on, and goes back to the queue: while it waits it holds no worker.
 
-A domain without any delay may have several requests in flight (`Rests.concurrency`): it goes back to the queue as soon as
-a request of it has left, as long as there may be more, and otherwise when one of them ends.
+A domain without any delay may have several requests in flight (`Throttle.concurrency`): it goes back to the queue as
+soon as a request of it has left, as long as there may be more, and otherwise when one of them ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from crawler.defects import defect
 from crawler.events import TurnTaken
 from crawler.page import Outcome
 from crawler.worker.leases import LeaseManager
-from crawler.worker.outcomes import DEFECT, Verdict
+from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.page_visit import PageVisits
-from crawler.worker.robots import RobotsDesk
+from crawler.worker.robots import RobotsService
 from crawler.worker.runtime import Runtime
-from crawler.worker.throttle import Rests
+from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from politeness.robots_cache import KnownRobots
@@ -33,10 +33,10 @@ SETTLED_AT_ONCE = 8
 
 
 class Worker:
-    """Gives visits their turns. `work` may run in many tasks at once."""
+    """Gives visits their turns. `run` may run in many tasks at once."""
 
     def __init__(
-        self, runtime: Runtime, leases: LeaseManager, robots: RobotsDesk, throttle: Rests, pages: PageVisits
+        self, runtime: Runtime, leases: LeaseManager, robots: RobotsService, throttle: Throttle, pages: PageVisits
     ) -> None:
         self._runtime = runtime
         self._leases = leases
@@ -45,19 +45,19 @@ class Worker:
         self._throttle = throttle
         self._pages = pages
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Wait for a visit to be due, and give it one turn."""
         visit = await self._queue.take()
         late_s = max(0.0, self._runtime.now() - visit.next_at)
         self._runtime.events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
         visit.taken()
         try:
-            await self._turn(visit)
+            await self._take_turn(visit)
         finally:
             visit.left()
-        self._after(visit)
+        self._after_turn(visit)
 
-    def _after(self, visit: Visit) -> None:
+    def _after_turn(self, visit: Visit) -> None:
         if visit.is_queued:
             return
         over = visit.closing or not visit.holds(self._runtime.now())
@@ -75,9 +75,9 @@ class Worker:
         if visit.wants_permit:
             self._pages.wait_for_permit(visit)
         else:
-            self._queue.put(visit, visit.next_at, visit.octets)
+            self._queue.put(visit, visit.next_at, visit.body_bytes)
 
-    async def _turn(self, visit: Visit) -> None:
+    async def _take_turn(self, visit: Visit) -> None:
         try:
             request = await self._prepare(visit)
         finally:
@@ -98,18 +98,18 @@ class Worker:
             if not visit.holds(self._runtime.now()):
                 return None
             entry = visit.pending[0]
-            verdict = self._verdict_on_domain(visit)
+            result = self._result_by_domain(visit)
             known = None
-            if verdict is None:
-                known = await self._robots.known_for(visit, entry.url)
-                if known is None or self._throttle.goes_on(visit, known):
+            if result is None:
+                known = await self._robots.robots_for(visit, entry.url)
+                if known is None or self._throttle.must_wait_longer(visit, known):
                     return None  # the turn went to robots.txt, or comes too early for this origin
-                verdict = self._verdict_on_robots(entry, known)
-            if verdict is None:
+                result = self._result_by_robots(entry, known)
+            if result is None:
                 assert known is not None
                 return (entry, known) if await self._may_request(visit, entry, known) else None
             visit.pending.popleft()
-            await self._pages.settle_without_request(visit, entry, verdict, known)
+            await self._pages.settle_without_request(visit, entry, result, known)
             settled += 1
             if settled % SETTLED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -121,14 +121,14 @@ class Worker:
             return False
         return await self._pages.may_request(visit, entry)
 
-    def _verdict_on_domain(self, visit: Visit) -> Verdict | None:
+    def _result_by_domain(self, visit: Visit) -> UrlResult | None:
         if self._throttle.is_blocked(visit.domain):
-            return Verdict(Outcome.DENIED, "blocked")
+            return UrlResult(Outcome.DENIED, "blocked")
         if self._throttle.has_given_up(visit):
-            return Verdict(Outcome.DEAD, f"given_up_{visit.backoff.reason}")
+            return UrlResult(Outcome.DEAD, f"given_up_{visit.backoff.reason}")
         return None
 
-    def _verdict_on_robots(self, entry: Entry, known: KnownRobots) -> Verdict | None:
+    def _result_by_robots(self, entry: Entry, known: KnownRobots) -> UrlResult | None:
         record = known.record
         if known.error is not None:
             return DEFECT
@@ -138,7 +138,7 @@ class Worker:
             is_gone, tries = record.reason == "no_such_host", self._runtime.policy.tries
             tries = min(tries, NO_SUCH_HOST_TRIES) if is_gone else tries
             outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY
-            return Verdict(outcome, "no_such_host" if is_gone else "robots_unreachable")
+            return UrlResult(outcome, "no_such_host" if is_gone else "robots_unreachable")
         if known.rules is not None:
             try:
                 decision = known.rules.decide(entry.url)
@@ -146,7 +146,7 @@ class Worker:
                 self._runtime.events.emit(defect("robots", entry.url, error))
                 return DEFECT
             if not decision.allowed:
-                return Verdict(Outcome.DENIED, "robots")
-        if self._throttle.asks_too_much(known):
-            return Verdict(Outcome.DENIED, "crawl_delay")
+                return UrlResult(Outcome.DENIED, "robots")
+        if self._throttle.exceeds_cap(known):
+            return UrlResult(Outcome.DENIED, "crawl_delay")
         return None

@@ -6,7 +6,7 @@
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:claims:<epoch>  string  indices given out
 --        peers:roster:<epoch>  hash    replica -> "index capacity address"
---        peers:owners          hash    version, table: who owns which shard (place.lua)
+--        peers:owners          hash    version, table: who owns which shard (save_owners.lua)
 -- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version   ARGV[6] ttl_ms
 --
 -- Returns {"claimed", epoch, index, version, table, replica, "index capacity address", replica, ... of the epoch before};

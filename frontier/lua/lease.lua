@@ -3,7 +3,7 @@
 -- First takes back expired leases and wakes waiting entries; then leases the domains that are due, longest due first.
 -- A taken-back entry carries how often that happened (its sixth character); one that has been lost with its holder
 -- fifteen times is set aside as a dead letter, since it may be what kills them. What was taken back is remembered for a
--- while, by the token of the lost lease: see disown.
+-- while, by the token of the lost lease: see revoke.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence)
 -- KEYS[2] due      zset  domain -> due ms

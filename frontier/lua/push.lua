@@ -3,7 +3,7 @@
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): whenever the mean fill passes FILL one bucket is split in two, so that even unsplit buckets (up to twice
--- the mean) stay below 512 members, the default limit up to which Redis keeps an integer set at 8 octets a member.
+-- the mean) stay below 512 members, the default limit up to which Redis keeps an integer set at 8 bytes a member.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms

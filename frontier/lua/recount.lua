@@ -1,11 +1,11 @@
--- recount: replace the number of used pages by that of the books. It is higher than theirs where permits lapsed with
+-- recount: replace the number of used pages by that of the counters. It is higher than theirs where permits lapsed with
 -- their holder, or a page was fetched and another replica's was kept.
 --
--- The books were read while nobody held a permit, so nobody was about to settle a page. That still holds if nothing
+-- The counters were read while nobody held a permit, so nobody was about to settle a page. That still holds if nothing
 -- has moved since; a recount by somebody else is told by its number.
 --
 -- KEYS[1] budget  hash  used, held, recounts
--- ARGV[1] used, before the books were read   ARGV[2] recounts, then   ARGV[3] pages in the books
+-- ARGV[1] used, before the counters were read   ARGV[2] recounts, then   ARGV[3] pages in the crawl's counters
 --
 -- Returns {"recounted"} | {"moved"}: nothing was changed
 

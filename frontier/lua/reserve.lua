@@ -1,5 +1,6 @@
 -- reserve: the right to one request to a domain for which the caller holds no lease, such as a robots.txt that an
--- origin of another domain redirects to. Until it is told how that ended (rest), the domain is not leased to anybody.
+-- origin of another domain redirects to. Until it is told how that ended (end_reservation), the domain is not leased to
+-- anybody.
 --
 -- A domain that rests is reserved for the end of its rest, so that its next lease cannot come first again and again.
 --
@@ -7,25 +8,25 @@
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- also   d:<domain> hash (next, delay, held)
 -- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: how long the request may take, its answer included
--- ARGV[4] patience_ms: a rest that lasts longer is not waited for
+-- ARGV[4] max_wait_ms: a rest that lasts longer is not waited for
 --
--- Returns {"reserved", moment ms, until_ms (`rest` wants to know it), delay_ms or -1}
+-- Returns {"reserved", slot ms, until_ms (`end_reservation` takes it), delay_ms or -1}
 --       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms}
 
 local domain_key = string.sub(KEYS[1], 1, -4) .. 'd:' .. ARGV[1]
 local now_ms = tonumber(ARGV[2])
 
 local state = redis.call('HMGET', domain_key, 'next', 'delay', 'held')
-local moment_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
-local is_held = state[3] and state[3] == state[1] and moment_ms > now_ms
+local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
+local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
 if is_held or redis.call('ZSCORE', KEYS[2], ARGV[1]) then
   return {'busy', delay_ms}
 end
-if moment_ms > now_ms + tonumber(ARGV[4]) then
-  return {'resting', moment_ms}
+if slot_ms > now_ms + tonumber(ARGV[4]) then
+  return {'resting', slot_ms}
 end
-local until_ms = moment_ms + tonumber(ARGV[3])
+local until_ms = slot_ms + tonumber(ARGV[3])
 local text = string.format('%.0f', until_ms)
 redis.call('HSET', domain_key, 'next', text, 'held', text)
 redis.call('ZADD', KEYS[1], 'XX', until_ms, ARGV[1])
-return {'reserved', moment_ms, until_ms, delay_ms}
+return {'reserved', slot_ms, until_ms, delay_ms}

@@ -6,13 +6,13 @@
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, octets, duplicates,
+-- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
 --                         cut:<reason>, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] now_ms   ARGV[2] lease_ms
 -- ARGV[3...] for each lease: domain, token, next_ms (when the domain may next be fetched from), delay_ms ("": as it
---   was), state ("": as it was), octets received, how many of the URLs were duplicates, of how many pages
+--   was), state ("": as it was), bytes received, how many of the URLs were duplicates, of how many pages
 --   something was left out ("reason number" each, or ""), number of words that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry" else "", number of entries
 --   (1 for dead and retry), the entries
@@ -52,14 +52,14 @@ end
 
 -- Returns what is to be said of the lease that ARGV[at] begins with.
 local function settle(at, last)
-  local domain, token, wanted_ms, delay_ms, state, octets, duplicates, cut = unpack(ARGV, at, at + 7)
+  local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, cut = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
   local known = redis.call('HMGET', domain_key, 'token', 'next')
   if known[1] ~= token then
     return 'stale', -1
   end
   if settle_urls(domain, inflight, at + 9, last) > 0 then
-    count('octets', octets)
+    count('bytes', bytes)
     if duplicates ~= '0' then count('duplicates', duplicates) end
     if cut ~= '' then
       for reason, number in string.gmatch(cut, '(%S+) (%d+)') do count('cut:' .. reason, number) end

@@ -1,4 +1,4 @@
--- survey: read the books of a shard at one moment, and name some of its domains. Changes nothing.
+-- survey: read the counters of a shard at one moment, and name some of its domains. Changes nothing.
 --
 -- The domains named are those longest due, those due last, and those whose leases end first: each found at an end of
 -- a sorted set, so that the call costs the same however many domains there are.

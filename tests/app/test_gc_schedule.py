@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 
-from crawler.app.gc_schedule import calm_collector
+from crawler.app.gc_schedule import paced_collection
 
 
 class Node:
@@ -20,7 +20,7 @@ async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> Non
     """Given a young cycle of garbage, then it stays for as long as the event loop is busy, whatever is made meanwhile, and
     goes when the loop is not."""
     gone = asyncio.Event()
-    async with calm_collector():
+    async with paced_collection():
         weakref.finalize(Node(), gone.set)
         kept = [[number] for number in range(50_000)]
         assert not gone.is_set()
@@ -32,7 +32,7 @@ async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> Non
 async def test_what_became_garbage_later_is_collected_too() -> None:
     """Given an object that outlived the youngest generation, when it becomes garbage, then the middle one's turn comes."""
     gone = asyncio.Event()
-    async with calm_collector():
+    async with paced_collection():
         node = Node()
         gc.collect(0)
         weakref.finalize(node, gone.set)
@@ -42,7 +42,7 @@ async def test_what_became_garbage_later_is_collected_too() -> None:
 
 
 async def test_the_interpreter_is_left_as_it_was() -> None:
-    async with calm_collector():
+    async with paced_collection():
         assert not gc.isenabled()
         assert gc.get_freeze_count() > 0
     assert gc.isenabled()

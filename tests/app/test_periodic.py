@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.periodic import Scheduled, ScheduledDuty
+from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.errors import UserError
 from crawler.settings.model import load
 from frontier.clock import ServerClock
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.duties import CLAIM_MS, Duties
 from frontier.queue import Frontier
 from frontier.store import RedisStore
@@ -35,56 +35,56 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 @pytest.fixture
 async def replica(
     store: RedisStore, frontier: Frontier, time: ManualTime, crawl_name: str
-) -> Callable[[str], Scheduled]:
+) -> Callable[[str], PeriodicDuties]:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
 
-    def make(name: str) -> Scheduled:
+    def make(name: str) -> PeriodicDuties:
         duties = Duties(store, frontier.keys.duties, clock, name)
-        return Scheduled(runtime(time, clock), duties, [], frontier.push, UrlRules())
+        return PeriodicDuties(runtime(time, clock), duties, [], frontier.push, UrlRules())
 
     return make
 
 
 async def test_one_replica_reads_the_file_and_queues_what_is_new(
-    replica: Callable[[str], Scheduled], store: RedisStore, frontier: Frontier, time: ManualTime, tmp_path: Path
+    replica: Callable[[str], PeriodicDuties], store: RedisStore, frontier: Frontier, time: ManualTime, tmp_path: Path
 ) -> None:
     seeds = tmp_path / "seeds.txt"
     seeds.write_text("https://a.test/\nnot a url\nhttps://b.test/ priority=5\n")
-    duty = ScheduledDuty(3600.0, seeds=str(seeds))
+    duty = PeriodicDuty(3600.0, seeds=str(seeds))
     one, two = replica("one"), replica("two")
-    assert [await one.look(duty), await two.look(duty), await one.look(duty)] == [True, False, False]
-    assert (await Books(store, frontier.keys).counts()).accepted == 2
+    assert [await one.run_if_due(duty), await two.run_if_due(duty), await one.run_if_due(duty)] == [True, False, False]
+    assert (await Counters(store, frontier.keys).counts()).accepted == 2
     seeds.write_text("https://a.test/\nhttps://c.test/\n")
     time.ms += HOUR_MS
-    assert [await two.look(duty), await one.look(duty)] == [True, False]
-    assert (await Books(store, frontier.keys).counts()).accepted == 3
+    assert [await two.run_if_due(duty), await one.run_if_due(duty)] == [True, False]
+    assert (await Counters(store, frontier.keys).counts()).accepted == 3
 
 
 async def test_a_replica_without_the_file_leaves_the_duty_to_another(
-    replica: Callable[[str], Scheduled], time: ManualTime, tmp_path: Path
+    replica: Callable[[str], PeriodicDuties], time: ManualTime, tmp_path: Path
 ) -> None:
-    duty = ScheduledDuty(3600.0, seeds=str(tmp_path / "seeds.txt"))
+    duty = PeriodicDuty(3600.0, seeds=str(tmp_path / "seeds.txt"))
     one, two = replica("one"), replica("two")
-    assert not await one.look(duty)
+    assert not await one.run_if_due(duty)
     (tmp_path / "seeds.txt").write_text("https://a.test/\n")
     time.ms += CLAIM_MS
-    assert not await one.look(duty)
-    assert await two.look(duty)
+    assert not await one.run_if_due(duty)
+    assert await two.run_if_due(duty)
 
 
 async def test_a_sitemap_is_queued_again_each_time(
-    replica: Callable[[str], Scheduled], store: RedisStore, frontier: Frontier, time: ManualTime
+    replica: Callable[[str], PeriodicDuties], store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
-    duty = ScheduledDuty(3600.0, sitemap="https://a.test/sitemap.xml")
+    duty = PeriodicDuty(3600.0, sitemap="https://a.test/sitemap.xml")
     one = replica("one")
-    assert await one.look(duty)
+    assert await one.run_if_due(duty)
     leased, _ = await frontier.lease([0], 1, "one", 1)
     await frontier.release([])
     assert leased[0].leases[0].entries[0].url == "https://a.test/sitemap.xml"
     time.ms += HOUR_MS
-    assert await one.look(duty)
-    assert (await Books(store, frontier.keys).counts()).accepted == 2
+    assert await one.run_if_due(duty)
+    assert (await Counters(store, frontier.keys).counts()).accepted == 2
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,14 @@ def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
 
 
 def test_a_step_follows_what_it_may_and_keeps_the_rest() -> None:
-    obeyed = crawl(archive={"text": "text"}, politeness={"delay": 1.0})
+    current = crawl(archive={"text": "text"}, politeness={"delay": 1.0})
     wanted = crawl(
         archive={"text": "markdown"},
         politeness={"delay": 2.0},
         frontier={"lease": 60.0, "batch": 8},
         schedule=[{"every": "6h", "seeds": "seeds.txt"}],
     )
-    step = plan_step(obeyed, wanted)
+    step = plan_step(current, wanted)
     assert step.followed == ("politeness.delay", "frontier.batch")
     assert step.waiting == ("frontier.lease", "archive.text", "schedule")
     kept = crawl(archive={"text": "text"}, politeness={"delay": 2.0}, frontier={"batch": 8})
@@ -46,39 +46,41 @@ def test_a_step_follows_what_it_may_and_keeps_the_rest() -> None:
 
 
 class Told:
-    """What a follower obeyed and told."""
+    """What a follower applied and reported."""
 
     def __init__(self) -> None:
-        self.obeyed: list[CrawlSettings] = []
+        self.applied: list[CrawlSettings] = []
         self.events: list[Event] = []
 
-    def obey(self, settings: CrawlSettings) -> None:
+    def apply(self, settings: CrawlSettings) -> None:
         if settings.scope.exclude:
             raise UserError("no good")
-        self.obeyed.append(settings)
+        self.applied.append(settings)
 
 
 @pytest.fixture
-async def told(store: RedisStore, crawl_name: str) -> Told:
+async def recorder(store: RedisStore, crawl_name: str) -> Told:
     await create_crawl(store, crawl_name, 1, crawl().to_json())
     return Told()
 
 
 @pytest.fixture
-async def follower(store: RedisStore, crawl_name: str, told: Told) -> Follower:
+async def follower(store: RedisStore, crawl_name: str, recorder: Told) -> Follower:
     events = Events()
-    events.subscribe(told.events.append)
-    return Follower(store, await open_crawl(store, crawl_name), crawl(), told.obey, events)
+    events.subscribe(recorder.events.append)
+    return Follower(store, await open_crawl(store, crawl_name), crawl(), recorder.apply, events)
 
 
-async def test_a_revision_is_obeyed_once(store: RedisStore, crawl_name: str, told: Told, follower: Follower) -> None:
+async def test_a_revision_is_obeyed_once(
+    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower
+) -> None:
     wanted = crawl(limits={"max_pages": 5})
     assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
     assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
     for _ in range(2):
         await follower.follow(2)
-    assert told.obeyed == [wanted]
-    assert told.events == [SettingsFollowed(2, ("limits.max_pages",), ())]
+    assert recorder.applied == [wanted]
+    assert recorder.events == [SettingsFollowed(2, ("limits.max_pages",), ())]
     assert (follower.revision, follower.waiting) == (2, ())
 
 
@@ -89,11 +91,11 @@ async def test_no_question_is_asked_while_the_revision_stays(store: RedisStore, 
 
 
 async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
-    store: RedisStore, crawl_name: str, told: Told, follower: Follower
+    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), crawl(archive={"compression": "zstd"}).to_json())
     await follower.follow(2)
-    assert told.obeyed == [crawl()]
+    assert recorder.applied == [crawl()]
     assert (follower.revision, follower.waiting) == (1, ("archive.compression",))
     await save_settings(store, await open_crawl(store, crawl_name), crawl().to_json())
     await follower.follow(3)
@@ -102,12 +104,12 @@ async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
 
 @pytest.mark.parametrize("stored", [crawl(scope={"exclude": ["x"]}).to_json(), b'{"politeness": {"dely": 1}}', b"{"])
 async def test_what_cannot_be_used_changes_nothing(
-    store: RedisStore, crawl_name: str, told: Told, follower: Follower, stored: bytes
+    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower, stored: bytes
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), stored)
     await follower.follow(2)
-    assert told.obeyed == []
-    (event,) = told.events
+    assert recorder.applied == []
+    (event,) = recorder.events
     assert isinstance(event, SettingsRefused)
     assert follower.refused == event.error
     assert "\n" not in event.error

@@ -14,11 +14,11 @@ from crawler.audit.records import read_archive
 from crawler.errors import UserError
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
-from politeness.address_rate_limit import GatePolicy
+from politeness.address_rate_limit import RateLimitPolicy
 from politeness.delay import DelayPolicy
 from tests.sinks.values import NOON, exchange, page, settings
 
-RULES = Rules(DelayPolicy(min_delay_s=1.0), GatePolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
+RULES = Rules(DelayPolicy(min_delay_s=1.0), RateLimitPolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
 ROBOTS = b"# the rules of this site\n" * 60 + b"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"
 
 

@@ -94,7 +94,7 @@ def phases(seconds: float) -> Iterator[Phase]:
 
 def settings(host_map: list[str]) -> Tables:
     return {
-        "politeness": {"delay": 1.0, "address_gate": "off"},
+        "politeness": {"delay": 1.0, "address_rate_limit": "off"},
         "fetch": {"host_map": host_map},
         "scope": {"kind": "any"},
         "archive": {"sinks": ["tests.bench.throttled_sink:ThrottledSink"]},

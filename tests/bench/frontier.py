@@ -1,20 +1,20 @@
-"""What the frontier costs: URLs a second, microseconds of the server a URL, and octets of its memory a URL, as it grows.
+"""What the frontier costs: URLs a second, microseconds of the server a URL, and bytes of its memory a URL, as it grows.
 
     python -m tests.bench.frontier [--urls 100000 1000000 3000000 10000000] [--drain 200000] [--server FILE]
 
 For each size a new server gets so many URLs, of one domain a hundred, pushed as pages do (a page links to 20 new
 URLs of its domain), in four calls at a time as several replicas would; then `--drain` of them are leased, 32 of a domain at
-most, and settled one by one, as the crawler does. URLs are 75 octets long on average (34 to 150), as on the Web, of which
+most, and settled one by one, as the crawler does. URLs are 75 bytes long on average (34 to 150), as on the Web, of which
 31 are scheme and host. "push again" offers URLs that are known. Server time is CPU of the server's process; memory is its
 `used_memory` without clients, told apart by deleting the keys of each kind in turn. All is measured twice: with the
 server's default limits, and with the one that our deployments set. `--server` names another server's binary; `--set`
 gives the server a further setting.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz) at six tenths of their speed, Valkey 9.1,
-`--urls 100000 1000000` (docs/explanation/speed.md tells more); octets a queued URL in brackets as its length and what
+`--urls 100000 1000000` (docs/explanation/speed.md tells more); bytes a queued URL in brackets as its length and what
 goes beyond; default limits:
 
-                       URLs a second                    server us a URL                        octets
+                       URLs a second                    server us a URL                        bytes
       URLs      push push aga    lease   settle    push push a  lease settle    a seen  a queued  a domain  all/URL
    100,000    51,591   68,612   67,138   11,165     9.2    6.4    9.0   59.5      8.41   131 (76+55)       113      137
  1,000,000    48,243   64,216  130,448   10,305    12.4    8.2    4.5   62.8      8.81   130 (76+54)        82      136
@@ -71,17 +71,17 @@ class Server:
 
 @dataclass(slots=True)
 class Costs:
-    """Of one size: seconds and server CPU seconds of each step by its number of URLs, and octets by what they hold."""
+    """Of one size: seconds and server CPU seconds of each step by its number of URLs, and size by what they hold."""
 
     urls: int
     url_length: float = 0.0
     steps: dict[str, Step] = field(default_factory=dict)
-    octets: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
 
     @property
     def over(self) -> float:
-        """Octets a queued URL, beyond its length."""
-        return self.octets["queued"] - self.url_length
+        """Bytes a queued URL, beyond its length."""
+        return self.memory["queued"] - self.url_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,15 @@ async def measure(count: int, drain: int, server: Server = Server()) -> Costs:
             costs.url_length = sum(len(entry.url) for entry in entries(10_000)) / 10_000
             at_rest = await used_memory(store)
             costs.steps["push"] = await step(pid, _push_all(frontier, entries(count)))
-            costs.octets["all"] = (await used_memory(store) - at_rest) / count
+            costs.memory["all"] = (await used_memory(store) - at_rest) / count
             costs.steps["push again"] = await step(pid, _push_all(frontier, islice(entries(count), drain)))
             leases: list[Lease] = []
             costs.steps["lease"] = await step(pid, _lease(frontier, min(drain, count // 2), leases))
             costs.steps["settle"] = await step(pid, _settle(frontier, leases))
             queued = count - sum(len(lease.entries) for lease in leases)
             domains = await _weigh_queue(store, frontier.keys, costs, queued)
-            costs.octets["domain"] = await _freed(store, frontier.keys, "d:*") / domains
-            costs.octets["seen"] = await _freed(store, frontier.keys, "seen:*") / count
+            costs.memory["domain"] = await _freed(store, frontier.keys, "d:*") / domains
+            costs.memory["seen"] = await _freed(store, frontier.keys, "seen:*") / count
     return costs
 
 
@@ -154,7 +154,7 @@ async def _weigh_queue(store: RedisStore, keys: CrawlKeys, costs: Costs, queued:
     freed = await _freed(store, keys, "q:*")
     domains = sum(await store.send([command("ZCARD", shard.due) for shard in keys.shards]))
     freed += await _freed(store, keys, "due")
-    costs.octets["queued"] = freed / queued
+    costs.memory["queued"] = freed / queued
     return max(1, costs.urls // URLS_A_DOMAIN, domains)
 
 
@@ -208,14 +208,14 @@ async def _settle(frontier: Frontier, leases: Sequence[Lease]) -> AsyncIterator[
 
 
 async def used_memory(store: RedisStore) -> int:
-    """Octets in use, buffers of connections excepted, once everything deleted has been freed."""
+    """Bytes in use, buffers of connections excepted, once everything deleted has been freed."""
     while int((found := await store.info("memory"))["lazyfree_pending_objects"]):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     return int(found["used_memory"]) - int(found["mem_clients_normal"])
 
 
 async def _freed(store: RedisStore, keys: CrawlKeys, kind: str) -> int:
-    """Octets that deleting all keys of a kind gives back. `kind`: what follows the shard's prefix, `*` for any end."""
+    """Bytes that deleting all keys of a kind gives back. `kind`: what follows the shard's prefix, `*` for any end."""
     before = await used_memory(store)
     cursor, end = b"0", kind.removesuffix("*")
     while True:
@@ -230,28 +230,28 @@ async def _freed(store: RedisStore, keys: CrawlKeys, kind: str) -> int:
 def show(costs: Costs, heading: bool) -> None:
     steps = ("push", "push again", "lease", "settle")
     if heading:
-        print(f"{'':>10}  {'URLs a second':^35}  {'server us a URL':^29}  {'octets':^37}")
+        print(f"{'':>10}  {'URLs a second':^35}  {'server us a URL':^29}  {'bytes':^37}")
         print(f"{'URLs':>10}  " + " ".join(f"{name:>8.8}" for name in steps), end="  ")
         print(" ".join(f"{name:>6.6}" for name in steps), end="  ")
         print(f"{'a seen':>8} {'a queued':>9} {'a domain':>9} {'all/URL':>8}")
     print(f"{costs.urls:10,}  " + " ".join(f"{costs.steps[name].per_s:8,.0f}" for name in steps), end="  ")
     print(" ".join(f"{costs.steps[name].server_us:6.1f}" for name in steps), end="  ")
-    octets = costs.octets
-    queued = f"{octets['queued']:5.0f} ({costs.url_length:.0f}{costs.over:+.0f})"
-    print(f"{octets['seen']:8.2f} {queued:>9} {octets['domain']:9.0f} {octets['all']:8.0f}", flush=True)
+    size = costs.memory
+    queued = f"{size['queued']:5.0f} ({costs.url_length:.0f}{costs.over:+.0f})"
+    print(f"{size['seen']:8.2f} {queued:>9} {size['domain']:9.0f} {size['all']:8.0f}", flush=True)
 
 
 def short() -> list[Figure]:
     """For the table of all benchmarks: 100,000 URLs."""
     costs = asyncio.run(measure(100_000, 20_000, Server(options=AS_DEPLOYED)))
     by_default = asyncio.run(measure(100_000, 20_000))
-    octets, over, default_over = costs.octets, costs.over, by_default.over
+    size, over, default_over = costs.memory, costs.over, by_default.over
     figures = [
         Figure("frontier", f"{name}: server's CPU a URL", one.server_us, "us") for name, one in costs.steps.items()
     ]
-    figures.append(Figure("frontier", "memory a seen URL", octets["seen"], "octets", "<= 10", octets["seen"] <= 10))
-    figures.append(Figure("frontier", "memory a queued URL, above its length", over, "octets", "<= 40", over <= 40))
-    figures.append(Figure("frontier", "... with the server's default limits", default_over, "octets"))
+    figures.append(Figure("frontier", "memory a seen URL", size["seen"], "bytes", "<= 10", size["seen"] <= 10))
+    figures.append(Figure("frontier", "memory a queued URL, above its length", over, "bytes", "<= 40", over <= 40))
+    figures.append(Figure("frontier", "... with the server's default limits", default_over, "bytes"))
     return figures
 
 

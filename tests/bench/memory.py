@@ -82,7 +82,7 @@ def _moment(look: Look, valkey_mb: float) -> Moment:
 
 def settings(host_map: list[str]) -> Tables:
     return {
-        "politeness": {"delay": 1.0, "address_gate": "off"},
+        "politeness": {"delay": 1.0, "address_rate_limit": "off"},
         "fetch": {"host_map": host_map},
         "scope": {"kind": "any"},
     }

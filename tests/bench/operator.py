@@ -119,7 +119,7 @@ def paused_replica(folder: Path, url: str) -> Iterator[str]:
                 _get(f"http://{address}/healthz")
                 break
             time.sleep(0.1)
-        time.sleep(15.0)  # the first survey of the books
+        time.sleep(15.0)  # the first survey of counters
         yield f"http://{address}"
     finally:
         process.terminate()
@@ -156,7 +156,7 @@ def main() -> None:
                 check=True,
             ).stdout
         )
-        print("queued by the books:", status.get("queued"))
+        print("queued by the crawl's counters:", status.get("queued"))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def crawl(case: Case, port: int, log: Path, limit: int) -> Crawled:
     names = [f"site{number}.test" for number in range(case.sites)]
     entries = (Entry(f"http://{names[n % case.sites]}/{n}", names[n % case.sites]) for n in range(case.pages))
     tables = {
-        "politeness": {"delay": case.delay_s, "response_share": 0, "address_gate": "off"},
+        "politeness": {"delay": case.delay_s, "response_share": 0, "address_rate_limit": "off"},
         "scope": {"kind": "any"},
         "fetch": {"host_map": [f"*.test=127.0.0.1:{port}"]},
         "limits": {"max_pages": limit},

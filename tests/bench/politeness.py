@@ -139,7 +139,7 @@ def crawl(domains: int, delay_s: float, warm_s: float, seconds: float) -> Paced:
 
 def settings(port: int, delay_s: float) -> Tables:
     return {
-        "politeness": {"delay": delay_s, "address_gate": "off"},
+        "politeness": {"delay": delay_s, "address_rate_limit": "off"},
         "fetch": {"host_map": [f"*.test=127.0.0.1:{port}"]},
         "scope": {"kind": "any"},
     }

@@ -1,4 +1,4 @@
-"""What the archive costs: CPU per page and octets per page of each option, and its memory over many pages.
+"""What the archive costs: CPU per page and bytes per page of each option, and its memory over many pages.
 
     python -m tests.bench.sinks FOLDER [PAGES] [LONG]
 
@@ -8,8 +8,8 @@ option; process CPU time, medians of five rounds. "nothing" is the cost of an ar
 
 Last result, Debian's PostgreSQL 15 documentation, Python 3.11, a shared machine of 2 cores:
 
-    123 pages of 37,482 octets with 22 links
-                                  ms a page  octets a page
+    123 pages of 37,482 bytes with 22 links
+                                  ms a page  bytes a page
     nothing                           0.043              0
     WARC: request and response        0.262         11,025
       and metadata                    0.325         11,600
@@ -95,7 +95,7 @@ def _page(name: str, body: bytes) -> Page:
 
 
 async def written(pages: list[Page], folder: Path, options: dict[str, Any]) -> tuple[float, int]:
-    """CPU seconds for all `pages`, and the octets that the files hold."""
+    """CPU seconds for all `pages`, and the bytes that the files hold."""
     before = time.process_time()
     archive = Archive(ArchiveSettings(folder, "bench", "one", **options))
     await archive.start()
@@ -106,9 +106,9 @@ async def written(pages: list[Page], folder: Path, options: dict[str, Any]) -> t
 
 
 def measure(pages: list[Page]) -> None:
-    octets = sum(len(one.exchange.body) for one in pages if one.exchange) // len(pages)
+    size = sum(len(one.exchange.body) for one in pages if one.exchange) // len(pages)
     links = sum(len(one.links) for one in pages) // len(pages)
-    print(f"{len(pages)} pages of {octets:,} octets with {links} links\n{'':30}ms a page  octets a page")
+    print(f"{len(pages)} pages of {size:,} bytes with {links} links\n{'':30}ms a page  bytes a page")
     for name, options in OPTIONS.items():
         rounds = []
         for _ in range(ROUNDS):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
-from crawler.app.run import replica_of, run_until_told
+from crawler.app.run import replica_of, run_until_stopped
 from crawler.errors import TRY_LATER
 from crawler.settings.model import CrawlSettings, load
 from frontier.crawls import open_crawl
@@ -24,7 +24,7 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
         stored = CrawlSettings.from_json(opened.settings)
         named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
         replica = replica_of(store, opened, named, local)
-        return await run_until_told(replica, local.grace, until_empty=True)
+        return await run_until_stopped(replica, local.grace, until_empty=True)
 
 
 def main() -> int:

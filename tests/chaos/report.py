@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crawler.simweb import Limits, Record, judge
+from crawler.simweb import Record, RefereeLimits, judge
 from crawler.simweb.expected import Expected
 from tests.chaos.diary import Diary, Kind
 
@@ -99,22 +99,22 @@ class Observed:
 
 def report(records: Sequence[Record], expected: Expected, diary: Diary, delay_s: float, observed: Observed) -> Report:
     """Judge the log of a web on which every URL answers at the first request."""
-    limits = Limits(delay=delay_s, tolerance=ALLOWED_S)
-    verdict = judge(records, expected, limits)
+    limits = RefereeLimits(delay=delay_s, tolerance=ALLOWED_S)
+    result = judge(records, expected, limits)
     in_order = sorted(records, key=lambda record: record.start)
     last = {record.url: record for record in in_order}
     repeats = [r for r in in_order if r is not last[r.url] and r.url in expected.visits]
     return Report(
         expected=len(expected.visits),
-        requests=verdict.requests,
-        lost=tuple(verdict.missing),
+        requests=result.requests,
+        lost=tuple(result.missing),
         doubled=len({record.url for record in repeats}),
         unexplained=tuple(f"{r.url} {r.agent} at {r.start:.3f}" for r in repeats if not diary.explains(r)),
-        denied=tuple(verdict.denied),
-        unexpected=(*verdict.unexpected, *verdict.unasked),
-        overlaps=tuple(map(str, verdict.overlaps)),
-        too_close=tuple(map(str, verdict.too_close)),
-        closest_s=min(verdict.closest.values(), default=0.0),
+        denied=tuple(result.denied),
+        unexpected=(*result.unexpected, *result.unasked),
+        overlaps=tuple(map(str, result.overlaps)),
+        too_close=tuple(map(str, result.too_close)),
+        closest_s=min(result.closest.values(), default=0.0),
         delay_s=delay_s,
         faults=diary.count(),
         started=observed.started,

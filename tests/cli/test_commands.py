@@ -47,7 +47,7 @@ async def bury_all(store: RedisStore, crawl: Crawl) -> None:
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "pause"), ("stop", "stop"), ("resume", "run")])
 def test_the_crawl_is_told(hand: Hand, command: str, state: str) -> None:
-    assert hand.json(command) == {"crawl": hand.crawl, "said": command, "domain": "", "seconds": None}
+    assert hand.json(command) == {"crawl": hand.crawl, "action": command, "domain": "", "seconds": None}
     assert hand.with_store(rules).state == state
 
 
@@ -216,7 +216,7 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
     assert findings["Redis version"]["result"] == "good"
     assert findings["Redis persistence"]["result"] == "doubtful"
     assert "appendonly" in findings["Redis persistence"]["remedy"]
-    assert "64 octets" in findings["Redis queues"]["found"]
+    assert "64 bytes" in findings["Redis queues"]["found"]
     assert "zset-max-listpack-value 512" in findings["Redis queues"]["remedy"]
     assert {"open files", "clock", "DNS", "disk for output", "Redis memory", "contact"} <= set(findings)
 

@@ -20,10 +20,8 @@ from politeness.robots import Rules
 
 DATA = Path(__file__).parents[3] / "shared" / "conformance" / "robots.json"
 
-ENCODE_FIRST = (
-    "2.2.2: octets outside ASCII in the URI must be percent-encoded prior to comparison, so the Allow matches"
-)
-DECODE_FIRST = "2.2.2: percent-encoded unreserved octets must be decoded prior to comparison, so the Allow matches"
+ENCODE_FIRST = "2.2.2: bytes outside ASCII in the URI must be percent-encoded prior to comparison, so the Allow matches"
+DECODE_FIRST = "2.2.2: percent-encoded unreserved bytes must be decoded prior to comparison, so the Allow matches"
 MOST_SPECIFIC = "2.2.2: the path /allowed-slash/ is matched by Disallow: / alone; index.html has no meaning of its own"
 
 CONTRADICTING = {

@@ -42,11 +42,11 @@ def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: P
             outages.append((killed_at - HEARD_S, time.monotonic()))
         last = crawler.start("run", "--until-empty").wait()
         assert last.code == 0, last.err
-        verdict = web.verdict(repeats=300, delay_s=0.2)
-        assert [early for early in verdict.unrested if was_heard(early.first, outages)] == []
-        assert verdict.too_close == []
-        assert verdict.overlaps == []
-        assert verdict.missing == []
+        result = web.verdict(repeats=300, delay_s=0.2)
+        assert [early for early in result.unrested if was_heard(early.first, outages)] == []
+        assert result.too_close == []
+        assert result.overlaps == []
+        assert result.missing == []
 
 
 def kill_in_mid_crawl(web: Web, replicas: list[Running]) -> float:

@@ -23,14 +23,15 @@ DUE: dict[Hazard, set[str]] = {
     Hazard.MANY_LINKS: {"denied:robots"},
     Hazard.CIRCLE: {"done:redirect"},
 }
-"""What the books say of an attack besides `done:ok`, which is said of the pages beside it."""
+"""What the counters say of an attack besides `done:ok`, which is said of the pages beside it."""
 
 
 async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:
     """Given one domain of each kind of attack beside eight good ones, when a replica crawls them to the end, then the good
-    ones are complete and polite, each attack has its outcome in the books, and nothing held the event loop for long."""
-    outcome, verdict = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3), valkey.url)
-    assert verdict.ok, str(verdict)
+    ones are complete and polite, each attack has its outcome in the crawl's counters, and nothing held the event loop
+    for long."""
+    outcome, result = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3), valkey.url)
+    assert result.ok, str(result)
     for hazard in Hazard:
         assert outcome.reasons[hazard].keys() - {"done:ok"} == DUE.get(hazard, set()), hazard
         assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the sound page beside the attack

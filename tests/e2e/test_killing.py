@@ -117,7 +117,7 @@ def test_what_cannot_be_told_to_the_store_at_the_end_is_left_to_the_next_start(c
     replica = start_held(crawler, 1_000)
     replica.send(signal.SIGINT)
     replica.wait()
-    assert list(crawler.out.glob("*.tail.open"))
+    assert list(crawler.out.glob("*.journal.open"))
     throttle(crawler.out, 0)
     assert start(crawler).wait().code == 0
     check(crawler, web, kills=0)

@@ -174,7 +174,7 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots:Rules.decide",
-    "answer": "crawler.worker.throttle:Rests.back_off",
+    "answer": "crawler.worker.throttle:Throttle.back_off",
     "read": "crawler.worker.page_builder:read_quickly",
     "text": "crawler.sinks.group:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",

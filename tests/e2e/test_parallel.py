@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Features, Kind, Limits, Policy, RobotsKind, World, expect, judge
+from crawler.simweb import Features, Kind, Policy, RefereeLimits, RobotsKind, World, expect, judge
 from tests.e2e.harness import EVEN, TRIES, Tables, Web, bench, kill
 from tests.e2e.livingweb import crawl, crawl_from
 from tests.valkey import ValkeyProcess
@@ -18,51 +18,51 @@ from tests.valkey import ValkeyProcess
 pytestmark = pytest.mark.e2e
 
 SLOW: Features = replace(EVEN, answers={Kind.SLOW: 1.0}, slow_s=0.2, robots={})
-"""Pages that take a fifth of a second: in so long a crawler uses every lane that it has."""
+"""Pages that take a fifth of a second: in so long a crawler makes every request that it may."""
 
 
-def lanes(parallel: int, delay_s: float = 0.0) -> Tables:
+def in_parallel(parallel: int, delay_s: float = 0.0) -> Tables:
     return {"politeness": {"parallel": parallel, "delay": delay_s}}
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
 async def test_a_domain_without_a_delay_has_its_lanes_and_no_more(tmp_path: Path, parallel: int) -> None:
-    """Given slow sites without a delay, when they are crawled with `parallel` lanes, then each has so many requests in
-    flight at once at some time, and never more; with 4, 24 pages of 0.2 s take a quarter of the time."""
-    done = await crawl(tmp_path, World(3, domains=2, pages=48, features=SLOW), lanes(parallel))
+    """Given slow sites without a delay, when they are crawled with `parallel` requests at once, then each has so many
+    requests in flight at once at some time, and never more; with 4, 24 pages of 0.2 s take a quarter of the time."""
+    done = await crawl(tmp_path, World(3, domains=2, pages=48, features=SLOW), in_parallel(parallel))
     assert done.code == 0, done.err
-    verdict = done.verdict(Limits(in_flight=parallel))
-    assert verdict.ok, str(verdict)
-    assert set(verdict.peak_by_domain.values()) == {parallel}
+    result = done.verdict(RefereeLimits(in_flight=parallel))
+    assert result.ok, str(result)
+    assert set(result.peak_by_domain.values()) == {parallel}
 
 
 async def test_a_domain_with_a_delay_has_one_lane(tmp_path: Path) -> None:
-    """The delay wins over the lanes, and the log says that they have no effect."""
+    """The delay wins over `parallel`, and the log says that it has no effect."""
     world = World(3, domains=4, pages=40, features=replace(SLOW, slow_s=0.05))
-    done = await crawl(tmp_path, world, lanes(4, delay_s=0.05))
+    done = await crawl(tmp_path, world, in_parallel(4, delay_s=0.05))
     assert done.code == 0, done.err
-    verdict = done.verdict(Limits(delay=0.05))
-    assert verdict.ok, str(verdict)
+    result = done.verdict(RefereeLimits(delay=0.05))
+    assert result.ok, str(result)
     assert "politeness.parallel = 4 has no effect" in done.err
 
 
 async def test_a_crawl_delay_leaves_one_lane(tmp_path: Path) -> None:
     """Given hosts of which some ask for a Crawl-delay, then no request to those overlaps with another to their domain."""
     features = replace(SLOW, slow_s=0.05, robots={RobotsKind.DELAY: 0.5}, crawl_delay_s=0.1, several_hosts=0.5)
-    done = await crawl(tmp_path, World(5, domains=12, pages=120, features=features), lanes(4))
+    done = await crawl(tmp_path, World(5, domains=12, pages=120, features=features), in_parallel(4))
     assert done.code == 0, done.err
-    verdict = done.verdict(Limits(in_flight=4))
+    result = done.verdict(RefereeLimits(in_flight=4))
     delayed = expect(done.world, done.world.seeds(), Policy(tries=TRIES)).crawl_delays
-    peaks = {domain: peak for domain, peak in verdict.peak_by_domain.items() if domain not in delayed}
+    peaks = {domain: peak for domain, peak in result.peak_by_domain.items() if domain not in delayed}
     assert delayed
     assert max(peaks.values()) > 1
-    assert verdict.ok, str(verdict)
+    assert result.ok, str(result)
 
 
 def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
     """kill -9 of one of two replicas, each with several requests of a domain in flight; all of them are fetched again."""
     (tmp_path / "valkey").mkdir()
-    tables: Tables = {**lanes(4), "frontier": {"lease": 2.0}}
+    tables: Tables = {**in_parallel(4), "frontier": {"lease": 2.0}}
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
         Web(tmp_path, seed=3, domains=8, pages=480, features=SLOW) as web,
@@ -75,9 +75,9 @@ def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
         assert done.code == 0, done.err
         repeats = web.repeats()
         assert [record.url for record in repeats if not victim.explains(record)] == []
-        verdict = judge(web.records(), web.expected, Limits(in_flight=4, repeats=len(repeats)))
-        assert verdict.ok, str(verdict)
-        assert set(verdict.peak_by_domain.values()) == {4}
+        result = judge(web.records(), web.expected, RefereeLimits(in_flight=4, repeats=len(repeats)))
+        assert result.ok, str(result)
+        assert set(result.peak_by_domain.values()) == {4}
 
 
 REST_S = 2
@@ -138,7 +138,7 @@ async def test_a_429_stops_all_lanes(tmp_path: Path) -> None:
     site = Overloaded()
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    code, err = await crawl_from(tmp_path, ["http://a.test/"], [f"*.test=127.0.0.1:{port}"], lanes(4))
+    code, err = await crawl_from(tmp_path, ["http://a.test/"], [f"*.test=127.0.0.1:{port}"], in_parallel(4))
     server.close()
     assert code == 0, err
     assert {path for path, _ in site.asked} == {"/", *(f"/{number}" for number in range(12))}

@@ -75,8 +75,8 @@ def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: 
         restart(valkey, running)
         assert [replica.wait().code for replica in running] == [0, 0]
         assert all("redis_found" in replica.err for replica in running)
-        verdict = web.verdict(delay_s=DELAY_S)
-        assert verdict.ok, str(verdict)
+        result = web.verdict(delay_s=DELAY_S)
+        assert result.ok, str(result)
 
 
 def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         assert [replica.wait().code for replica in running] == [0, 0]
         repeats = web.repeats()
         assert [record.url for record in repeats if record.end < cut_at - IN_HAND_S] == []
-        verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
-        assert verdict.missing == [], str(verdict)
-        assert verdict.denied == [], str(verdict)
+        result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
+        assert result.missing == [], str(result)
+        assert result.denied == [], str(result)
 
 
 def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web: Web, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web:
             repeats = web.repeats()
             assert repeats != []
             assert [record.url for record in repeats if record.end < lagging_since - IN_HAND_S] == []
-            verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
-            assert verdict.missing == [], str(verdict)
-            assert verdict.denied == [], str(verdict)
+            result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
+            assert result.missing == [], str(result)
+            assert result.denied == [], str(result)
         standby.close()
 
 

@@ -43,8 +43,8 @@ def cluster(tmp_path: Path, web: Web) -> Iterator[Bench]:
 def assert_nothing_lost_and_doubles_explained(web: Web, victim: Victim) -> None:
     repeats = web.repeats()
     assert [record.url for record in repeats if not victim.explains(record)] == []
-    verdict = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
-    assert verdict.ok, str(verdict)
+    result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
+    assert result.ok, str(result)
 
 
 def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
     done = second.wait()
     assert done.code == 0, done.err
     assert cluster.status()["leases_expired"] == 0
-    verdict = web.verdict(delay_s=DELAY_S)
-    assert verdict.ok, str(verdict)
+    result = web.verdict(delay_s=DELAY_S)
+    assert result.ok, str(result)
 
 
 def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) ->
         again = crawler.crawl("--replicas", "2").wait()
         assert again.code == 0, again.err
         assert crawler.status()["leases_expired"] == 0
-        verdict = web.verdict(delay_s=DELAY_S)
-        assert verdict.ok, str(verdict)
+        result = web.verdict(delay_s=DELAY_S)
+        assert result.ok, str(result)
 
 
 @pytest.mark.parametrize("words", [("run", "--until-empty"), ("crawl", "--replicas", "2", "--quiet")], ids=" ".join)

@@ -27,5 +27,5 @@ def test_pages_that_only_sitemaps_list_are_fetched_if_wanted(tmp_path: Path, fol
         policies = {on: Policy(tries=TRIES, sitemaps=on) for on in (True, False)}
         expected = {on: expect(web.world, web.world.seeds(), policy).urls for on, policy in policies.items()}
         assert len(expected[True] - expected[False]) > 10
-        verdict = web.verdict(policies[followed])
-        assert verdict.ok, str(verdict)
+        result = web.verdict(policies[followed])
+        assert result.ok, str(result)

@@ -71,5 +71,5 @@ def test_crawl_from_the_wheel(interpreter: list[str], tmp_path: Path) -> None:
             command = [*interpreter, "crawler", words[0], "--settings", "crawler.toml", *words[1:]]
             done = Running(command, tmp_path, f"command-{number}", {"PYTHONPATH": ""}).wait()
             assert done.code == 0, done.err
-        verdict = web.verdict(delay_s=0.01)
-        assert verdict.ok, str(verdict)
+        result = web.verdict(delay_s=0.01)
+        assert result.ok, str(result)

@@ -26,8 +26,8 @@ def test_crawl_fetches_exactly_the_expected_set(tmp_path: Path, replicas: int) -
         running = crawler.crawl() if replicas == 1 else crawler.supervise(replicas)
         done = running.wait()
         assert done.code == 0, done.err
-        verdict = web.verdict()
-        assert verdict.ok, str(verdict)
+        result = web.verdict()
+        assert result.ok, str(result)
         _assert_output_is_whole(crawler)
         assert not list(crawler.out.glob("*.open"))
         writers = {line["replica"] for line in crawler.lines()}
@@ -41,7 +41,7 @@ def _assert_output_is_whole(crawler: Bench) -> None:
     assert set(urls) == expected.urls | expected.denied
     files = sorted(map(str, crawler.out.glob("*.warc.gz")))
     assert files
-    # warcio sets an attribute that decompressors of Brotli 1.2 do not have; without Brotli it checks the octets as sent.
+    # warcio sets an attribute that decompressors of Brotli 1.2 do not have; without Brotli it checks the bytes as sent.
     program = "import sys; sys.modules['brotli'] = None; from warcio.cli import main; sys.exit(main(sys.argv[1:]))"
     checked = subprocess.run([sys.executable, "-c", program, "check", *files], capture_output=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, b""), checked
@@ -62,6 +62,6 @@ def test_max_depth_ends_the_crawl_at_that_depth(tmp_path: Path) -> None:
     with Web(tmp_path) as web, bench(tmp_path, web) as crawler:
         done = crawler.crawl("--max-depth", "1").wait()
         assert done.code == 0, done.err
-        verdict = web.verdict(Policy(tries=TRIES, max_depth=1))
-        assert verdict.ok, str(verdict)
+        result = web.verdict(Policy(tries=TRIES, max_depth=1))
+        assert result.ok, str(result)
         assert {line["depth"] for line in crawler.lines()} == {0, 1}

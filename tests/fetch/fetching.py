@@ -9,7 +9,7 @@ from typing import Any
 from crawler.fetch import compat
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.resolver import Answer
+from crawler.fetch.resolver import DnsAnswer
 from frontier.clock import SystemClock
 
 AGENT = "testcrawl/1 (+https://crawler.test/about)"
@@ -31,8 +31,8 @@ async def fetcher(port: int, *, tls: Any = None, **settings: Any) -> AsyncIterat
 class InsideLookup:
     """A DNS in which every name leads to this machine."""
 
-    async def lookup(self, host: str) -> Answer:
-        return Answer(("127.0.0.1", "::1"), 60.0)
+    async def lookup(self, host: str) -> DnsAnswer:
+        return DnsAnswer(("127.0.0.1", "::1"), 60.0)
 
     async def close(self) -> None: ...
 

@@ -78,7 +78,7 @@ class FaultServer:
 
 
 class Raw(FaultServer):
-    """Sends the given octets in these pieces, each in its own segment, and closes."""
+    """Sends the given bytes in these pieces, each in its own segment, and closes."""
 
     def __init__(self, *pieces: bytes, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
@@ -132,7 +132,7 @@ class SendsHalf(FaultServer):
 
 
 class OneByteASecond(FaultServer):
-    """An octet at a time, for ever: never silent for long, never done. Twenty times faster than its name."""
+    """A byte at a time, for ever: never silent for long, never done. Twenty times faster than its name."""
 
     async def answer(self, writer: StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")

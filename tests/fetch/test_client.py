@@ -31,7 +31,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
     "target",
     ["/", "/?", "/a?b=c&d", "/a//b/../c", "/%7Euser/%e4", "/x?a=?&b=%41|{}'", "/p;q=1?x=http://y/"],
 )
-async def test_a_url_goes_on_the_wire_octet_for_octet(target: str) -> None:
+async def test_a_url_goes_on_the_wire_byte_for_byte(target: str) -> None:
     async with FaultServer() as server, fetcher(server.port) as under_test:
         exchange = await under_test.fetch(f"http://www.test{target}")
     assert server.requests[0].startswith(f"GET {target} HTTP/1.1\r\n".encode())

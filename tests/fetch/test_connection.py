@@ -20,7 +20,7 @@ SIZE = 2_400_000
 
 
 class Says(FaultServer):
-    """Answers each request with the given octets in one piece, and keeps the connection open."""
+    """Answers each request with the given bytes in one piece, and keeps the connection open."""
 
     def __init__(self, response: bytes) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def _chunked(*chunks: bytes) -> bytes:
     ],
     ids=[
         "length", "empty", "chunked", "204", "304", "interim", "1.0-kept",
-        "1.0", "close", "upgrade", "second-response", "octets-behind",
+        "1.0", "close", "upgrade", "second-response", "bytes-behind",
     ],
 )  # fmt: skip
 async def test_a_clean_connection_is_used_again_and_another_is_not(
@@ -107,8 +107,8 @@ async def test_a_trickle_is_cut_at_the_limit_and_not_at_the_end_of_the_time() ->
     assert exchange.elapsed < 20
 
 
-async def test_silence_is_counted_from_the_last_octet() -> None:
-    """An octet every 0.05 s is no silence of 0.3 s, however many of them pass."""
+async def test_silence_is_counted_from_the_last_byte() -> None:
+    """A byte every 0.05 s is no silence of 0.3 s, however many of them pass."""
     bounds = {"read_timeout_s": 0.3, "total_timeout_s": 0.9}
     async with OneByteASecond() as server, fetcher(server.port, **bounds) as under_test:
         exchange = await under_test.fetch("http://www.test/")

@@ -1,4 +1,4 @@
-"""Each way in which a server can fail, and the one word that the books keep of it."""
+"""Each way in which a server can fail, and the one word that the counters keep of it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_body_that_breaks_off_is_kept_as_far_as_it_came(
 
 
 @pytest.mark.parametrize("pieces", [(b"helloEXTRA",), (b"hello", b"EXTRA")], ids=["at-once", "later"])
-async def test_octets_behind_the_content_length_are_not_the_page(pieces: tuple[bytes, ...]) -> None:
+async def test_bytes_behind_the_content_length_are_not_the_page(pieces: tuple[bytes, ...]) -> None:
     first, *rest = pieces
     async with (
         Raw(OK + b"Content-Length: 5\r\n\r\n" + first, *rest) as server,

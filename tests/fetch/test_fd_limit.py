@@ -7,20 +7,20 @@ import sys
 
 import pytest
 
-from crawler.fetch.fd_limit import IDLE_CONNECTIONS, needed
+from crawler.fetch.fd_limit import IDLE_CONNECTIONS, required_files
 
 TOLD = """
 import resource, sys
-from crawler.fetch.fd_limit import make_room
+from crawler.fetch.fd_limit import raise_fd_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-print(make_room(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
+print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
 @pytest.mark.parametrize(
     ("soft", "hard", "idle", "soft_then"),
     [
-        (256, 4096, IDLE_CONNECTIONS, needed(64)),  # raised
+        (256, 4096, IDLE_CONNECTIONS, required_files(64)),  # raised
         (2048, 4096, IDLE_CONNECTIONS, 2048),  # enough
         (256, 600, 600 - 64 - 100, 600),  # as far as it goes
         (128, 128, 16, 128),  # too little for anything

@@ -1,4 +1,4 @@
-"""The octets of a request, made from a canonical URL's two halves."""
+"""The bytes of a request, made from a canonical URL's two halves."""
 
 from __future__ import annotations
 

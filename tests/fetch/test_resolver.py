@@ -12,7 +12,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
-from crawler.fetch.resolver import Answer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
+from crawler.fetch.resolver import DnsAnswer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
 
 
 class ManualClock:
@@ -30,13 +30,13 @@ class ManualClock:
 class ScriptedLookup:
     """Gives the answers one after the other, the last one for ever; `gate` holds them back."""
 
-    def __init__(self, *answers: Answer | FailureKind) -> None:
+    def __init__(self, *answers: DnsAnswer | FailureKind) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def lookup(self, host: str) -> Answer:
+    async def lookup(self, host: str) -> DnsAnswer:
         self.asked.append(host)
         await self.gate.wait()
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -47,7 +47,7 @@ class ScriptedLookup:
     async def close(self) -> None: ...
 
 
-PUBLIC = Answer(("8.8.8.8", "2606:4700::1"), 60.0)
+PUBLIC = DnsAnswer(("8.8.8.8", "2606:4700::1"), 60.0)
 
 
 def _resolver(lookup: ScriptedLookup, clock: ManualClock | None = None, **settings: float) -> Resolver:
@@ -79,13 +79,13 @@ async def test_the_host_map_comes_before_the_dns() -> None:
 
 
 async def test_forbidden_addresses_are_left_out() -> None:
-    lookup = ScriptedLookup(Answer(("127.0.0.1", "8.8.8.8", "10.0.0.1"), 60.0))
+    lookup = ScriptedLookup(DnsAnswer(("127.0.0.1", "8.8.8.8", "10.0.0.1"), 60.0))
     assert [each["host"] for each in await _resolver(lookup).resolve("mixed.example", 80)] == ["8.8.8.8"]
 
 
 async def test_rebinding_is_refused() -> None:
     """The second answer leads inside. It counts for itself, whatever the first one was."""
-    clock, lookup = ManualClock(), ScriptedLookup(Answer(("8.8.8.8",), 0.0), Answer(("127.0.0.1",), 0.0))
+    clock, lookup = ManualClock(), ScriptedLookup(DnsAnswer(("8.8.8.8",), 0.0), DnsAnswer(("127.0.0.1",), 0.0))
     resolver = _resolver(lookup, clock)
     assert (await resolver.resolve("rebind.example", 80))[0]["host"] == "8.8.8.8"
     assert await _kind(resolver, "rebind.example") is FailureKind.FORBIDDEN_ADDRESS
@@ -97,13 +97,13 @@ async def test_rebinding_is_refused() -> None:
         (PUBLIC, {}, 60.0),
         (PUBLIC, {"max_ttl_s": 10.0}, 10.0),
         (FailureKind.NO_SUCH_HOST, {"negative_ttl_s": 20.0}, 20.0),
-        (Answer(("10.0.0.1",), 5.0), {"negative_ttl_s": 20.0}, 20.0),
+        (DnsAnswer(("10.0.0.1",), 5.0), {"negative_ttl_s": 20.0}, 20.0),
         (FailureKind.DNS, {"failure_ttl_s": 3.0}, 3.0),
     ],
     ids=["ttl", "capped", "no-such-host", "forbidden", "dns-failure"],
 )
 async def test_an_answer_is_kept_for_its_time(
-    answer: Answer | FailureKind, settings: dict[str, float], kept_s: float
+    answer: DnsAnswer | FailureKind, settings: dict[str, float], kept_s: float
 ) -> None:
     clock, lookup = ManualClock(), ScriptedLookup(answer)
     resolver = _resolver(lookup, clock, **settings)
@@ -112,7 +112,7 @@ async def test_an_answer_is_kept_for_its_time(
         try:
             await resolver.resolve("www.example.org", 80)
         except FetchFailed:
-            assert not isinstance(answer, Answer) or answer.addresses == ("10.0.0.1",)
+            assert not isinstance(answer, DnsAnswer) or answer.addresses == ("10.0.0.1",)
         assert len(lookup.asked) == asked
 
 
@@ -162,7 +162,7 @@ class Dns(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        labels, at = [], 12  # RFC 1035 4.1.1: the header has 12 octets
+        labels, at = [], 12  # RFC 1035 4.1.1: the header has 12 bytes
         while size := data[at]:
             labels.append(data[at + 1 : at + 1 + size].decode())
             at += size + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier
 from frontier.store import RedisStore
@@ -22,8 +22,8 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 
 
 @pytest.fixture
-def books(store: RedisStore, frontier: Frontier) -> Books:
-    return Books(store, frontier.keys)
+def counters(store: RedisStore, frontier: Frontier) -> Counters:
+    return Counters(store, frontier.keys)
 
 
 @pytest.fixture

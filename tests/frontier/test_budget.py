@@ -42,7 +42,7 @@ def budget(store: RedisStore, keys: CrawlKeys, clock: ServerClock) -> MakeBudget
 
 
 async def settle(store: Store, keys: CrawlKeys, pages: int) -> None:
-    """So many pages are settled as done, in the books of a shard."""
+    """So many pages are settled as done, in the counters of a shard."""
     await store.send([command("HINCRBY", keys.shards[pages % 2].stats, "done", pages)])
 
 
@@ -91,7 +91,7 @@ async def test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period
             if one.is_low:
                 await one.refresh(AT_ONCE, 0)
     assert pages == 40_000
-    assert counting.calls["spend"] < 2 * 20 / PERIOD_S + 10
+    assert counting.calls["reserve_budget"] < 2 * 20 / PERIOD_S + 10
 
 
 async def test_without_a_limit_redis_is_not_asked(store: RedisStore, budget: MakeBudget) -> None:
@@ -102,7 +102,7 @@ async def test_without_a_limit_redis_is_not_asked(store: RedisStore, budget: Mak
         assert one.take()
         one.used(1)
         assert not one.is_low
-    assert not one.is_spent
+    assert not one.is_exhausted
     assert store.round_trips == before
 
 
@@ -117,7 +117,7 @@ async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, keys:
     await one.refresh(AT_ONCE, 0)
     assert one.is_used_up
     await one.recount()
-    assert one.is_spent
+    assert one.is_exhausted
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 8])
@@ -188,7 +188,7 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
 ) -> None:
     """Given one that died with five permits, two of which had brought pages that it had not reported, when its leases are
-    over, then the others find three pages left, by the books."""
+    over, then the others find three pages left, by the crawl's counters."""
     lost, other = budget("lost", 5), budget("other", 5)
     await keep_asking(other, time, GRACE_MS)
     await fetch(other, store, keys, 0)
@@ -207,7 +207,7 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     assert await fetch(other, store, keys) == 3
     await other.refresh(AT_ONCE, 1)
     await other.recount()
-    assert other.is_spent
+    assert other.is_exhausted
 
 
 async def test_nobody_is_taken_for_dead_when_redis_was_away(
@@ -274,7 +274,7 @@ async def test_pages_of_a_crawl_that_has_all_of_them_are_found_at_once(
     await settle(store, keys, 10)
     again = budget("again", 10)
     await again.refresh(AT_ONCE, 1)
-    assert again.is_spent
+    assert again.is_exhausted
     assert not again.take()
 
 
@@ -284,7 +284,7 @@ async def test_a_lost_reply_loses_no_permit(store: RedisStore, keys: CrawlKeys, 
     class Deaf(CountingStore):
         async def send(self, calls: Sequence[Call]) -> list[Reply]:
             replies = await super().send(calls)
-            if self.calls["spend"] == 2:
+            if self.calls["reserve_budget"] == 2:
                 raise RedisAway("lost on the way back")
             return replies
 
@@ -413,7 +413,7 @@ class Course:
 
     @property
     def is_over(self) -> bool:
-        return all(one.is_spent for one in self._in_flight)
+        return all(one.is_exhausted for one in self._in_flight)
 
 
 STEPS = 1_500

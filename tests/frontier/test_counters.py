@@ -1,10 +1,10 @@
-"""The end of a crawl is found from the books of all shards, whichever of them is emptied last."""
+"""The end of a crawl is found from the counters of all shards, whichever of them is emptied last."""
 
 from __future__ import annotations
 
 import pytest
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
@@ -27,19 +27,19 @@ async def settle(frontier: Frontier, domain: str) -> None:
 async def test_a_crawl_ends_with_the_last_of_its_shards(
     store: RedisStore, frontier: Frontier, order: tuple[str, ...]
 ) -> None:
-    books = Books(store, frontier.keys)
-    assert await books.has_ended()
+    counters = Counters(store, frontier.keys)
+    assert await counters.has_ended()
     await frontier.push([entry(f"https://{domain}/", domain) for domain in DOMAINS])
     for domain in order:
-        assert not await books.has_ended()
+        assert not await counters.has_ended()
         await settle(frontier, domain)
-    assert await books.has_ended()
+    assert await counters.has_ended()
 
 
 async def test_while_a_shard_is_known_to_be_open_no_other_is_asked(store: RedisStore, frontier: Frontier) -> None:
     counting = CountingStore(store)
-    books = Books(counting, frontier.keys)
+    counters = Counters(counting, frontier.keys)
     await frontier.push([entry("https://a.test/", "a.test")])
     for calls in (64, 64 + 1, 64 + 2):
-        assert not await books.has_ended()
+        assert not await counters.has_ended()
         assert counting.calls.total() == calls

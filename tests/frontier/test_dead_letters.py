@@ -1,10 +1,10 @@
-"""Dead letters can be listed and queued again, and the books stay right."""
+"""Dead letters can be listed and queued again, and the counters stay right."""
 
 from __future__ import annotations
 
 import pytest
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import Frontier, Settled, Settlement
 from frontier.store import RedisStore
@@ -45,10 +45,10 @@ async def test_letters_are_found_by_domain_and_by_reason(
 async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
     store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
-    letters, books = DeadLetters(store, frontier.keys), Books(store, frontier.keys)
+    letters, counters = DeadLetters(store, frontier.keys), Counters(store, frontier.keys)
     await bury(frontier, time, ("https://a.test/1", "a.test"))
     (letter,) = await found(letters)
-    assert await books.has_ended()
+    assert await counters.has_ended()
 
     worn = DeadLetter(letter.shard, letter.domain, letter.entry[:3] + "3" + letter.entry[4:], letter.reason)
     key = frontier.keys.shards[letter.shard].dead
@@ -56,16 +56,16 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
     await store._client.hset(key, f"{worn.domain}\n{worn.entry}", "timeout")
 
     assert await letters.requeue([worn], time.ms) == 1
-    counts = await books.counts()
+    counts = await counters.counts()
     assert (counts.accepted, counts.dead, counts.open, counts.requeued) == (2, 1, 1, 1)
-    assert not await books.has_ended()
+    assert not await counters.has_ended()
     assert await found(letters) == []
 
     leased, _ = await frontier.lease([letter.shard], 1, "r1", 9)
     (lease,) = leased[0].leases
     assert (lease.entries[0].url, lease.entries[0].tries, lease.state) == ("https://a.test/1", 0, "")
     await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
-    assert await books.has_ended()
+    assert await counters.has_ended()
 
 
 async def test_requeueing_twice_counts_once(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
@@ -74,7 +74,7 @@ async def test_requeueing_twice_counts_once(store: RedisStore, frontier: Frontie
     (letter,) = await found(letters)
     assert await letters.requeue([letter], time.ms) == 1
     assert await letters.requeue([letter], time.ms) == 0
-    assert (await Books(store, frontier.keys).counts()).open == 1
+    assert (await Counters(store, frontier.keys).counts()).open == 1
 
 
 async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
@@ -89,4 +89,4 @@ async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier
     assert again[0].leases == ()
     (reply,) = await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
     assert reply.due_ms is not None
-    assert (await Books(store, frontier.keys).counts()).open == 1
+    assert (await Counters(store, frontier.keys).counts()).open == 1

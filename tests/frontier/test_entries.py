@@ -1,4 +1,4 @@
-"""An entry as text: every URL comes back, in few octets."""
+"""An entry as text: every URL comes back, in few bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() 
     assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
 
 
-def test_the_head_costs_six_octets_and_the_domain_none() -> None:
+def test_the_head_costs_six_bytes_and_the_domain_none() -> None:
     assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
 
 

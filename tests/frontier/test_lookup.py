@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.lookup import Lookup, Standing
+from frontier.lookup import UrlLookup, UrlStatus
 from frontier.queue import Frontier, Lease, Settled, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry
@@ -13,8 +13,8 @@ URL = "https://a.test/[1]*?x=1"
 
 
 @pytest.fixture
-def lookup(store: RedisStore, frontier: Frontier) -> Lookup:
-    return Lookup(store, frontier)
+def lookup(store: RedisStore, frontier: Frontier) -> UrlLookup:
+    return UrlLookup(store, frontier)
 
 
 async def lease(frontier: Frontier) -> Lease:
@@ -22,21 +22,21 @@ async def lease(frontier: Frontier) -> Lease:
     return leased[0].leases[0]
 
 
-async def where(lookup: Lookup) -> Standing:
+async def where(lookup: UrlLookup) -> UrlStatus:
     return await lookup.url(URL, "a.test")
 
 
 @pytest.mark.parametrize("via", ["", "https://b.test/[2]?y"])
 async def test_a_url_is_found_wherever_it_stands(
-    frontier: Frontier, lookup: Lookup, time: ManualTime, via: str
+    frontier: Frontier, lookup: UrlLookup, time: ManualTime, via: str
 ) -> None:
     """The whole life of a URL: unseen, queued, leased, waiting, queued again, dead."""
     assert (await where(lookup)).where == "unseen"
     await frontier.push([entry(URL, via=via, depth=7, hops=2, priority=-7.0)])
     queued = await where(lookup)
-    assert queued == Standing("queued", entry(URL, via=via, depth=7, hops=2, priority=-7.0))
+    assert queued == UrlStatus("queued", entry(URL, via=via, depth=7, hops=2, priority=-7.0))
     held = await lease(frontier)
-    assert await where(lookup) == Standing("leased", queued.entry)
+    assert await where(lookup) == UrlStatus("leased", queued.entry)
     again = retry(held.entries[0], "timeout", time.ms + 500, -8.0)
     await frontier.settle([Settlement(held, time.ms, urls=[again])])
     waiting = await where(lookup)
@@ -45,27 +45,27 @@ async def test_a_url_is_found_wherever_it_stands(
     held = await lease(frontier)
     assert (await where(lookup)).where == "leased"
     await frontier.release([Settlement(held, time.ms)])
-    assert await where(lookup) == Standing("queued", entry(URL, via=via, depth=7, hops=2, tries=1, priority=-8.0))
+    assert await where(lookup) == UrlStatus("queued", entry(URL, via=via, depth=7, hops=2, tries=1, priority=-8.0))
     held = await lease(frontier)
     await frontier.settle([Settlement(held, time.ms, urls=[Settled(held.entries[0], "dead", "timeout")])])
     dead = await where(lookup)
     assert (dead.where, dead.reason) == ("dead", "timeout")
 
 
-async def test_a_settled_url_is_seen_and_nowhere_else(frontier: Frontier, lookup: Lookup, time: ManualTime) -> None:
+async def test_a_settled_url_is_seen_and_nowhere_else(frontier: Frontier, lookup: UrlLookup, time: ManualTime) -> None:
     await frontier.push([entry(URL)])
     held = await lease(frontier)
     await frontier.settle([Settlement(held, time.ms, urls=[Settled(held.entries[0], "done", "ok")])])
-    assert await where(lookup) == Standing("settled")
+    assert await where(lookup) == UrlStatus("settled")
 
 
-async def test_a_url_whose_text_resembles_another_is_not_taken_for_it(frontier: Frontier, lookup: Lookup) -> None:
+async def test_a_url_whose_text_resembles_another_is_not_taken_for_it(frontier: Frontier, lookup: UrlLookup) -> None:
     """Glob characters in a URL stand for themselves, and http is not https."""
     await frontier.push([entry("https://a.test/abc1abc?x=1", tries=2), entry("http://a.test/[1]*?x=1", tries=3)])
     assert (await where(lookup)).where == "unseen"
 
 
-async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontier, lookup: Lookup) -> None:
+async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontier, lookup: UrlLookup) -> None:
     """Given so many URLs that buckets were split unevenly, when each is looked up, then each is seen."""
     urls = [f"https://a.test/{number}" for number in range(1_500)]
     await frontier.push([entry(url) for url in urls])
@@ -74,13 +74,13 @@ async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontie
     assert not any([await lookup._is_seen(keys, url + "/") for url in urls[:200]])
 
 
-async def test_a_domain_that_nobody_knows_has_nothing(lookup: Lookup) -> None:
+async def test_a_domain_that_nobody_knows_has_nothing(lookup: UrlLookup) -> None:
     found = await lookup.domain("a.test")
     assert (found.owner, found.due_ms, found.next_ms, found.accepted, found.queued) == ("", None, None, 0, 0)
 
 
 async def test_a_leased_domain_tells_its_holder_and_its_lease(
-    frontier: Frontier, lookup: Lookup, time: ManualTime
+    frontier: Frontier, lookup: UrlLookup, time: ManualTime
 ) -> None:
     await frontier.push([entry(URL)])
     held = await lease(frontier)
@@ -89,7 +89,7 @@ async def test_a_leased_domain_tells_its_holder_and_its_lease(
     assert found.leased_until_ms == held.expires_ms
 
 
-async def test_urls_that_begin_alike_are_told_apart(frontier: Frontier, lookup: Lookup) -> None:
+async def test_urls_that_begin_alike_are_told_apart(frontier: Frontier, lookup: UrlLookup) -> None:
     via = "https://b.test/"
     await frontier.push([entry(URL + "2", via=via), entry(URL + "%20", via=via), entry(URL, depth=3, via=via)])
-    assert await where(lookup) == Standing("queued", entry(URL, depth=3, via=via))
+    assert await where(lookup) == UrlStatus("queued", entry(URL, depth=3, via=via))

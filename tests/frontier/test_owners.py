@@ -13,7 +13,7 @@ from frontier.errors import RedisAway
 from frontier.owners import OwnerTable
 from frontier.peers import PeerLoop, PeerSettings, View
 from frontier.ring import assign, moved
-from frontier.scripts import PLACE
+from frontier.scripts import SAVE_OWNERS
 from frontier.store import Call, RedisStore, Reply, run
 from tests.frontier.helpers import ManualTime
 
@@ -22,7 +22,7 @@ INTERVAL_MS = 5000
 
 
 class FaultyStore:
-    """A true store whose server clock is the manual one. While it `loses`, calls of place.lua stay in `lost`."""
+    """A true store whose server clock is the manual one. While it `loses`, calls of save_owners.lua stay in `lost`."""
 
     def __init__(self, store: RedisStore, time: ManualTime) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class FaultyStore:
         self.placed = 0
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        if calls[0].script is PLACE:
+        if calls[0].script is SAVE_OWNERS:
             self.placed += 1
             if self.loses:
                 self.lost += calls
@@ -188,7 +188,7 @@ async def test_a_loop_without_shards_keeps_no_table(store: RedisStore, crawl_nam
 
 
 class TestPlace:
-    """`place.lua`: each reply."""
+    """`update.lua`: each reply."""
 
     @pytest.fixture
     def key(self, crawl_name: str) -> str:
@@ -198,31 +198,31 @@ class TestPlace:
     async def test_only_the_open_epoch_is_taken(self, store: RedisStore, key: str, epoch: int, reply: bytes) -> None:
         await store._client.set(key, 7)
         for _ in range(2):
-            assert await store.send([run(PLACE, [key], epoch, "v", "t")]) == [[reply]]
+            assert await store.send([run(SAVE_OWNERS, [key], epoch, "v", "t")]) == [[reply]]
         assert await store._client.exists(f"{key}:owners") == (reply == b"kept")
 
     async def test_nothing_is_open(self, store: RedisStore, key: str) -> None:
-        assert await store.send([run(PLACE, [key], 1, "v", "t")]) == [[b"closed"]]
+        assert await store.send([run(SAVE_OWNERS, [key], 1, "v", "t")]) == [[b"closed"]]
 
 
 def test_the_table_survives_its_encoding() -> None:
     table, copy = OwnerTable(8), OwnerTable(8)
-    assert table.place({'a "quoted" name': 1.0, "ünïcode": 1.0, "c,d": 2.0})
+    assert table.update({'a "quoted" name': 1.0, "ünïcode": 1.0, "c,d": 2.0})
     copy.read(table.version, table.encoded())
     assert (copy.owners, copy.version) == (table.owners, table.version)
-    assert not copy.place({'a "quoted" name': 1.0, "ünïcode": 1.0, "c,d": 2.0})
+    assert not copy.update({'a "quoted" name': 1.0, "ünïcode": 1.0, "c,d": 2.0})
 
 
 def test_a_table_of_another_number_of_shards_is_none() -> None:
     table, other = OwnerTable(8), OwnerTable(9)
-    table.place({"a": 1.0})
+    table.update({"a": 1.0})
     other.read(table.version, table.encoded())
     assert other.owners == ()
-    assert other.place({"a": 1.0})
+    assert other.update({"a": 1.0})
 
 
 def test_a_table_says_what_it_is() -> None:
     table = OwnerTable(8)
     assert repr(table) == "<OwnerTable - shards=8 replicas=0>"
-    table.place({"a": 1.0, "b": 1.0})
+    table.update({"a": 1.0, "b": 1.0})
     assert repr(table) == f"<OwnerTable {table.version} shards=8 replicas=2>"

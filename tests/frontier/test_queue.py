@@ -1,8 +1,8 @@
-"""Push and lease, against a real server: each reply, the books after it, doubled calls, lost holders."""
+"""Push and lease, against a real server: each reply, the counters after it, doubled calls, lost holders."""
 
 from __future__ import annotations
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier, FrontierSettings, Settlement, retry
 from frontier.store import RedisStore
@@ -20,7 +20,7 @@ class TestPush:
         frontier = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=2))
         pushed = await frontier.push([entry(f"https://a.test/{n}") for n in range(5)])
         assert (pushed.accepted, pushed.capped) == (2, 3)
-        counts = await Books(store, frontier.keys).counts()
+        counts = await Counters(store, frontier.keys).counts()
         assert counts.accepted == 2
         assert counts.dropped == {"domain_cap": 3}
 
@@ -41,14 +41,14 @@ class TestPush:
         together = [entry("https://c.test/1", "c.test", mode="known"), entry("https://c.test/", "c.test", mode="again")]
         assert (await frontier.push(together[::-1])).accepted == 2
 
-    async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, books: Books) -> None:
+    async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, counters: Counters) -> None:
         """What a scheduled sitemap needs. While it is still queued, once is enough."""
         await frontier.push([entry()])
         assert (await frontier.push([entry(mode="again")])).accepted == 0
         await frontier.settle([settle_all(await lease_one(frontier))])
-        assert await books.has_ended()
+        assert await counters.has_ended()
         assert (await frontier.push([entry(mode="again")])).accepted == 1
-        counts = await books.counts()
+        counts = await counters.counts()
         assert (counts.accepted, counts.open, counts.seen) == (2, 1, 1)
 
     async def test_the_seen_set_stays_exact_and_compact_while_its_buckets_split(
@@ -65,8 +65,8 @@ class TestPush:
         assert sum(sizes) == 20_000
         encodings = {await store._client.object("ENCODING", keys.seen(bucket)) for bucket in range(buckets)}
         assert encodings == {b"intset"}
-        octets = [await store._client.memory_usage(keys.seen(bucket)) for bucket in range(buckets)]
-        assert sum(octets) / 20_000 < 10
+        size = [await store._client.memory_usage(keys.seen(bucket)) for bucket in range(buckets)]
+        assert sum(size) / 20_000 < 10
 
 
 class TestLease:
@@ -96,17 +96,17 @@ class TestLease:
         """A domain that is due or leased, or a URL that waits."""
         frontier = await make_frontier(store, crawl_name, time, shards=9)
         shard = frontier.shard_of("a.test")
-        assert await frontier.filled(range(9)) == set()
+        assert await frontier.shards_with_work(range(9)) == set()
         await frontier.push([entry()])
-        assert await frontier.filled(range(9)) == {shard}
+        assert await frontier.shards_with_work(range(9)) == {shard}
         lease = await lease_one(frontier, shard=shard)
-        assert await frontier.filled(range(9)) == {shard}
+        assert await frontier.shards_with_work(range(9)) == {shard}
         later = retry(lease.entries[0], "timeout", time.ms + 1, 0.0)
         await frontier.settle([Settlement(lease, time.ms, urls=[later])])
-        assert await frontier.filled(range(9)) == {shard}
+        assert await frontier.shards_with_work(range(9)) == {shard}
         time.ms += 1
         await frontier.settle([settle_all(await lease_one(frontier, shard=shard))])
-        assert await frontier.filled(range(9)) == set()
+        assert await frontier.shards_with_work(range(9)) == set()
 
     async def test_a_leased_domain_is_not_leased_again(self, frontier: Frontier) -> None:
         await frontier.push([entry()])
@@ -136,7 +136,7 @@ class TestLease:
         assert len((await lease_one(frontier)).entries) == 5
 
     async def test_an_expired_lease_is_taken_back_and_waits_the_delay(
-        self, frontier: Frontier, time: ManualTime, books: Books
+        self, frontier: Frontier, time: ManualTime, counters: Counters
     ) -> None:
         """Given a holder that was lost, when its lease has expired, then its URLs can be leased, but not at once: it may
         have sent a request up to the last moment."""
@@ -150,7 +150,7 @@ class TestLease:
         again = await lease_one(frontier, 2, "r2")
         assert again.token != lost.token
         assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
-        assert (await books.counts()).leases_expired == 1
+        assert (await counters.counts()).leases_expired == 1
 
     async def test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back(
         self, frontier: Frontier, time: ManualTime
@@ -176,7 +176,7 @@ class TestLease:
         assert await store._client.zscore(frontier.keys.shards[0].due, "a.test") is None
 
     async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(
-        self, frontier: Frontier, time: ManualTime, books: Books, letters: DeadLetters
+        self, frontier: Frontier, time: ManualTime, counters: Counters, letters: DeadLetters
     ) -> None:
         await frontier.push([entry()])
         for epoch in range(1, 16):
@@ -184,7 +184,7 @@ class TestLease:
             time.ms = lease.expires_ms
             await frontier.lease([0], epoch, f"r{epoch}", 0)
             time.ms += 1000
-        counts = await books.counts()
+        counts = await counters.counts()
         assert (counts.dead, counts.open) == (1, 0)
         assert [letter.reason async for letter in letters.find()] == ["lost_with_holder"]
-        assert await books.has_ended()
+        assert await counters.has_ended()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
-from frontier.reservations import Refused, Reservation, Reservations
+from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
@@ -40,9 +40,9 @@ async def test_a_free_domain_is_reserved_at_once_and_not_leased_meanwhile(
 ) -> None:
     await frontier.push([entry()])
     held = await reserve(reservations)
-    assert (held.moment_ms, held.until_ms) == (time.ms, time.ms + HOLD_MS)
+    assert (held.slot_ms, held.until_ms) == (time.ms, time.ms + HOLD_MS)
     assert await lease(frontier) == 0
-    await reservations.rest(held, time.ms + 1_000)
+    await reservations.end(held, time.ms + 1_000)
     time.ms += 999
     assert await lease(frontier) == 0
     time.ms += 1
@@ -54,9 +54,9 @@ async def test_a_leased_domain_is_not_reserved(
 ) -> None:
     await frontier.push([entry()])
     assert await lease(frontier) == 1
-    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + 300)
+    assert await reservations.reserve("a.test", PATIENCE_MS) == ReservationRefused(time.ms + 300)
     time.ms += 60_000  # an expired lease counts, until its owner has taken it back with the rest that it owes
-    assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), Refused)
+    assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused)
 
 
 async def test_a_resting_domain_is_reserved_for_the_end_of_its_rest(
@@ -69,26 +69,26 @@ async def test_a_resting_domain_is_reserved_for_the_end_of_its_rest(
     await frontier.settle([Settlement(held, time.ms + 3_000, delay_ms=2_000, urls=urls)])
     await frontier.push([entry("https://a.test/3")])
     answer = await reserve(reservations)
-    assert (answer.moment_ms, answer.delay_ms) == (time.ms + 3_000, 2_000)
+    assert (answer.slot_ms, answer.delay_ms) == (time.ms + 3_000, 2_000)
     time.ms += 3_000
     assert await lease(frontier) == 0
 
 
 async def test_two_reservations_do_not_meet(reservations: Reservations, time: ManualTime) -> None:
     first = await reserve(reservations)
-    assert await reservations.reserve("a.test", PATIENCE_MS) == Refused(time.ms + 300)
-    await reservations.rest(first, time.ms + 1_000)
+    assert await reservations.reserve("a.test", PATIENCE_MS) == ReservationRefused(time.ms + 300)
+    await reservations.end(first, time.ms + 1_000)
     second = await reserve(reservations)
-    assert second.moment_ms == time.ms + 1_000
+    assert second.slot_ms == time.ms + 1_000
 
 
 async def test_a_rest_that_comes_too_late_or_twice_changes_nothing(
     store: RedisStore, frontier: Frontier, reservations: Reservations, time: ManualTime
 ) -> None:
     held = await reserve(reservations)
-    await reservations.rest(held, time.ms + 1_000)
+    await reservations.end(held, time.ms + 1_000)
     other = await reserve(reservations)
-    await reservations.rest(held, time.ms)
+    await reservations.end(held, time.ms)
     (until_ms,) = await store.send([command("HGET", frontier.keys.shards[0].domain("a.test"), "next")])
     assert int(until_ms) == other.until_ms
 

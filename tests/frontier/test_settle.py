@@ -1,8 +1,8 @@
-"""Settle and release, against a real server: each reply, the books after it, doubled calls, stale tokens."""
+"""Settle and release, against a real server: each reply, the counters after it, doubled calls, stale tokens."""
 
 from __future__ import annotations
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
 from frontier.store import RedisStore
@@ -10,7 +10,7 @@ from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, 
 
 
 class TestSettle:
-    async def test_the_last_url_ends_the_lease(self, frontier: Frontier, books: Books) -> None:
+    async def test_the_last_url_ends_the_lease(self, frontier: Frontier, counters: Counters) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         one, two = lease.entries
@@ -18,43 +18,43 @@ class TestSettle:
         assert held.expires_ms is not None
         (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied", "robots")])])
         assert (ended.expires_ms, ended.due_ms, ended.stale) == (None, None, False)
-        counts = await books.counts()
+        counts = await counters.counts()
         assert (counts.done, counts.denied, counts.open, counts.domains_leased) == (1, 1, 0, 0)
 
-    async def test_a_doubled_call_counts_once(self, frontier: Frontier, books: Books) -> None:
+    async def test_a_doubled_call_counts_once(self, frontier: Frontier, counters: Counters) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")])
         await frontier.settle([settlement])
         await frontier.settle([settlement])
-        assert (await books.counts()).done == 1
+        assert (await counters.counts()).done == 1
 
     async def test_of_many_urls_only_those_in_flight_count(
-        self, frontier: Frontier, books: Books, letters: DeadLetters
+        self, frontier: Frontier, counters: Counters, letters: DeadLetters
     ) -> None:
         await frontier.push([entry(f"https://a.test/{n}") for n in range(4)])
         lease = await lease_one(frontier)
         one, two, three, _ = lease.entries
         await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
         again = [Settled(one, "done", "200"), Settled(two, "done", "200"), Settled(three, "dead", "x")]
-        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], octets=5)])
-        counts = await books.counts()
-        assert (counts.done, counts.dead, counts.open, counts.octets) == (2, 1, 1, 5)
+        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], received_bytes=5)])
+        counts = await counters.counts()
+        assert (counts.done, counts.dead, counts.open, counts.received_bytes) == (2, 1, 1, 5)
         assert counts.reasons == {"done:200": 2, "dead:x": 1}
         assert [letter async for letter in letters.find()] == [DeadLetter(0, "a.test", three.raw, "x")]
 
     async def test_pages_of_which_something_was_left_out_are_counted_once(
-        self, frontier: Frontier, books: Books
+        self, frontier: Frontier, counters: Counters
     ) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")], cut={"links": 1, "time": 2})
         await frontier.settle([settlement])
         await frontier.settle([settlement])
-        assert (await books.counts()).cut == {"links": 1, "time": 2}
+        assert (await counters.counts()).cut == {"links": 1, "time": 2}
 
     async def test_leases_of_one_shard_are_settled_each_by_itself(
-        self, frontier: Frontier, time: ManualTime, books: Books
+        self, frontier: Frontier, time: ManualTime, counters: Counters
     ) -> None:
         """Given leases of one shard, one of which was lost, when they are settled together, then each is told how it
         stands, and the lost one changes nothing."""
@@ -73,16 +73,16 @@ class TestSettle:
         )
         assert [reply.stale for reply in replies] == [False, True, False, False]
         assert [reply.expires_ms for reply in replies] == [None, None, time.ms + 30_000, None]
-        counts = await books.counts()
+        counts = await counters.counts()
         assert (counts.done, counts.denied, counts.open, counts.domains_due) == (3, 1, 2, 1)
 
-    async def test_more_leases_than_one_call_takes(self, frontier: Frontier, books: Books) -> None:
+    async def test_more_leases_than_one_call_takes(self, frontier: Frontier, counters: Counters) -> None:
         count = 2 * SETTLE_CHUNK + 1
         await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(count)])
         leased, _ = await frontier.lease([0], 1, "r1", count)
         await frontier.settle([settle_all(lease) for lease in leased[0].leases])
-        assert (await books.counts()).done == count
-        assert await books.has_ended()
+        assert (await counters.counts()).done == count
+        assert await counters.has_ended()
 
     async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
         self, store: RedisStore, frontier: Frontier, time: ManualTime
@@ -100,17 +100,19 @@ class TestSettle:
         (released,) = await frontier.release([Settlement(lease, next_ms=time.ms)])
         assert released.due_ms == time.ms + 6900
 
-    async def test_a_stale_token_changes_nothing(self, frontier: Frontier, time: ManualTime, books: Books) -> None:
+    async def test_a_stale_token_changes_nothing(
+        self, frontier: Frontier, time: ManualTime, counters: Counters
+    ) -> None:
         await frontier.push([entry()])
         lost = await lease_one(frontier)
         time.ms = lost.expires_ms
         await frontier.lease([0], 2, "r2", 10)
         time.ms += 1000
         await lease_one(frontier, 2, "r2")
-        before = await books.counts()
+        before = await counters.counts()
         (reply,) = await frontier.settle([settle_all(lost, next_ms=99)])
         assert reply.stale
-        assert await books.counts() == before
+        assert await counters.counts() == before
 
     async def test_a_domain_with_urls_left_is_due_when_politeness_says(
         self, store: RedisStore, crawl_name: str, time: ManualTime
@@ -135,15 +137,15 @@ class TestSettle:
         assert (leased[0].leases, leased[0].next_ms) == ((), time.ms + 5000)
 
     async def test_a_retry_waits_and_comes_back_with_its_tries(
-        self, frontier: Frontier, time: ManualTime, books: Books
+        self, frontier: Frontier, time: ManualTime, counters: Counters
     ) -> None:
         await frontier.push([entry()])
         lease = await lease_one(frontier)
         later = retry(lease.entries[0], "timeout", time.ms + 60_000, -1.0)
         await frontier.settle([Settlement(lease, time.ms, urls=[later])])
-        counts = await books.counts()
+        counts = await counters.counts()
         assert (counts.waiting, counts.open, counts.retried) == (1, 1, 1)
-        assert not await books.has_ended()
+        assert not await counters.has_ended()
         leased, _ = await frontier.lease([0], 1, "r1", 1)
         assert leased[0].next_ms == time.ms + 60_000
         time.ms += 60_000

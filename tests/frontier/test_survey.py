@@ -1,11 +1,11 @@
-"""The survey tells the books of a shard at one moment, and names its noteworthy domains."""
+"""The survey tells the counters of a shard at one moment, and names its noteworthy domains."""
 
 from __future__ import annotations
 
-from frontier.counters import SHARDS_A_PART, Books, counts_of
+from frontier.counters import SHARDS_A_PART, Counters, counts_of
 from frontier.queue import Settled, Settlement
 from frontier.store import RedisStore
-from frontier.survey import DomainRest, rests, survey
+from frontier.survey import DomainDelay, domain_delays, survey
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 
@@ -14,7 +14,7 @@ async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, c
     frontier = await make_frontier(store, crawl_name, time)
     (found,) = await survey(store, frontier.keys, [0], time.ms, 3)
     assert (found.ready, found.oldest_due_ms, found.owner, found.domains) == (0, None, None, ())
-    assert found.books.open == 0
+    assert found.counters.open == 0
 
 
 async def test_it_agrees_with_the_books(store: RedisStore, crawl_name: str) -> None:
@@ -25,7 +25,7 @@ async def test_it_agrees_with_the_books(store: RedisStore, crawl_name: str) -> N
     lease = leased[0].leases[0]
     await frontier.settle([Settlement(lease, time.ms, 500, "", [Settled(lease.entries[0], "dead", "x")])])
     (found,) = await survey(store, frontier.keys, [0], time.ms + 50, 1)
-    assert counts_of([found.books]) == await Books(store, frontier.keys).counts()
+    assert counts_of([found.counters]) == await Counters(store, frontier.keys).counts()
     assert (found.ready, found.oldest_due_ms) == (2, time.ms)
     assert found.owner is not None
     assert (found.owner.replica, found.owner.epoch) == ("r1", 3)
@@ -40,11 +40,11 @@ async def test_it_says_how_the_domains_it_named_rest(store: RedisStore, crawl_na
     await frontier.settle([Settlement(lease, time.ms, 1500, "3 of it")])
     (found,) = await survey(store, frontier.keys, [0], time.ms, 9)
     (other,) = {"a.test", "b.test"} - {lease.domain}
-    assert await rests(store, frontier.keys, found.domains) == {
-        lease.domain: DomainRest(1500, "3 of it"),
-        other: DomainRest(None, ""),
+    assert await domain_delays(store, frontier.keys, found.domains) == {
+        lease.domain: DomainDelay(1500, "3 of it"),
+        other: DomainDelay(None, ""),
     }
-    assert await rests(store, frontier.keys, []) == {}
+    assert await domain_delays(store, frontier.keys, []) == {}
 
 
 async def test_domains_are_named_from_both_ends_and_once_each(store: RedisStore, crawl_name: str) -> None:

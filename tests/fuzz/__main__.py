@@ -4,7 +4,7 @@
 
 A finding is an exception, more than a second for one input, or memory beyond the limit. Its input goes to
 `tests/fuzz/corpus/TARGET-DIGEST`, where `pytest tests/fuzz` feeds it from then on. The scripts in Redis get a share of
-their own: random transitions with odd arguments, after which the books must still add up.
+their own: random transitions with odd arguments, after which the counters must still add up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
     if options.target is None:
         count = options.inputs // PER_TRANSITION
         asyncio.run(run_transitions(count, options.seed))
-        print(f"transitions    {count:8} with odd arguments: the books add up")
+        print(f"transitions    {count:8} with odd arguments: the counters add up")
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{findings} findings, peak memory {peak_mb:.0f} MB")
     return 1 if findings else 0

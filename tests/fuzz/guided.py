@@ -29,7 +29,7 @@ def prepared(target: Target) -> list[str]:
     for number, seed in enumerate(target.seeds):
         (folder / f"seed-{number}").write_bytes(seed)
     words = folder.with_suffix(".dict")
-    words.write_text("".join('"' + "".join(f"\\x{octet:02x}" for octet in token) + '"\n' for token in target.tokens))
+    words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n' for token in target.tokens))
     limits = [f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY >> 20}", f"-timeout={int(10 * SLOW_S)}"]
     return [str(folder), f"-dict={words}", f"-artifact_prefix={CORPUS}/{target.name}-", *limits]
 

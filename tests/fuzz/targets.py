@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import brotli  # type: ignore[import-untyped]
 
 from crawler.parse.content_coding import decode_body
-from crawler.parse.document import Document, Limits, read, read_quickly
+from crawler.parse.document import Document, ParseLimits, read, read_quickly
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.parse.robots_meta import directives
@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RobotsResponse:
     """A response to a request for robots.txt."""
 
     status: int
@@ -65,7 +65,7 @@ def robots_answer(data: bytes) -> None:
     fetch = RobotsFetch("https://a.test")
     for status in (301, 200 + (len(data) % 350)):
         headers = ((b"Location", data), (b"Retry-After", data), (b"Cache-Control", data))
-        if fetch.received(Answer(status, headers, data), int(NOW_S * 1000)) is not None:
+        if fetch.received(RobotsResponse(status, headers, data), int(NOW_S * 1000)) is not None:
             return
         assert fetch.url.startswith(("http://", "https://"))
 
@@ -113,18 +113,18 @@ def sitemap(data: bytes) -> None:
 
 
 def coded(data: bytes) -> None:
-    """Decoding keeps its limit; the first octet chooses the codings."""
+    """Decoding keeps its limit; the first byte chooses the codings."""
     coding = ("gzip", "deflate", "br", "zstd", "gzip, gzip", "x, gzip")[data[0] % 6 if data else 0]
     assert len(decode_body(data[1:], coding, LIMIT).data) <= LIMIT
 
 
 def document(data: bytes) -> None:
-    """What is read quickly is what would be read anyway, and all of it can be told by the process for heavy documents. The
+    """What is read quickly is what would be read anyway, and all of it can be told by the offload process. The
     first line holds the content coding and the media type."""
     head, _, body = data.partition(b"\n")
     coding, _, media = head.decode("latin-1").partition(" ")
     given = Document(body, "https://a.test/dir/page", coding, media, (), True, bool(len(data) % 2), NOW_S)
-    limits = Limits(ExtractPolicy(max_links=500), LIMIT)
+    limits = ParseLimits(ExtractPolicy(max_links=500), LIMIT)
     reading = read(given, limits)
     assert read_quickly(given, limits) in (None, reading)
     assert all(answer(reading))

@@ -1,5 +1,5 @@
 """Random transitions of the frontier with odd arguments: whatever is pushed, leased, settled, reserved or given back, the
-books add up after each, and no call ends in an error of the script."""
+counters add up after each, and no call ends in an error of the script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from frontier.clock import ServerClock
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
@@ -16,7 +16,7 @@ from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlemen
 from frontier.reservations import Reservation, Reservations
 from frontier.store import RedisStore, command, connect
 from frontier.urls import canonicalize
-from politeness.address_rate_limit import AddressGate, GatePolicy
+from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
@@ -36,10 +36,12 @@ class Machine:
         self._store, self._time, self._rng, self._keys = store, time, rng, keys
         self._frontier = Frontier(store, keys, clock, FrontierSettings(lease_ms=500, batch=3, domain_cap=40), b"key")
         self._reservations = Reservations(store, keys, clock, hold_ms=300, delay_ms=100)
-        self._gate = AddressGate(store, keys, time, clock, GatePolicy(rng.choice((0.1, 7.7, 1e6)), rng.randint(1, 9)))
+        self._limiter = SharedRateLimiter(
+            store, keys, time, clock, RateLimitPolicy(rng.choice((0.1, 7.7, 1e6)), rng.randint(1, 9))
+        )
         self._leases: list[Lease] = []
         self._held: list[Reservation] = []
-        self.books = Books(store, keys)
+        self.counters = Counters(store, keys)
 
     def _entry(self) -> Entry | None:
         rng = self._rng
@@ -73,7 +75,7 @@ class Machine:
         lease = rng.choice(self._leases)  # old ones too: stale tokens and doubled calls
         next_ms = self._time.ms + rng.choice((-5, 0, 10, 5_000))
         told = Settlement(
-            lease, next_ms, rng.choice((None, 0, 10**9)), rng.choice(_STATES), octets=rng.choice((0, 2**40))
+            lease, next_ms, rng.choice((None, 0, 10**9)), rng.choice(_STATES), received_bytes=rng.choice((0, 2**40))
         )
         for entry in lease.entries[: rng.randint(0, 3)]:
             reason = rng.choice(("ok", "http_500", "é:\n"))
@@ -92,19 +94,19 @@ class Machine:
 
     async def _reserve(self) -> None:
         if self._held and self._rng.random() < 0.5:
-            await self._reservations.rest(self._rng.choice(self._held), self._time.ms + self._rng.choice((-9, 0, 300)))
+            await self._reservations.end(self._rng.choice(self._held), self._time.ms + self._rng.choice((-9, 0, 300)))
             return
         answer = await self._reservations.reserve(f"d{self._rng.randrange(8)}.test", self._rng.choice((0, 1_000)))
         if isinstance(answer, Reservation):
             self._held.append(answer)
 
     async def _ask_gate(self) -> None:
-        wait_s = await self._gate.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
+        wait_s = await self._limiter.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
         assert wait_s is None or 0 <= wait_s <= 21
 
     async def check(self) -> None:
         """Every accepted URL is settled, queued, leased or waiting, and each once."""
-        counts = await self.books.counts()
+        counts = await self.counters.counts()
         kept = 0
         for keys in self._keys.shards:
             waiting, names = await self._store.send(
@@ -122,7 +124,7 @@ def _literal(text: str) -> str:
 
 
 async def run_transitions(count: int, seed: int) -> None:
-    """Make `count` random transitions on a server of their own. Raises AssertionError when the books do not add up."""
+    """Make `count` random transitions on a server of their own. Raises AssertionError when the counters do not add up."""
     with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
         store = await connect(server.url)
         time = ManualTime()

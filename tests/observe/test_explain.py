@@ -8,10 +8,10 @@ import pytest
 
 from crawler.observe.explain import Account, Facts, account, render
 from crawler.settings.model import CrawlSettings
-from crawler.settings.tables import Politeness, Scope
+from crawler.settings.tables import PolitenessTable, ScopeTable
 from crawler.sinks.line_search import newest_line
 from frontier.entries import Entry
-from frontier.lookup import DomainStanding, Standing
+from frontier.lookup import DomainStatus, UrlStatus
 from frontier.urls import canonicalize
 from politeness.robots import Rules
 from politeness.robots_cache import KnownRobots
@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 BODY = b"User-agent: *\nDisallow: /private/\n"
 
 
-def domain(**changes: object) -> DomainStanding:
+def domain(**changes: object) -> DomainStatus:
     values: dict[str, object] = {
         "domain": "a.test",
         "shard": 3,
@@ -36,7 +36,7 @@ def domain(**changes: object) -> DomainStanding:
         "queued": 1,
         "in_flight": 0,
     }
-    return DomainStanding(**{**values, **changes})  # type: ignore[arg-type]
+    return DomainStatus(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1) -> KnownRobots:
@@ -45,30 +45,30 @@ def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1
 
 
 def told(
-    standing: Standing,
+    status: UrlStatus,
     url: str = "https://a.test/x",
     settings: CrawlSettings | None = None,
     **facts: object,
 ) -> Account:
     values: dict[str, object] = {"domain": domain(), "robots": robots(), "line": None, **facts}
-    found = Facts(url, canonicalize(url), NOW, standing, **values)  # type: ignore[arg-type]
+    found = Facts(url, canonicalize(url), NOW, status, **values)  # type: ignore[arg-type]
     return account(found, settings or CrawlSettings())
 
 
 ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)
-QUEUED = Standing("queued", ENTRY)
+QUEUED = UrlStatus("queued", ENTRY)
 
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (told(Standing("unseen")), "never queued: no page that was crawled links to it, or a limit dropped the link"),
+        (told(UrlStatus("unseen")), "never queued: no page that was crawled links to it, or a limit dropped the link"),
         (
-            told(Standing("unseen"), settings=CrawlSettings(scope=Scope(exclude=("/x$",)))),
+            told(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
             "never queued: out of scope (excluded)",
         ),
-        (told(Standing("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
-        (told(Standing("dead", ENTRY, reason="timeout")), "given up: timeout"),
+        (told(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
+        (told(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
         (told(QUEUED), "queued, and its domain is due"),
         (told(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
         (
@@ -76,9 +76,9 @@ QUEUED = Standing("queued", ENTRY)
             "queued: its domain waits for the end of a backoff (http_429, 2 failures in a row)",
         ),
         (told(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
-        (told(Standing("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
-        (told(Standing("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
-        (told(Standing("settled")), "settled; the output folder that was searched does not hold it"),
+        (told(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
+        (told(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
+        (told(UrlStatus("settled")), "settled; the output folder that was searched does not hold it"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -100,11 +100,11 @@ def test_a_robots_txt_that_could_not_be_had_is_told() -> None:
 
 def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
     assert told(QUEUED).scope == "if a page of its own domain links to it, or a seed redirects to it"
-    assert told(QUEUED, settings=CrawlSettings(scope=Scope(kind="any"))).scope == "yes"
+    assert told(QUEUED, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
 
 
 def test_a_domain_that_failed_often_is_called_parked() -> None:
-    settings = CrawlSettings(politeness=Politeness())
+    settings = CrawlSettings(politeness=PolitenessTable())
     assert told(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith("parked, 7 ")
 
 

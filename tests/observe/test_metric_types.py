@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
-from crawler.observe.metric_types import Counter, Histogram
+from crawler.observe.metric_types import CounterMetric, HistogramMetric
 
 BOUNDS = (0.005, 0.5, 1.0, 2.5)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-def exposed(tally: Counter | Histogram) -> list[str]:
+def exposed(metric: CounterMetric | HistogramMetric) -> list[str]:
     registry = CollectorRegistry()
-    registry.register(tally)
+    registry.register(metric)
     return _lines(registry)
 
 
@@ -28,7 +28,7 @@ def _lines(registry: CollectorRegistry) -> list[str]:
 def test_a_counter_without_labels(amounts: list[int]) -> None:
     registry = CollectorRegistry()
     theirs = prometheus_client.Counter("a_things", "Some things", registry=registry)
-    ours = Counter("a_things", "Some things")
+    ours = CounterMetric("a_things", "Some things")
     for amount in amounts:
         theirs.inc(amount)
         ours.count(by=amount)
@@ -39,7 +39,7 @@ def test_a_counter_without_labels(amounts: list[int]) -> None:
 def test_a_counter_with_labels_of_any_text(labels: list[tuple[str, str]]) -> None:
     registry = CollectorRegistry()
     theirs = prometheus_client.Counter("a_things", "Some things", ("text", "letter"), registry=registry)
-    ours = Counter("a_things", "Some things", "text", "letter")
+    ours = CounterMetric("a_things", "Some things", "text", "letter")
     for of in labels:
         theirs.labels(*of).inc()
         ours.count(*of)
@@ -53,7 +53,7 @@ VALUES = st.floats(0, allow_nan=False, allow_infinity=False) | st.sampled_from(B
 def test_a_histogram_without_labels(values: list[float]) -> None:
     registry = CollectorRegistry()
     theirs = prometheus_client.Histogram("a_seconds", "How long", registry=registry, buckets=BOUNDS)
-    ours = Histogram("a_seconds", "How long", BOUNDS)
+    ours = HistogramMetric("a_seconds", "How long", BOUNDS)
     for value in values:
         theirs.observe(value)
         ours.observe(value)
@@ -64,7 +64,7 @@ def test_a_histogram_without_labels(values: list[float]) -> None:
 def test_a_histogram_with_labels(values: list[tuple[float, str]]) -> None:
     registry = CollectorRegistry()
     theirs = prometheus_client.Histogram("a_seconds", "How long", ("of",), registry=registry, buckets=BOUNDS)
-    ours = Histogram("a_seconds", "How long", BOUNDS, "of")
+    ours = HistogramMetric("a_seconds", "How long", BOUNDS, "of")
     for value, of in values:
         theirs.labels(of).observe(value)
         ours.observe(value, of)

@@ -7,10 +7,10 @@ import random
 
 from crawler.events import Events
 from crawler.observe import summary
-from crawler.observe.collectors import Own, Readings, crawl_families, expected_bytes
+from crawler.observe.collectors import MetricsCollector, ReplicaState, crawl_families, expected_bytes
 from crawler.observe.summary import Summary, followed
-from crawler.observe.summary_writer import Ledger
-from crawler.redis_retry import Patience
+from crawler.observe.summary_writer import SummaryWriter
+from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
 from frontier.peers import Member, View
 from frontier.queue import Frontier, Settled, Settlement
@@ -70,8 +70,8 @@ async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str)
     views = {me: View(7, roster, me) for me in ("r1", "r2")}
 
     async def keep(me: str) -> Summary | None:
-        patience = Patience(time, Events(), random.Random(1))
-        ledger = Ledger(store, frontier.keys, (OneRound(time), server), patience, lambda: views[me])
+        redis_retry = RedisRetry(time, Events(), random.Random(1))
+        ledger = SummaryWriter(store, frontier.keys, (OneRound(time), server), redis_retry, lambda: views[me])
         try:
             await ledger.run()
         except asyncio.CancelledError:
@@ -109,8 +109,10 @@ async def test_rates_follow_from_summary_to_summary(store: RedisStore, crawl_nam
 async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
     taken = await summary.take(store, frontier.keys, 1, "r1", ())
-    own = Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
+    own = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
     crawl_wide = {family.name for family in crawl_families(taken)}
-    names = [{f.name for f in Readings(lambda: own, lambda found=found: found).collect()} for found in (None, taken)]  # type: ignore[misc]
+    names = [
+        {f.name for f in MetricsCollector(lambda: own, lambda found=found: found).collect()} for found in (None, taken)
+    ]  # type: ignore[misc]
     assert names[1] - names[0] == crawl_wide
     assert expected_bytes(taken) > 0

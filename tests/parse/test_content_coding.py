@@ -111,7 +111,7 @@ def test_a_limit_is_exact(name: str, encode: Callable[[bytes], bytes]) -> None:
 
 
 def test_a_zstd_window_beyond_the_rfc_is_not_granted() -> None:
-    """RFC 9659 3: the decoder would allocate 128 MB before the first octet came out."""
+    """RFC 9659 3: the decoder would allocate 128 MB before the first byte came out."""
     coder = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
     body = coder.compress(PAGE) + coder.flush()
     assert decode_body(body, "zstd") == Decoded(b"", error="corrupt")

@@ -1,4 +1,4 @@
-"""The lane for heavy documents: one at a time in a process of its own, and a stand-in for whoever waits there."""
+"""The offloader of large documents: one at a time in a process of its own, and a stand-in for whoever waits there."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 
 from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.document import Document, Limits, read, read_quickly
+from crawler.parse.document import Document, ParseLimits, read, read_quickly
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import ASIDE_OCTETS, HeavyLane
-from crawler.parse.subprocess_client import ReaderEnded, ReaderProcess
+from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
+from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from frontier.urls import UrlRules
 
-LIMITS = Limits(ExtractPolicy(), DEFAULT_LIMIT)
+LIMITS = ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)
 URL = "https://a.test/dir/page"
 LINKS = b"<title>Many</title>" + b"".join(b'<a href="/%d">%d</a>\n' % (n, n) for n in range(30_000))
 PAGE = Document(LINKS, URL, content_type="text/html", robots_tags=("noindex",))
@@ -47,22 +47,22 @@ SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")
 @pytest.mark.parametrize("document", [PAGE, SITEMAP, *BOMBS])
 async def test_what_is_read_in_the_process_is_what_would_be_read_here(document: Document) -> None:
     assert read_quickly(document, LIMITS) is None
-    lane = HeavyLane()
+    offloader = DocumentOffloader()
     try:
-        assert await lane.read(document, LIMITS) == read(document, LIMITS)
+        assert await offloader.read(document, LIMITS) == read(document, LIMITS)
     finally:
-        await lane.stop()
+        await offloader.stop()
 
 
 async def test_the_settings_of_the_crawl_go_with_the_document() -> None:
     rules = UrlRules(strip_params=("page",))
-    limits = Limits(ExtractPolicy(rules=rules, max_links=3), 100)
+    limits = ParseLimits(ExtractPolicy(rules=rules, max_links=3), 100)
     document = Document(gzip.compress(b"<a href='/?page=1&a=2'>x</a>" * 100), URL, "gzip", "text/html")
-    lane = HeavyLane()
+    offloader = DocumentOffloader()
     try:
-        reading = await lane.read(document, limits)
+        reading = await offloader.read(document, limits)
     finally:
-        await lane.stop()
+        await offloader.stop()
     assert [url.href for url in reading.found.urls] == ["https://a.test/?a=2"]
     assert reading.decoded_size == 100
 
@@ -84,40 +84,42 @@ async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() 
         finally:
             aside[1] += 1
 
-    lane = HeavyLane(stand_in)
-    half = Document(bytes(ASIDE_OCTETS // 2), URL, content_type="image/png")
-    tasks = [asyncio.create_task(lane.read(document, LIMITS)) for document in (half, SMALL, SMALL, half, half, SMALL)]
+    offloader = DocumentOffloader(stand_in)
+    half = Document(bytes(MAX_WAITING_BYTES // 2), URL, content_type="image/png")
+    tasks = [
+        asyncio.create_task(offloader.read(document, LIMITS)) for document in (half, SMALL, SMALL, half, half, SMALL)
+    ]
     await asyncio.sleep(0)
     assert aside == [4, 0]  # the second half no longer fits beside the small ones, which do beside each other
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert aside == [4, 4]
-    await lane.stop()
+    await offloader.stop()
 
 
 async def test_a_process_that_somebody_killed_is_started_again_and_the_document_read() -> None:
-    process = ReaderProcess()
-    lane = HeavyLane(process=process)
+    process = OffloadProcess()
+    offloader = DocumentOffloader(process=process)
     try:
-        assert await lane.read(SMALL, LIMITS) == read(SMALL, LIMITS)
+        assert await offloader.read(SMALL, LIMITS) == read(SMALL, LIMITS)
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        assert await lane.read(PAGE, LIMITS) == read(PAGE, LIMITS)
+        assert await offloader.read(PAGE, LIMITS) == read(PAGE, LIMITS)
         assert process.pid not in (None, first)
     finally:
-        await lane.stop()
+        await offloader.stop()
 
 
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_read() -> None:
-    process = ReaderProcess(patience_s=0.001)
+    process = OffloadProcess(reply_timeout_s=0.001)
     try:
-        with pytest.raises(ReaderEnded, match="took too long"):
+        with pytest.raises(OffloadProcessEnded, match="took too long"):
             await process.read(PAGE, LIMITS)
         assert process.pid is None
-        lane = HeavyLane(process=process)
-        given_up = await lane.read(PAGE, LIMITS)
+        offloader = DocumentOffloader(process=process)
+        given_up = await offloader.read(PAGE, LIMITS)
     finally:
         await process.stop()
     assert given_up.found.dropped == {"unread": 1}
@@ -126,32 +128,32 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_re
 
 
 async def test_a_document_that_the_process_dies_of_is_not_tried_again() -> None:
-    class Dying(ReaderProcess):
+    class Dying(OffloadProcess):
         asked = 0
 
-        async def read(self, document: Document, limits: Limits) -> None:
+        async def read(self, document: Document, limits: ParseLimits) -> None:
             self.asked += 1
-            raise ReaderEnded(-signal.SIGPROF)
+            raise OffloadProcessEnded(-signal.SIGPROF)
 
     process = Dying()
-    assert (await HeavyLane(process=process).read(SMALL, LIMITS)).found.error == "unread"
+    assert (await DocumentOffloader(process=process).read(SMALL, LIMITS)).found.error == "unread"
     assert process.asked == 1
 
 
 async def test_whoever_is_cut_off_leaves_no_half_answer_behind() -> None:
-    lane = HeavyLane()
+    offloader = DocumentOffloader()
     try:
-        cut_off = asyncio.create_task(lane.read(PAGE, LIMITS))
-        next_one = asyncio.create_task(lane.read(SMALL, LIMITS))
+        cut_off = asyncio.create_task(offloader.read(PAGE, LIMITS))
+        next_one = asyncio.create_task(offloader.read(SMALL, LIMITS))
         await asyncio.sleep(0)
         cut_off.cancel()
         assert await next_one == read(SMALL, LIMITS)
     finally:
-        await lane.stop()
+        await offloader.stop()
 
 
 async def test_a_process_is_replaced_after_its_share_of_documents() -> None:
-    process = ReaderProcess(documents=2)
+    process = OffloadProcess(documents=2)
     try:
         pids = []
         for _ in range(4):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from crawler.page import LinkKind
 from crawler.parse.sitemaps import (
+    MAX_BYTES,
     MAX_ENTRIES,
-    MAX_OCTETS,
     Listed,
     hint,
     is_quick,
@@ -198,7 +198,7 @@ def laughs(levels: int) -> bytes:
         ),
         pytest.param(b"<urlset>" + b"<a>" * 200_000, "depth", id="deep"),
         pytest.param(b'<?xml version="1.0" encoding="x-none"?><urlset/>', "malformed", id="unknown-encoding"),
-        pytest.param(b"<urlset>\0</urlset>", "malformed", id="zero-octet"),
+        pytest.param(b"<urlset>\0</urlset>", "malformed", id="zero-byte"),
     ],
 )
 def test_hostile_ones_are_refused(body: bytes, error: str) -> None:
@@ -215,12 +215,12 @@ def test_entries_beyond_the_limit_are_left_out() -> None:
 
 
 def test_a_compression_bomb_costs_no_more_than_the_largest_sitemap() -> None:
-    body = gzip.compress(urlset()[:-9] + b" " * (3 * MAX_OCTETS))
+    body = gzip.compress(urlset()[:-9] + b" " * (3 * MAX_BYTES))
     tracemalloc.start()
     started = time.process_time()
     assert parse_sitemap(body).entries == ()
     assert time.process_time() - started < 10.0
-    assert tracemalloc.get_traced_memory()[1] < 3 * MAX_OCTETS
+    assert tracemalloc.get_traced_memory()[1] < 3 * MAX_BYTES
     tracemalloc.stop()
 
 

@@ -6,8 +6,8 @@ from politeness.robots import Rules
 
 
 def allowed(body: str | bytes, url: str, token: str = "ourbot") -> bool:
-    octets = body.encode() if isinstance(body, str) else body
-    return Rules.parse(octets, token).decide(url).allowed
+    data = body.encode() if isinstance(body, str) else body
+    return Rules.parse(data, token).decide(url).allowed
 
 
 def group(*rules: str) -> str:

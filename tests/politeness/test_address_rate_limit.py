@@ -1,4 +1,4 @@
-"""The domains behind one address share a rate: the arithmetic, and both gates that do it."""
+"""The domains behind one address share a rate: the arithmetic, and both rate limiters that do it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from frontier.clock import ServerClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply, Store, command
-from politeness.address_rate_limit import AddressGate, GatePolicy, LocalGate, moments, network_of
+from politeness.address_rate_limit import LocalRateLimiter, RateLimitPolicy, SharedRateLimiter, network_of, slots
 from tests.frontier.helpers import ManualTime
 
-POLICY = GatePolicy(rate_per_s=10, burst=3, horizon_s=1.0)
+POLICY = RateLimitPolicy(rate_per_s=10, burst=3, horizon_s=1.0)
 
 
-async def cluster_gate(store: Store, crawl: str, time: ManualTime, policy: GatePolicy = POLICY) -> AddressGate:
+async def shared_limiter(
+    store: Store, crawl: str, time: ManualTime, policy: RateLimitPolicy = POLICY
+) -> SharedRateLimiter:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    return AddressGate(store, CrawlKeys(crawl, 1), Still(), clock, policy)
+    return SharedRateLimiter(store, CrawlKeys(crawl, 1), Still(), clock, policy)
 
 
 class Still:
@@ -37,18 +39,18 @@ class Still:
 
 class TestArithmetic:
     def test_a_burst_goes_at_once_and_the_rest_at_the_rate(self) -> None:
-        given_, arrival = moments(0, 1_000, 6, POLICY)
+        given_, arrival = slots(0, 1_000, 6, POLICY)
         assert given_ == [1_000, 1_000, 1_000, 1_100, 1_200, 1_300]
         assert arrival == 1_600
 
     def test_nothing_beyond_the_horizon_is_given(self) -> None:
-        given_, arrival = moments(0, 1_000, 100, POLICY)
+        given_, arrival = slots(0, 1_000, 100, POLICY)
         assert len(given_) == 3 + 10
-        assert moments(arrival, 1_000, 1, POLICY) == ([], arrival)
+        assert slots(arrival, 1_000, 1, POLICY) == ([], arrival)
 
     def test_a_pause_gives_the_burst_back_and_no_more(self) -> None:
-        _, arrival = moments(0, 0, 3, POLICY)
-        given_, _ = moments(arrival, 10_000, 4, POLICY)
+        _, arrival = slots(0, 0, 3, POLICY)
+        given_, _ = slots(arrival, 10_000, 4, POLICY)
         assert given_ == [10_000, 10_000, 10_000, 10_100]
 
     @given(
@@ -57,12 +59,12 @@ class TestArithmetic:
         st.integers(1, 20),
     )
     def test_no_window_holds_more_than_burst_and_rate_allow(self, gaps: list[int], rate: float, burst: int) -> None:
-        """Given requests that come as they like, any window of t seconds holds at most burst + rate * t of the moments."""
-        policy = GatePolicy(rate, burst, horizon_s=1e6)
+        """Given requests that come as they like, any window of t seconds holds at most burst + rate * t of the slots."""
+        policy = RateLimitPolicy(rate, burst, horizon_s=1e6)
         now, arrival, taken = 0.0, 0.0, []
         for gap in gaps:
             now += gap
-            given_, arrival = moments(arrival, now, 1, policy)
+            given_, arrival = slots(arrival, now, 1, policy)
             taken += given_
         for first in range(len(taken)):
             for last in range(first, len(taken)):
@@ -86,65 +88,65 @@ class TestArithmetic:
 class TestLocalGate:
     async def test_it_decides_as_the_arithmetic(self) -> None:
         time = ManualTime(0)
-        gate = LocalGate(time, POLICY)
-        assert [await gate.reserve("a") for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
-        assert await gate.reserve("b") == 0
+        limiter = LocalRateLimiter(time, POLICY)
+        assert [await limiter.reserve("a") for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
+        assert await limiter.reserve("b") == 0
         time.ms += 100
-        assert await gate.reserve("a") == pytest.approx(0.2)
+        assert await limiter.reserve("a") == pytest.approx(0.2)
 
     async def test_beyond_the_horizon_nothing_is_reserved(self) -> None:
-        gate = LocalGate(ManualTime(0), POLICY)
-        waits = [await gate.reserve("a") for _ in range(20)]
+        limiter = LocalRateLimiter(ManualTime(0), POLICY)
+        waits = [await limiter.reserve("a") for _ in range(20)]
         assert waits[13:] == [None] * 7
 
 
 class TestAddressGate:
     async def test_two_replicas_share_one_line(self, store: RedisStore, crawl_name: str) -> None:
-        """Given two replicas that ask in turn, when both ask for one address, then no moment is given twice."""
+        """Given two replicas that ask in turn, when both ask for one address, then no slot is given twice."""
         time = ManualTime()
-        one, two = await cluster_gate(store, crawl_name, time), await cluster_gate(store, crawl_name, time)
-        waits = [await gate.reserve("192.0.2.1") for gate in (one, two, one, two, one, two)]
+        one, two = await shared_limiter(store, crawl_name, time), await shared_limiter(store, crawl_name, time)
+        waits = [await limiter.reserve("192.0.2.1") for limiter in (one, two, one, two, one, two)]
         assert waits == pytest.approx([0, 0, 0, 0.1, 0.2, 0.3])
         assert await two.reserve("192.0.2.2") == 0
 
     async def test_the_script_decides_as_the_arithmetic(self, store: RedisStore, crawl_name: str) -> None:
         time, arrival = ManualTime(), 0.0
-        policy = GatePolicy(rate_per_s=7.3, burst=4, horizon_s=0.9)
-        gate = await cluster_gate(store, crawl_name, time, policy)
+        policy = RateLimitPolicy(rate_per_s=7.3, burst=4, horizon_s=0.9)
+        limiter = await shared_limiter(store, crawl_name, time, policy)
         for step in (0, 5, 50, 500, 0, 0, 0, 0, 0, 0, 90, 2_000, 1, 1, 1):
             time.ms += step
-            expected, arrival = moments(arrival, time.ms, 1, policy)
-            wait_s = await gate.reserve("x")
+            expected, arrival = slots(arrival, time.ms, 1, policy)
+            wait_s = await limiter.reserve("x")
             if not expected:
                 assert wait_s is None
             else:
                 assert wait_s == pytest.approx((expected[0] - time.ms) / 1000, abs=0.002)
 
     async def test_those_who_ask_together_go_in_one_round_trip(self, store: RedisStore, crawl_name: str) -> None:
-        gate = await cluster_gate(store, crawl_name, ManualTime())
-        await gate.reserve("warm")
+        limiter = await shared_limiter(store, crawl_name, ManualTime())
+        await limiter.reserve("warm")
         before = store.round_trips
-        waits = await asyncio.gather(*(gate.reserve(name) for name in ("a", "b", "a", "a", "a", "b")))
+        waits = await asyncio.gather(*(limiter.reserve(name) for name in ("a", "b", "a", "a", "a", "b")))
         assert store.round_trips == before + 1
         assert waits == pytest.approx([0, 0, 0, 0, 0.1, 0])
 
     async def test_the_key_goes_by_itself(self, store: RedisStore, crawl_name: str) -> None:
-        gate = await cluster_gate(store, crawl_name, ManualTime())
-        await gate.reserve("a")
-        (ttl_ms,) = await store.send([command("PTTL", CrawlKeys(crawl_name, 1).gate("a"))])
+        limiter = await shared_limiter(store, crawl_name, ManualTime())
+        await limiter.reserve("a")
+        (ttl_ms,) = await store.send([command("PTTL", CrawlKeys(crawl_name, 1).rate_limit("a"))])
         assert 0 < ttl_ms <= POLICY.interval_ms
 
     async def test_a_caller_that_left_does_not_disturb_the_others(self, store: RedisStore, crawl_name: str) -> None:
-        gate = await cluster_gate(store, crawl_name, ManualTime())
-        leaving = asyncio.create_task(gate.reserve("a"))
-        staying = asyncio.create_task(gate.reserve("a"))
+        limiter = await shared_limiter(store, crawl_name, ManualTime())
+        leaving = asyncio.create_task(limiter.reserve("a"))
+        staying = asyncio.create_task(limiter.reserve("a"))
         await asyncio.sleep(0)
         leaving.cancel()
         assert await staying == 0
 
     async def test_a_server_that_is_away_is_reported_to_each(self, crawl_name: str) -> None:
-        gate = await cluster_gate(NeverServes(), crawl_name, ManualTime())
-        answers = await asyncio.gather(gate.reserve("a"), gate.reserve("b"), return_exceptions=True)
+        limiter = await shared_limiter(NeverServes(), crawl_name, ManualTime())
+        answers = await asyncio.gather(limiter.reserve("a"), limiter.reserve("b"), return_exceptions=True)
         assert [type(answer) for answer in answers] == [RedisAway, RedisAway]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.store import RedisStore, command
-from politeness.robots_cache import RECORD_OCTETS, RULE_OCTETS, RobotsCache
+from politeness.robots_cache import RECORD_BYTES, RULE_BYTES, RobotsCache
 from politeness.robots_fetch import RobotsRecord
 from tests.frontier.helpers import ManualTime, make_frontier
 
@@ -29,8 +29,8 @@ async def test_a_damaged_record_counts_as_none(store: RedisStore, crawl_name: st
 async def test_the_files_used_last_are_remembered_within_the_room(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(100))
-    octets = RECORD_OCTETS + len(body) + 100 * RULE_OCTETS
-    cache = RobotsCache(store, frontier, "peercrawl", max_octets=3 * octets)
+    size = RECORD_BYTES + len(body) + 100 * RULE_BYTES
+    cache = RobotsCache(store, frontier, "peercrawl", max_bytes=3 * size)
     for name in ("a", "b", "c"):
         await cache.save(f"https://{name}.test", f"{name}.test", record(body))
     assert cache.recall("https://a.test") is not None  # and was used last by that
@@ -43,7 +43,7 @@ async def test_the_files_used_last_are_remembered_within_the_room(store: RedisSt
 
 async def test_a_file_larger_than_the_room_is_remembered_alone(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
-    cache = RobotsCache(store, frontier, "peercrawl", max_octets=100)
+    cache = RobotsCache(store, frontier, "peercrawl", max_bytes=100)
     for name in ("a", "b"):
         await cache.save(f"https://{name}.test", f"{name}.test", record(b"User-agent: *\nDisallow: /x\n" * 9))
     assert cache.recall("https://a.test") is None

@@ -13,11 +13,11 @@ from politeness.errors import BadRecord
 from politeness.robots_fetch import (
     DEFAULT_POLICY,
     MAX_REDIRECTS,
-    Answer,
+    HttpResponse,
     RobotsFetch,
+    RobotsFetchResult,
     RobotsPolicy,
     RobotsRecord,
-    Verdict,
     next_record,
 )
 
@@ -33,19 +33,19 @@ class Reply:
     truncated: str | None = None
 
 
-def verdict_on(reply: Answer, body: bytes | None = None) -> Verdict:
-    verdict = RobotsFetch("https://h").received(reply, NOW, body)
-    assert verdict is not None
-    return verdict
+def verdict_on(reply: HttpResponse, body: bytes | None = None) -> RobotsFetchResult:
+    result = RobotsFetch("https://h").received(reply, NOW, body)
+    assert result is not None
+    return result
 
 
 def redirect(location: bytes, status: int = 301) -> Reply:
     return Reply(status, headers=((b"Location", location),))
 
 
-RULES = Verdict("rules", "ok", 200, b"User-agent: *\nDisallow: /x\n")
-DOWN = Verdict("disallow", "http_503", 503)
-GONE = Verdict("allow", "http_404", 404)
+RULES = RobotsFetchResult("rules", "ok", 200, b"User-agent: *\nDisallow: /x\n")
+DOWN = RobotsFetchResult("disallow", "http_503", 503)
+GONE = RobotsFetchResult("allow", "http_404", 404)
 
 
 # what is requested, and what an answer means
@@ -81,13 +81,13 @@ def test_robots_txt_lies_at_the_root_of_the_origin(origin: str) -> None:
     ],
 )
 def test_the_class_of_the_status_decides_the_access(status: int, access: str) -> None:
-    verdict = verdict_on(Reply(status))
-    assert (verdict.access, verdict.status) == (access, status)
+    result = verdict_on(Reply(status))
+    assert (result.access, result.status) == (access, status)
 
 
 @pytest.mark.parametrize("kind", ["timeout", "dns", "refused", "tls", "disconnected"])
 def test_a_network_error_means_disallow(kind: str) -> None:
-    assert RobotsFetch("http://h").failed(kind, NOW) == Verdict("disallow", kind)
+    assert RobotsFetch("http://h").failed(kind, NOW) == RobotsFetchResult("disallow", kind)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -97,7 +97,7 @@ def test_redirects_are_followed_across_hosts_for_the_first_origin(status: int) -
     assert fetch.url == "https://www.h/robots.txt"
     assert fetch.received(redirect(b"../other/r.txt?sid=1#f", status), NOW) is None
     assert fetch.url == "https://www.h/other/r.txt?sid=1"
-    assert fetch.received(Reply(200, b"x"), NOW) == Verdict("rules", "ok", 200, b"x")
+    assert fetch.received(Reply(200, b"x"), NOW) == RobotsFetchResult("rules", "ok", 200, b"x")
     assert fetch.origin == "http://h"
 
 
@@ -106,16 +106,16 @@ def test_five_redirects_in_a_row_are_followed_and_the_sixth_means_unavailable() 
     for hop in range(MAX_REDIRECTS):
         assert fetch.received(redirect(b"/%d" % hop), NOW) is None
     assert fetch.url == "http://h/4"
-    assert fetch.received(redirect(b"/5"), NOW) == Verdict("allow", "too_many_redirects", 301)
+    assert fetch.received(redirect(b"/5"), NOW) == RobotsFetchResult("allow", "too_many_redirects", 301)
 
 
 @pytest.mark.parametrize("location", [b"ftp://h/robots.txt", b"http://", b"data:,x", b"http://[/"])
 def test_a_redirect_to_what_cannot_be_requested_means_unavailable(location: bytes) -> None:
-    assert verdict_on(redirect(location)) == Verdict("allow", "bad_redirect", 301)
+    assert verdict_on(redirect(location)) == RobotsFetchResult("allow", "bad_redirect", 301)
 
 
 def test_a_redirect_without_a_location_means_unavailable() -> None:
-    assert verdict_on(Reply(302)) == Verdict("allow", "http_302", 302)
+    assert verdict_on(Reply(302)) == RobotsFetchResult("allow", "http_302", 302)
 
 
 def test_an_error_at_the_end_of_redirects_counts_as_if_it_came_at_once() -> None:
@@ -131,13 +131,13 @@ def test_half_a_file_is_no_file(truncated: str) -> None:
 
 
 def test_a_file_beyond_the_limit_is_used_as_far_as_it_was_read() -> None:
-    verdict = RobotsFetch("http://h", max_bytes=8).received(Reply(200, b"a\nb\nc\nd\ne", truncated="length"), NOW)
-    assert verdict == Verdict("rules", "ok", 200, b"a\nb\nc\nd\n", dropped_octets=1)
+    result = RobotsFetch("http://h", max_bytes=8).received(Reply(200, b"a\nb\nc\nd\ne", truncated="length"), NOW)
+    assert result == RobotsFetchResult("rules", "ok", 200, b"a\nb\nc\nd\n", dropped_bytes=1)
 
 
 def test_a_coded_body_is_taken_decoded_or_not_at_all() -> None:
     reply = Reply(200, b"\x1f\x8b", headers=((b"Content-Encoding", b"gzip"),))
-    assert verdict_on(reply) == Verdict("disallow", "content_coding", 200)
+    assert verdict_on(reply) == RobotsFetchResult("disallow", "content_coding", 200)
     assert verdict_on(reply, b"plain").body == b"plain"
     assert verdict_on(Reply(200, b"plain", headers=((b"content-encoding", b"Identity"),))).body == b"plain"
 
@@ -176,10 +176,10 @@ def test_the_repr_tells_where_it_stands() -> None:
 # how long a record stands
 
 
-@pytest.mark.parametrize("verdict", [RULES, GONE])
-def test_an_answer_stands_for_a_day(verdict: Verdict) -> None:
-    record = next_record(None, verdict, NOW, 0.5)
-    assert record.access == verdict.access
+@pytest.mark.parametrize("result", [RULES, GONE])
+def test_an_answer_stands_for_a_day(result: RobotsFetchResult) -> None:
+    record = next_record(None, result, NOW, 0.5)
+    assert record.access == result.access
     assert record.is_fresh(NOW + DAY - 1)
     assert record.may_fetch(NOW + DAY)
 
@@ -188,8 +188,8 @@ def test_an_answer_stands_for_a_day(verdict: Verdict) -> None:
     ("max_age_s", "stands_ms"), [(0, HOUR), (60, HOUR), (7200, 2 * HOUR), (10**8, DAY), (None, DAY)]
 )
 def test_the_servers_max_age_shortens_that_to_an_hour_at_least(max_age_s: float | None, stands_ms: int) -> None:
-    verdict = Verdict("rules", "ok", 200, max_age_s=max_age_s)
-    assert next_record(None, verdict, NOW, 0.5).retry_at_ms == NOW + stands_ms
+    result = RobotsFetchResult("rules", "ok", 200, max_age_s=max_age_s)
+    assert next_record(None, result, NOW, 0.5).retry_at_ms == NOW + stands_ms
 
 
 def test_unreachable_means_disallow_and_is_tried_again_after_a_minute_doubling_to_a_day() -> None:
@@ -205,8 +205,8 @@ def test_unreachable_means_disallow_and_is_tried_again_after_a_minute_doubling_t
 
 @pytest.mark.parametrize(("retry_after_ms", "rest_ms"), [(0, MINUTE), (5_000, MINUTE), (HOUR, HOUR)])
 def test_retry_after_lengthens_the_rest(retry_after_ms: int, rest_ms: int) -> None:
-    verdict = Verdict("disallow", "http_429", 429, retry_after_ms=retry_after_ms)
-    assert next_record(None, verdict, NOW, 0.5).retry_at_ms == NOW + rest_ms
+    result = RobotsFetchResult("disallow", "http_429", 429, retry_after_ms=retry_after_ms)
+    assert next_record(None, result, NOW, 0.5).retry_at_ms == NOW + rest_ms
 
 
 def test_rules_from_before_are_used_as_long_as_the_file_is_unreachable() -> None:
@@ -240,26 +240,28 @@ def test_a_crawl_may_refuse_to_assume_that() -> None:
     assert next_record(record, DOWN, NOW + 300 * DAY, 0.5, policy).access == "disallow"
 
 
-@pytest.mark.parametrize("verdict", [RULES, GONE])
-def test_any_answer_ends_the_count_of_failures(verdict: Verdict) -> None:
-    record = next_record(next_record(None, DOWN, NOW, 0.5), verdict, NOW + MINUTE, 0.5)
-    assert (record.access, record.failures, record.unreachable_since_ms) == (verdict.access, 0, None)
+@pytest.mark.parametrize("result", [RULES, GONE])
+def test_any_answer_ends_the_count_of_failures(result: RobotsFetchResult) -> None:
+    record = next_record(next_record(None, DOWN, NOW, 0.5), result, NOW + MINUTE, 0.5)
+    assert (record.access, record.failures, record.unreachable_since_ms) == (result.access, 0, None)
 
 
 attempts = st.tuples(st.sampled_from([RULES, GONE, DOWN]), st.integers(0, 3 * DAY), st.floats(0, 1))
 
 
 @given(st.lists(attempts, min_size=1, max_size=30))
-def test_through_any_history_access_follows_from_what_was_seen(history: list[tuple[Verdict, int, float]]) -> None:
+def test_through_any_history_access_follows_from_what_was_seen(
+    history: list[tuple[RobotsFetchResult, int, float]],
+) -> None:
     record, now, copy = None, NOW, b""
-    for verdict, pause_ms, rand in history:
+    for result, pause_ms, rand in history:
         now += pause_ms
-        record = next_record(record, verdict, now, rand)
-        copy = verdict.body if verdict is RULES else b"" if verdict is GONE else copy
+        record = next_record(record, result, now, rand)
+        copy = result.body if result is RULES else b"" if result is GONE else copy
         assert now < record.retry_at_ms <= now + DAY
         assert record.body == copy
         assert (record.access == "rules") == bool(copy)
-        if verdict.access == "disallow" and record.access == "allow":
+        if result.access == "disallow" and record.access == "allow":
             assert now - (record.unreachable_since_ms or now) >= 30 * DAY
         assert RobotsRecord.unpack(record.pack()) == record
 
@@ -274,14 +276,14 @@ def test_a_record_survives_packing_and_stays_small() -> None:
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x00", b"\x02abc", b"\x01", b"\x01\x90", b"\x01abc"])
-def test_octets_of_another_make_are_refused(packed: bytes) -> None:
+def test_bytes_of_another_make_are_refused(packed: bytes) -> None:
     with pytest.raises(BadRecord):
         RobotsRecord.unpack(packed)
 
 
 @given(st.binary(max_size=60))
-def test_unpack_raises_nothing_but_bad_record(octets: bytes) -> None:
-    for packed in (octets, next_record(None, GONE, NOW, 0.5).pack()[:1] + octets):
+def test_unpack_raises_nothing_but_bad_record(data: bytes) -> None:
+    for packed in (data, next_record(None, GONE, NOW, 0.5).pack()[:1] + data):
         try:
             RobotsRecord.unpack(packed)
         except BadRecord:

@@ -25,7 +25,7 @@ def test_a_utf_16_file_is_read_if_it_says_so(codec: str) -> None:
 
 
 def filled(size: int) -> bytes:
-    """A robots.txt of `size` octets whose last line is `Disallow: /last`, comments before it."""
+    """A robots.txt of `size` bytes whose last line is `Disallow: /last`, comments before it."""
     head, last = b"User-agent: *\n", b"Disallow: /last\n"
     return head + b"#" * (size - len(head) - len(last) - 1) + b"\n" + last
 
@@ -37,15 +37,15 @@ def test_at_least_500_kib_are_parsed() -> None:
 def test_what_lies_beyond_the_limit_is_counted_and_ignored() -> None:
     rules = Rules.parse(filled(MAX_BODY + 1), "ourbot")
     assert rules.decide("/last").allowed
-    assert rules.dropped_octets == len("Disallow: /last\n")
-    assert Rules.parse(filled(MAX_BODY), "ourbot").dropped_octets == 0
+    assert rules.dropped_bytes == len("Disallow: /last\n")
+    assert Rules.parse(filled(MAX_BODY), "ourbot").dropped_bytes == 0
 
 
 def test_a_long_file_is_parsed_in_parts() -> None:
     """Given 10,000 rules, twice over, then each part reads, or takes up, some of them, and nothing is lost in between."""
     paths = [f"/{number}" for number in range(10_000)] * 2
     body = group(*(f"Disallow: {path}x" for path in paths)).encode()
-    parsing = Rules.parse_by_and_by(body, "ourbot")
+    parsing = Rules.parse_cooperatively(body, "ourbot")
     parts = 0
     try:
         while True:

@@ -27,15 +27,13 @@ from tests.politeness.rules import allowed, group
         (("Disallow: /x", "Disallow: /x"), "/x", 2),
     ],
 )
-def test_the_rule_with_the_most_octets_decides_and_allow_wins_ties(
-    rules: tuple[str, ...], path: str, line: int
-) -> None:
+def test_the_rule_with_the_most_bytes_decides_and_allow_wins_ties(rules: tuple[str, ...], path: str, line: int) -> None:
     decision = Rules.parse(group(*rules).encode(), "ourbot").decide(path)
     assert (decision.line, decision.rule) == (line, rules[line - 2])
     assert decision.allowed is rules[line - 2].startswith("Allow")
 
 
-def test_octets_are_counted_after_encoding() -> None:
+def test_bytes_are_counted_after_encoding() -> None:
     assert not allowed(group("Allow: /*aaaa", "Disallow: /ツ"), "/ツaaaa")
 
 
@@ -74,7 +72,7 @@ def test_a_character_that_divides_a_url_is_not_its_escape(rule: str, path: str) 
     assert allowed(group(f"Disallow: {rule}"), path)
 
 
-def test_octets_that_are_not_utf_8_match_their_escapes() -> None:
+def test_bytes_that_are_not_utf_8_match_their_escapes() -> None:
     assert not allowed(b"User-agent: *\nDisallow: /caf\xe9\n", "/caf%E9")
 
 

@@ -1,4 +1,4 @@
-"""Rules against any octets, against a naive matcher that shares no code with them, and against Protego."""
+"""Rules against any bytes, against a naive matcher that shares no code with them, and against Protego."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from politeness.robots_text import cut_body
 
 PIECES = ["/", "a", "b", "ab", "?", "=", "&", ":", "%3A", "%3a", "%2F", "%3F", "%61", "%3D", "é", "%C3%A9"]
 rule_paths = st.lists(st.sampled_from([*PIECES, "*", "*", "$", "%24", "%2A"]), max_size=7).map("".join)
-# A lone `%` is not among the pieces: as the first octet of an escape it may match half of one, token by token it cannot.
+# A lone `%` is not among the pieces: as the first byte of an escape it may match half of one, token by token it cannot.
 url_paths = st.lists(st.sampled_from([*PIECES, "*", "$", "%24", "%2a"]), max_size=8).map(
     lambda parts: "/" + "".join(parts)
 )
 rule_lists = st.lists(st.tuples(st.booleans(), rule_paths.map(lambda path: "/" + path)), max_size=8)
 
 
-ESCAPE_OR_OCTET = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
+ESCAPE_OR_BYTE = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 
 
 def tokens(text: str, special: str) -> Iterator[str]:
-    """RFC 9309 2.2.2 word by word: one token an octet, encoded where it must be. Characters of `special` stay."""
+    """RFC 9309 2.2.2 word by word: one token a byte, encoded where it must be. Characters of `special` stay."""
     in_query = False
-    for found in ESCAPE_OR_OCTET.findall(text.encode()):
-        octet, is_raw = (found[0], True) if len(found) == 1 else (int(found[1:], 16), False)
-        char = chr(octet)
+    for found in ESCAPE_OR_BYTE.findall(text.encode()):
+        byte, is_raw = (found[0], True) if len(found) == 1 else (int(found[1:], 16), False)
+        char = chr(byte)
         # RFC 3986 3.4: behind the first `?`, another one or a `/` divides nothing and equals its escape.
         is_plain = char.isascii() and (char.isalnum() or char in ("-._~/?" if in_query else "-._~"))
         divides = is_raw and char in "=&/?" + special
         in_query = in_query or (divides and char == "?")
-        yield char if divides or is_plain else f"%{octet:02X}"
+        yield char if divides or is_plain else f"%{byte:02X}"
 
 
 def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
@@ -52,7 +52,7 @@ def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
     return match(0, 0)
 
 
-def octets(pattern: tuple[str, ...]) -> int:
+def byte_count(pattern: tuple[str, ...]) -> int:
     """A reserved character that may be written either way counts once; `politeness.robots_text` says why."""
     either_way = {f"%{ord(char):02X}" for char in ":@!'()+,;[]"}
     return sum(1 if token in either_way else len(token) for token in pattern)
@@ -65,7 +65,7 @@ def naive_decision(rules: list[tuple[bool, str]], url: str) -> bool:
         anchored = text.endswith("$")
         pattern = tuple(tokens(text[: len(text) - anchored], "*")) + ("$",) * anchored
         if naive_match(pattern, path):
-            best = max(best, (octets(pattern), allow))
+            best = max(best, (byte_count(pattern), allow))
     return best[1]
 
 
@@ -99,12 +99,12 @@ GROUPS = [b"User-agent: ourbot", b"User-agent: *", b"User-agent: x"]
 RULES = [b"Disallow: /", b"Allow: /a", b"Disallow:", b"Disallow: *$*", b"Crawl-delay: 3", b"Request-rate: 1/5"]
 OTHERS = [b"Sitemap: s", b"nonsense", b"# comment", b"\xff\xfe\x00", b"%"]
 lines = st.sampled_from(GROUPS + RULES + OTHERS)
-any_octets = st.binary(max_size=200) | st.lists(lines | st.binary(max_size=9), max_size=12).map(b"\r\n".join)
+any_bytes = st.binary(max_size=200) | st.lists(lines | st.binary(max_size=9), max_size=12).map(b"\r\n".join)
 
 
 @settings(max_examples=500, deadline=None)
-@given(any_octets, st.text(max_size=40), st.text(max_size=12))
-def test_any_octets_give_rules_and_any_text_an_answer(body: bytes, url: str, token: str) -> None:
+@given(any_bytes, st.text(max_size=40), st.text(max_size=12))
+def test_any_bytes_give_rules_and_any_text_an_answer(body: bytes, url: str, token: str) -> None:
     rules = Rules.parse(body, token)
     decision = rules.decide(url)
     assert (decision.line is None) == (decision.rule is None)
@@ -114,7 +114,7 @@ def test_any_octets_give_rules_and_any_text_an_answer(body: bytes, url: str, tok
 
 
 @settings(max_examples=300, deadline=None)
-@given(any_octets, st.text("ab/", max_size=6))
+@given(any_bytes, st.text("ab/", max_size=6))
 def test_line_ends_do_not_matter(body: bytes, path: str) -> None:
     unix = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     assert Rules.parse(body, "ourbot").decide(path) == Rules.parse(unix, "ourbot").decide(path)

@@ -10,8 +10,8 @@ from typing import Any
 import typer.main
 
 from crawler.cli.main import EXIT_CODES, app
-from crawler.observe.collectors import Own, own_families
-from crawler.observe.metric_types import Counter, Histogram
+from crawler.observe.collectors import ReplicaState, replica_families
+from crawler.observe.metric_types import CounterMetric, HistogramMetric
 from crawler.observe.metrics import Metrics
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
@@ -140,7 +140,9 @@ def _option_text(one: Any) -> str:
 def metrics_page() -> str:
     """Every metric."""
     metrics = Metrics()
-    labels = {of.name: of.label_names for of in vars(metrics).values() if isinstance(of, Counter | Histogram)}
+    labels = {
+        of.name: of.label_names for of in vars(metrics).values() if isinstance(of, CounterMetric | HistogramMetric)
+    }
     lines = [
         "# Metrics",
         "",
@@ -173,7 +175,10 @@ def metrics_page() -> str:
 
 
 def _own_readings() -> set[str]:
-    return {family.name for family in own_families(Own(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1))}
+    return {
+        family.name
+        for family in replica_families(ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1))
+    }
 
 
 PAGES: dict[str, Callable[[], str]] = {

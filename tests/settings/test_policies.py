@@ -10,7 +10,7 @@ from crawler.app.build import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
 from crawler.settings.model import CrawlSettings, load
-from crawler.settings.policies import gate_policy, manners, url_rules
+from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
 from frontier.urls import canonicalize
 from politeness.delay import is_above_cap
 
@@ -20,10 +20,10 @@ def crawl(**tables: dict[str, Any]) -> CrawlSettings:
 
 
 def test_an_address_gets_as_much_as_ten_domains_unless_told_otherwise() -> None:
-    gate = gate_policy(crawl())
-    assert gate is not None
-    assert (gate.rate_per_s, gate.burst, gate.shared) == (10.0, 5, True)
-    slow = gate_policy(crawl(politeness={"delay": 5}))
+    rate_limit = rate_limit_policy(crawl())
+    assert rate_limit is not None
+    assert (rate_limit.rate_per_s, rate_limit.burst, rate_limit.shared) == (10.0, 5, True)
+    slow = rate_limit_policy(crawl(politeness={"delay": 5}))
     assert slow is not None
     assert slow.rate_per_s == 2.0
 
@@ -31,20 +31,20 @@ def test_an_address_gets_as_much_as_ten_domains_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("polite", "expected"),
     [
-        ({"address_gate": "off"}, None),
+        ({"address_rate_limit": "off"}, None),
         ({"delay": 0}, None),
         ({"delay": 0, "address_rate": 3}, (3.0, True)),
-        ({"address_gate": "replica", "address_rate": 3}, (3.0, False)),
+        ({"address_rate_limit": "replica", "address_rate": 3}, (3.0, False)),
     ],
 )
 def test_the_gate_can_be_set(polite: dict[str, Any], expected: tuple[float, bool] | None) -> None:
-    gate = gate_policy(crawl(politeness=polite))
-    assert (gate and (gate.rate_per_s, gate.shared)) == expected
+    rate_limit = rate_limit_policy(crawl(politeness=polite))
+    assert (rate_limit and (rate_limit.rate_per_s, rate_limit.shared)) == expected
 
 
 def test_a_site_that_asks_for_too_much_patience_is_left_out_on_request_only() -> None:
     for above_cap, left_out in (("cap", False), ("keep", False), ("skip", True)):
-        policy = manners(crawl(politeness={"crawl_delay_above_cap": above_cap})).rests.delay
+        policy = politeness_policy(crawl(politeness={"crawl_delay_above_cap": above_cap})).throttle.delay
         assert is_above_cap(policy, 301.0, None) == left_out
 
 

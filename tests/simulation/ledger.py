@@ -1,4 +1,4 @@
-"""The referee's own books of the frontier: what has been promised to whom, kept from the calls that were carried out.
+"""The referee's own records of the frontier: what has been promised to whom, kept from the calls that were carried out.
 
 It does not repeat what the scripts do. It knows what they promise: a URL is accepted once and settled once; who was told
 that he holds a domain until some moment holds it until then; nobody gets a domain before its rest is over; a shard
@@ -70,7 +70,7 @@ class Ledger:
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self.on_empty: Callable[[], None] = lambda: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers["disown"] = self._disown
+        self._observers["revoke"] = self._revoke
 
     @property
     def open(self) -> int:
@@ -253,9 +253,9 @@ class Ledger:
         if not self.open:
             self.on_empty()
 
-    def _disown(self, replica: str, call: Call, reply: Reply) -> None:
+    def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
         name, token = str(call.arguments[0]), int(call.arguments[1])
-        self._history.note(replica, "disown", (name, token, call.arguments[3:], reply))
+        self._history.note(replica, "revoke", (name, token, call.arguments[3:], reply))
         held = self.domains[name].holding
         if held is not None and held.token == token:
             held.token = NOBODYS

@@ -6,7 +6,7 @@ on a cluster. An exchange may go wrong in these ways, all of which look the same
 - `request`: it never arrives;
 - `reply`: it was carried out, the answer is lost;
 - `half`: the first of its calls were carried out, the answer is lost;
-- `late`: it is carried out after its sender has given up, and perhaps tried again: octets that lay in the socket of a
+- `late`: it is carried out after its sender has given up, and perhaps tried again: bytes that lay in the socket of a
   server that was busy.
 
 And one looks like success: `double`, where it is carried out once more, later.
@@ -117,7 +117,7 @@ class Network:
     def _carry_out(self, exchange: _Exchange, at: float, sent_at: float) -> None:
         """Carry out the calls from `at` on: at one moment, or each a little after the one before."""
         rng = self._rng
-        # The books are read shard by shard, and much may happen meanwhile.
+        # The counters are read shard by shard, and much may happen meanwhile.
         longest_s = 0.1 if exchange.calls and exchange.calls[0].script is None else 0.01
         step_s = rng.choice((0.0, 0.0, rng.uniform(0.0, longest_s)))
         if not step_s:

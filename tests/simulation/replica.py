@@ -16,34 +16,34 @@ from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.fetch.client import Fetcher
 from crawler.page import Exchange, Outcome, Page
-from crawler.redis_retry import Patience
+from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
-from crawler.worker.address_limit import Gatekeeper
+from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
-from crawler.worker.delay_queue import Schedule
-from crawler.worker.foreign_domains import Passage
+from crawler.worker.delay_queue import DelayQueue
+from crawler.worker.foreign_domains import ForeignDomainAccess
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.leases import Feeder, FeedSettings
-from crawler.worker.outcomes import Verdict
+from crawler.worker.leases import Feeder, LeaseManagerSettings
+from crawler.worker.outcomes import UrlResult
 from crawler.worker.page_builder import PageBuilder
-from crawler.worker.robots import RobotsDesk
-from crawler.worker.throttle import Rests
+from crawler.worker.robots import RobotsService
+from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Turns
 from frontier.budget import Budget
 from frontier.control import Control
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.peers import PeerLoop, PeerSettings, View
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl
 from frontier.reservations import Reservations
-from frontier.scripts import DISOWN
+from frontier.scripts import REVOKE
 from frontier.store import run
 from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy, RestPolicy
+from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.robots_cache import RobotsCache
 from politeness.robots_fetch import RobotsPolicy
 from tests.simulation.history import History
@@ -79,10 +79,10 @@ class SimBuilder:
         self._world = world
 
     async def build(
-        self, entry: Entry, verdict: Verdict, exchange: Exchange | None, settled_at: float
+        self, entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float
     ) -> tuple[Page, Sequence[Entry]]:
-        page = Page(entry.url, entry.domain, entry.depth, verdict.outcome, verdict.reason, settled_at, entry.tries)
-        if verdict.outcome is not Outcome.DONE:
+        page = Page(entry.url, entry.domain, entry.depth, result.outcome, result.reason, settled_at, entry.tries)
+        if result.outcome is not Outcome.DONE:
             return page, ()
         found, depth = self._world.resources[entry.url], entry.depth + 1
         links = [Entry(url, _domain(url), float(-depth), depth) for url in found.links]
@@ -155,19 +155,19 @@ class SimReplica:
         self._frontier = Frontier(
             store, here.keys, self.peers.server_clock, frontier_settings(scenario), fingerprint_key=b"key"
         )
-        self.books = Books(store, here.keys)
+        self.counters = Counters(store, here.keys)
 
     def _build_workers(self, store: SimStore) -> None:
         here, scenario, events = self._here, self._here.scenario, Events()
         clocks = (self._clock, self.peers.server_clock)
-        self._patience = Patience(self._clock, events, self._rng)
-        self._schedule: Schedule[Visit] = Schedule(self._clock)
+        self._redis_retry = RedisRetry(self._clock, events, self._rng)
+        self._queue: DelayQueue[Visit] = DelayQueue(self._clock)
         recent = RecentUrls(1_000)
         self._sink = SimSink(here, self._clock, self._rng)
-        self._committer = Committer(self._frontier, self._sink, recent, self._patience, events, self._clock)
-        feed = FeedSettings(ahead=2 * WORKERS, poll_s=2.0)
+        self._committer = Committer(self._frontier, self._sink, recent, self._redis_retry, events, self._clock)
+        feed = LeaseManagerSettings(ahead=2 * WORKERS, poll_s=2.0)
         self._feeder = Feeder(
-            self._frontier, self._schedule, self._committer, self._patience, events, clocks, self.name, feed
+            self._frontier, self._queue, self._committer, self._redis_retry, events, clocks, self.name, feed
         )
         delay = DelayPolicy(min_delay_s=scenario.delay_ms / 1000, response_share=0.0)
         # As long as the margin between a holder's deadline and the expiry of its lease. A longer one is broken off at
@@ -175,33 +175,33 @@ class SimReplica:
         fetcher = SimFetcher(here.sites, self.loop, self._clock, longest_s=min(1.0, scenario.lease_ms / 20_000))
         reservations = Reservations(store, here.keys, self.peers.server_clock, 10_000, scenario.delay_ms)
         control = Control(store, here.keys)
-        rests = Rests(RestPolicy(delay, QUICK, scenario.parallel), control, events, clocks, self._rng)
-        gatekeeper = Gatekeeper(None, cast(Fetcher, fetcher), self._patience, self._clock)
+        throttle = Throttle(ThrottlePolicy(delay, QUICK, scenario.parallel), control, events, clocks, self._rng)
+        address_limiter = AddressLimiter(None, cast(Fetcher, fetcher), self._redis_retry, self._clock)
         fetch = LeasedFetch(cast(Fetcher, fetcher), self._clock)
-        robots = RobotsDesk(
+        robots = RobotsService(
             RobotsCache(store, self._frontier, USER_AGENT),
             RobotsPolicy(retry=QUICK),
-            (fetch, gatekeeper, Passage(reservations, self._patience, clocks, QUICK, self._rng)),
-            rests,
+            (fetch, address_limiter, ForeignDomainAccess(reservations, self._redis_retry, clocks, QUICK, self._rng)),
+            throttle,
             self._committer,
-            self._patience,
+            self._redis_retry,
             events,
             clocks,
             self._rng,
         )
-        self._feeder.prepare = robots.foresee
+        self._feeder.prepare = robots.prefetch
         budget = Budget(store, here.keys, self.peers.server_clock, self.name, scenario.max_pages, scenario.lease_ms)
-        self._allowance = Allowance(budget, self._schedule, self._patience, self._clock, WORKERS)
-        self._allowance.on_spent = self._on_spent
+        self._allowance = Allowance(budget, self._queue, self._redis_retry, self._clock, WORKERS)
+        self._allowance.on_exhausted = self._on_exhausted
         self._committer.on_done = self._allowance.used
         self._feeder.may_lease = lambda: not self._allowance.is_awaited
         self._turns = Turns(
-            self._schedule,
+            self._queue,
             self._feeder,
             self._committer,
-            (fetch, gatekeeper),
+            (fetch, address_limiter),
             robots,
-            rests,
+            throttle,
             cast(PageBuilder, SimBuilder(here.world)),
             self._allowance,
             control,
@@ -209,9 +209,9 @@ class SimReplica:
             clocks,
             TRIES,
         )
-        self._patience.on_return.append(recent.clear)
+        self._redis_retry.on_return.append(recent.clear)
 
-    def _on_spent(self) -> None:
+    def _on_exhausted(self) -> None:
         self.spent = True
 
     def start(self) -> None:
@@ -233,8 +233,8 @@ class SimReplica:
         self._workers = [self.loop.spawn(self._turns.work()) for _ in range(WORKERS)]
 
     async def _follow_views(self) -> None:
-        async for view in self.peers.views(on_away=self._patience.lost):
-            self._patience.found()
+        async for view in self.peers.views(on_away=self._redis_retry.lost):
+            self._redis_retry.found()
             self._here.history.note(self.name, "view", (view.epoch, view.index, view.replicas, view.checksum))
             self._here.on_view(view)
             self._feeder.adopt(view)
@@ -243,7 +243,7 @@ class SimReplica:
         """What somebody else does with the pages that a dead replica wrote last."""
         doubt, now_ms = self._sink.doubt, int(self._here.network.now_ms())
         calls = [
-            run(DISOWN, (shard_keys("sim", one.shard).lost,), one.domain, one.token, now_ms, one.entry.raw)
+            run(REVOKE, (shard_keys("sim", one.shard).lost,), one.domain, one.token, now_ms, one.entry.raw)
             for one in doubt
         ]
         replies = self._here.network.carry_out(f"heir of {self.name}", calls)

@@ -129,14 +129,14 @@ class Run:
         return [replica for replica in self.replicas if not (replica.loop.is_dead or replica.has_left)]
 
     async def _watch_end(self, replica: SimReplica) -> None:
-        """Ask the books now and then whether the crawl is over, and hold the answer against the ledger (I7)."""
+        """Ask the counters now and then whether the crawl is over, and hold the answer against the ledger (I7)."""
         clock = SimClock(replica.loop)
         while not replica.ended:
             # A wrong answer is likeliest when little is left.
             await clock.sleep(self._rng.uniform(0.2, 2.0) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
             asked_at = self.universe.now
             with contextlib.suppress(RedisAway):
-                replica.ended = await replica.books.has_ended()
+                replica.ended = await replica.counters.has_ended()
                 was_over = self._emptied_at is not None and self._emptied_at < asked_at
                 if replica.ended and self.ledger.open:
                     raise Breach("I7", f"the crawl is said to be over with {self.ledger.open} URLs open", replica.name)

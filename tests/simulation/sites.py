@@ -34,7 +34,7 @@ class Response:
 
 
 class Sites:
-    """All sites together. `delay_ms`: what must lie between two requests to a domain, as far as the books knew."""
+    """All sites together. `delay_ms`: what must lie between two requests to a domain, as far as the counters knew."""
 
     def __init__(
         self, universe: Universe, world: World, history: History, delay_ms: Callable[[str], int], scenario: Scenario
@@ -56,8 +56,8 @@ class Sites:
         latest = self._latest.get(domain, [])
         under_way = [other for other in latest if other.ends_at > now]
         rest_s = self._delay_ms(domain) / 1000
-        lanes = 1 if rest_s else self._parallel
-        if len(under_way) >= lanes or any(other.replica != replica for other in under_way):
+        concurrency = 1 if rest_s else self._parallel
+        if len(under_way) >= concurrency or any(other.replica != replica for other in under_way):
             raise Breach("I2", f"{replica} asks for {url} while answering {under_way}", domain)
         ended = max((other.ends_at for other in latest), default=float("-inf"))
         if now - ended < rest_s - self._slack_s and rest_s:

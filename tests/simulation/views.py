@@ -8,7 +8,7 @@ from collections import Counter, deque
 
 from frontier.peers import Member, View
 from frontier.ring import fair_shares, moved
-from frontier.scripts import PLACE
+from frontier.scripts import SAVE_OWNERS
 from frontier.store import Call, Reply
 from tests.simulation.history import Breach
 
@@ -30,7 +30,7 @@ class Views:
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Sees each call that was carried out. What Redis keeps is what the next table starts from, though its maker may
         have died before it had a view."""
-        if call.script is PLACE and reply[0] == b"kept":
+        if call.script is SAVE_OWNERS and reply[0] == b"kept":
             table = call.arguments[-1]
             assert isinstance(table, bytes)
             replicas, places = json.loads(table)

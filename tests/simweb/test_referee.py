@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.simweb import Expected, Limits, Record, RequestLog, Verdict, Visit, judge, read_log
+from crawler.simweb import Expected, Record, RefereeLimits, RefereeReport, RequestLog, Visit, judge, read_log
 
 EXPECTED = Expected(
     visits={
@@ -19,7 +19,7 @@ EXPECTED = Expected(
     denied={"http://a.test/private"},
     auxiliary={"http://a.test/robots.txt", "http://b.test/robots.txt"},
 )
-LIMITS = Limits(delay=1.0)
+LIMITS = RefereeLimits(delay=1.0)
 
 
 def seen(start: float, url: str, status: int = 200, took: float = 0.1, retry_after: float | None = None) -> Record:
@@ -51,23 +51,23 @@ PERFECT = [
 ]
 
 
-def verdict_with(*extra: Record, without: int | None = None, limits: Limits = LIMITS) -> Verdict:
+def verdict_with(*extra: Record, without: int | None = None, limits: RefereeLimits = LIMITS) -> RefereeReport:
     """The verdict on the perfect crawl with records added, and one left out."""
     records = [record for index, record in enumerate(PERFECT) if index != without]
     return judge([*records, *extra], EXPECTED, limits)
 
 
-def faults(verdict: Verdict) -> set[str]:
+def faults(result: RefereeReport) -> set[str]:
     """The names of the violations that were found."""
-    return {name for name, found in verdict.findings() if found}
+    return {name for name, found in result.findings() if found}
 
 
 def test_a_perfect_crawl_passes() -> None:
-    verdict = verdict_with()
-    assert verdict.ok
-    assert faults(verdict) == set()
-    assert verdict.closest == pytest.approx({"a.test": 1.1, "b.test": 1.0})
-    assert str(verdict).startswith("OK: 6 requests to 2 domains, 0 repeated, shortest gap 1.0000 s")
+    result = verdict_with()
+    assert result.ok
+    assert faults(result) == set()
+    assert result.closest == pytest.approx({"a.test": 1.1, "b.test": 1.0})
+    assert str(result).startswith("OK: 6 requests to 2 domains, 0 repeated, shortest gap 1.0000 s")
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_perfect_crawl_passes() -> None:
     ],
 )
 def test_a_planted_request_is_found(fault: str, record: Record) -> None:
-    verdict = verdict_with(record)
-    assert fault in faults(verdict)
-    assert not verdict.ok
-    assert record.url in str(verdict)
+    result = verdict_with(record)
+    assert fault in faults(result)
+    assert not result.ok
+    assert record.url in str(result)
 
 
 @pytest.mark.parametrize(("fault", "index"), [("missing", 5), ("too_seldom", 2), ("unasked", 4)])
@@ -116,8 +116,8 @@ def test_a_crawl_delay_counts_from_the_robots_txt_on_and_up_to_its_cap() -> None
 
 
 def test_the_delay_is_judged_with_tolerance() -> None:
-    assert verdict_with(limits=Limits(delay=1.001)).ok
-    assert faults(verdict_with(limits=Limits(delay=1.01))) == {"too_close"}
+    assert verdict_with(limits=RefereeLimits(delay=1.001)).ok
+    assert faults(verdict_with(limits=RefereeLimits(delay=1.01))) == {"too_close"}
 
 
 def test_repeats_are_allowed_up_to_a_number() -> None:
@@ -127,9 +127,9 @@ def test_repeats_are_allowed_up_to_a_number() -> None:
 
 
 def test_addresses_have_limits_of_their_own() -> None:
-    verdict = verdict_with(limits=replace(LIMITS, address_delay=0.5, address_in_flight=1))
-    assert faults(verdict) == {"address_too_close", "address_too_many"}
-    assert verdict.peak_by_address == {"127.0.0.1:80": 2}
+    result = verdict_with(limits=replace(LIMITS, address_delay=0.5, address_in_flight=1))
+    assert faults(result) == {"address_too_close", "address_too_many"}
+    assert result.peak_by_address == {"127.0.0.1:80": 2}
 
 
 def test_a_log_is_read_while_it_grows(tmp_path: Path) -> None:

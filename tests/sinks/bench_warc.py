@@ -105,7 +105,7 @@ def report(name: str, work: Callable[[], int], made: list[Exchange]) -> None:
 
 def main(folder: Path, count: int = 150) -> None:
     made = pages_below(folder, count)
-    print(f"{len(made)} pages of {sum(len(one.body) for one in made) // len(made)} octets")
+    print(f"{len(made)} pages of {sum(len(one.body) for one in made) // len(made)} bytes")
     known, unknown = [sha1(one.body) for one in made], [""] * len(made)
     for level in range(4):
         report(f"here, ISA-L {level}", lambda level=level: by_us(made, level, unknown), made)  # type: ignore[misc]

@@ -22,12 +22,12 @@ from tests.sinks.values import exchange, page, settings
 MAX_BYTES = {"quota": 1 << 30, "disk": 60_000}  # a small disk holds several volumes
 
 
-def set_quota(octets: int) -> None:
-    """No file may grow beyond `octets`; a write that would is cut short, the next fails."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (octets, resource.RLIM_INFINITY))
+def set_quota(size: int) -> None:
+    """No file may grow beyond `size`; a write that would is cut short, the next fails."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-def make_room(kind: str, folder: Path) -> None:
+def raise_fd_limit(kind: str, folder: Path) -> None:
     if kind == "quota":
         set_quota(10_000_000)
     else:
@@ -59,7 +59,7 @@ async def main(kind: str, folder: Path, link_count: int, fsync: bool) -> None:
                 refused += 1
                 assert contents(folder).items() >= before.items()
                 if refused == 3:
-                    make_room(kind, folder)
+                    raise_fd_limit(kind, folder)
         groups += 1
     await archive.stop()
     print(refused, groups)

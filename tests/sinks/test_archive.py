@@ -12,7 +12,7 @@ from crawler.errors import UserError
 from crawler.page import Page
 from crawler.sinks.archive import Archive
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.journal import Rest, decoded
+from crawler.sinks.journal import JournalRewrite, decoded
 from crawler.sinks.segment import Segment
 from crawler.sinks.volume import Volume
 from tests.sinks import readers
@@ -20,7 +20,7 @@ from tests.sinks.values import NOON, exchange, page, settings
 
 
 def noise(seed: int, size: int) -> bytes:
-    """Octets that do not compress."""
+    """Bytes that do not compress."""
     return hashlib.shake_128(str(seed).encode()).digest(size)
 
 
@@ -29,7 +29,7 @@ async def test_a_volume_has_a_speaking_name_and_is_marked_while_it_is_open(tmp_p
     await archive.start()
     await archive.write([page(exchange("a", b"a"))])
     name = "news-host_1_2b-20260921141320-00001"
-    assert names(tmp_path) == [f"{name}.pages.jsonl.open", f"{name}.tail.open", f"{name}.warc.gz.open"]
+    assert names(tmp_path) == [f"{name}.journal.open", f"{name}.pages.jsonl.open", f"{name}.warc.gz.open"]
     assert name in repr(archive)
     await archive.stop()
     assert names(tmp_path) == [f"{name}.cdxj", f"{name}.pages.jsonl", f"{name}.warc.gz"]
@@ -74,7 +74,7 @@ async def test_what_is_written_is_in_the_file_when_write_returns(tmp_path: Path)
     await archive.start()
     for number in range(3):
         await archive.write([page(exchange(f"{number}", b"body"))])
-        lines, _, records = (tmp_path / name for name in names(tmp_path))
+        _, lines, records = (tmp_path / name for name in names(tmp_path))
         assert lines.read_bytes().count(b"\n") == number + 1
         assert len(readers.by_warcio(records)) == 3 * number + 4
     await archive.stop()
@@ -198,8 +198,8 @@ async def test_a_folder_that_cannot_be_had_is_the_operators_to_mend(tmp_path: Pa
 
 
 def test_a_volume_that_cannot_be_cut_back_is_broken_and_left_to_a_recovery(tmp_path: Path) -> None:
-    segment, tail = (Segment.create(tmp_path / name) for name in ("a.warc.gz", "a.tail"))
-    volume = Volume(opened_at=NOON, fsync=False, tail=tail, index=SortedLines(tmp_path), warc=segment)
+    segment, tail = (Segment.create(tmp_path / name) for name in ("a.warc.gz", "a.journal"))
+    volume = Volume(opened_at=NOON, fsync=False, journal=tail, index=SortedLines(tmp_path), warc=segment)
     volume.append(b"whole", b"")
     segment.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -207,7 +207,7 @@ def test_a_volume_that_cannot_be_cut_back_is_broken_and_left_to_a_recovery(tmp_p
     assert volume.is_broken
     assert (tmp_path / "a.warc.gz.open").read_bytes() == b"whole"
     # Then nothing of the group is kept here, since it will be written elsewhere.
-    assert decoded((tmp_path / "a.tail.open").read_bytes()) == Rest(5, 0, b"", b"")
+    assert decoded((tmp_path / "a.journal.open").read_bytes()) == JournalRewrite(5, 0, b"", b"")
 
 
 def test_a_finished_file_is_never_written_over(tmp_path: Path) -> None:

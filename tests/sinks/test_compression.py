@@ -21,7 +21,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-CHECKSUM_FLAG = 1 << 2  # of the frame header's first octet (RFC 8878 section 3.1.1.1.1)
+CHECKSUM_FLAG = 1 << 2  # of the frame header's first byte (RFC 8878 section 3.1.1.1.1)
 
 
 @pytest.fixture

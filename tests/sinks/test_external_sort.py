@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from crawler.sinks.external_sort import SortedLines
 
-LINES = st.lists(st.binary(max_size=4).map(lambda octets: octets.replace(b"\n", b"") + b"\n"), max_size=40)
+LINES = st.lists(st.binary(max_size=4).map(lambda data: data.replace(b"\n", b"") + b"\n"), max_size=40)
 
 
 @given(st.lists(LINES, max_size=4), st.integers(1, 9))
@@ -47,16 +47,16 @@ def test_where_no_file_can_be_written_they_stay_in_memory(tmp_path: Path) -> Non
 
 def test_a_run_half_written_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
-        """A file that takes three octets and then no more, until it is mended."""
+        """A file that takes three bytes and then no more, until it is mended."""
 
         def __init__(self) -> None:
             self.file = tempfile.TemporaryFile(dir=tmp_path, buffering=0)  # noqa: SIM115 - goes with the test
             self.room = 3
 
-        def write(self, octets: memoryview) -> int:
+        def write(self, data: memoryview) -> int:
             if self.room == 0:
                 raise OSError(28, "No space left on device")
-            taken = self.file.write(octets[: self.room])
+            taken = self.file.write(data[: self.room])
             self.room -= taken
             return taken
 

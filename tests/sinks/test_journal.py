@@ -12,7 +12,7 @@ import pytest
 from crawler.page import Outcome
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.journal import TAIL, Rest, Share, Tail, decoded, encoded, without
+from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, Share, decoded, encoded, without
 from crawler.sinks.segment import LINES, Segment
 from frontier.entries import Entry
 from frontier.errors import RedisAway
@@ -56,7 +56,7 @@ async def begun(folder: Path, compression: CompressionName) -> Archive:
 async def die(archive: Archive, folder: Path) -> None:
     """Leave the files as a writer leaves them that dies before it knows whether its last group was settled."""
     await archive.stop()
-    assert readers.files(folder, TAIL + ".open")
+    assert readers.files(folder, JOURNAL + ".open")
 
 
 def check(folder: Path, gone: str) -> None:
@@ -188,9 +188,9 @@ async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp
     await archive.write([page(exchange("first", b"first"))])
     await write_group(archive)
     await die(archive, tmp_path)
-    (tail,), (warc,), (lines,) = (readers.files(tmp_path, f"{end}.open") for end in (TAIL, ".warc.gz", LINES))
+    (tail,), (warc,), (lines,) = (readers.files(tmp_path, f"{end}.open") for end in (JOURNAL, ".warc.gz", LINES))
     doubt = decoded(tail.read_bytes())
-    assert isinstance(doubt, Tail)
+    assert isinstance(doubt, JournalEntry)
     rest = without(doubt, warc.read_bytes()[doubt.records_at :], lines.read_bytes()[doubt.lines_at :], {0, 3})
     steps = ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"].index(done)
     if steps:
@@ -211,17 +211,17 @@ async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp
     check(tmp_path, "ad")
 
 
-@pytest.mark.parametrize("octets", [b"", b"{", b"\0" * 50 + b"\n", b'{"type":"Tail"}\n', b"\n"])
-def test_a_tail_that_says_nothing_leaves_nothing_in_doubt(octets: bytes) -> None:
-    assert decoded(octets) is None
+@pytest.mark.parametrize("data", [b"", b"{", b"\0" * 50 + b"\n", b'{"type":"JournalEntry"}\n', b"\n"])
+def test_a_tail_that_says_nothing_leaves_nothing_in_doubt(data: bytes) -> None:
+    assert decoded(data) is None
 
 
 def test_the_last_whole_line_of_a_tail_counts() -> None:
-    tail = Tail("news", 10, 20, [Share(leased("a"), 10, 30, 0)])
-    rest = Rest(10, 20, b"\x1f\x8b\n", b"{}\n")
-    assert decoded(encoded(tail)) == tail
-    assert decoded(encoded(tail) + encoded(rest)) == rest
-    assert decoded(encoded(tail) + encoded(rest)[:-1]) == tail
+    entry = JournalEntry("news", 10, 20, [Share(leased("a"), 10, 30, 0)])
+    rest = JournalRewrite(10, 20, b"\x1f\x8b\n", b"{}\n")
+    assert decoded(encoded(entry)) == entry
+    assert decoded(encoded(entry) + encoded(rest)) == rest
+    assert decoded(encoded(entry) + encoded(rest)[:-1]) == entry
 
 
 def test_a_segment_is_read_from_where_it_is_asked_for(tmp_path: Path) -> None:

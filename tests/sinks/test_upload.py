@@ -156,8 +156,8 @@ async def test_finished_files_are_copied_and_then_removed_here(
         ".pages.parquet",
         ".warc.gz",
     ]
-    for name, octets in stored.items():
-        (tmp_path / name).write_bytes(octets)
+    for name, data in stored.items():
+        (tmp_path / name).write_bytes(data)
     (file,) = readers.warc_files(tmp_path)
     readers.check(file)
 
@@ -195,7 +195,7 @@ async def test_what_a_store_lacks_is_copied_at_the_next_start(tmp_path: Path) ->
 
 
 def test_a_copy_that_differs_is_not_trusted(tmp_path: Path) -> None:
-    """Same name, same size, other octets: what a broken store would give back."""
+    """Same name, same size, other bytes: what a broken store would give back."""
     file = tmp_path / "a.warc.gz"
     file.write_bytes(b"right")
     (tmp_path / "depot").mkdir()

@@ -35,7 +35,7 @@ async def test_readers_find_nothing_wrong_with_any_kind_of_exchange(tmp_path: Pa
 
 
 @pytest.mark.parametrize("read", [readers.by_fastwarc, readers.by_warcio])
-async def test_bodies_come_back_octet_for_octet(tmp_path: Path, read: object) -> None:
+async def test_bodies_come_back_byte_for_byte(tmp_path: Path, read: object) -> None:
     made = varied_exchanges()
     assert callable(read)
     found = read(await archived(tmp_path, *made))
@@ -44,7 +44,7 @@ async def test_bodies_come_back_octet_for_octet(tmp_path: Path, read: object) ->
     }
 
 
-async def test_heads_come_back_octet_for_octet_when_their_framing_is_true(tmp_path: Path) -> None:
+async def test_heads_come_back_byte_for_byte_when_their_framing_is_true(tmp_path: Path) -> None:
     made = [one for one in varied_exchanges() if stored_head(one) == one.response_head]
     file = await archived(tmp_path, *made)
     blocks = {
@@ -244,7 +244,7 @@ def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
 
 
 def test_the_prefix_of_record_ids_is_an_argument() -> None:
-    records = WarcRecords(settings(Path()), random=lambda octets: bytes(number % 256 for number in range(octets)))
+    records = WarcRecords(settings(Path()), random=lambda size: bytes(number % 256 for number in range(size)))
     assert b"<urn:uuid:00010203-0405-8607-8809-000000000001>" in gzip.decompress(records.warcinfo("f", NOON))
 
 

@@ -16,7 +16,7 @@ NOON = 1_790_000_000.123456  # 2026-09-21T14:13:20.123456Z
 BODIES: dict[str, bytes] = {
     "normal": b"<!doctype html><title>A page</title><p>" + b"text " * 1000,
     "empty": b"",
-    "one-octet": b"x",
+    "one-byte": b"x",
     "binary": bytes(range(256)) * 40,
     "looks-like-warc": b"\r\n\r\nWARC/1.1\r\nWARC-Type: response\r\nContent-Length: 9\r\n\r\n" * 3,
     "looks-chunked": b"5\r\nhello\r\n0\r\n\r\n",

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from crawler.worker.allowance import Allowance
-from crawler.worker.delay_queue import Schedule
+from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.visit import Visit
 from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
@@ -18,22 +18,22 @@ from tests.worker.test_worker import visit
 
 
 @pytest.fixture
-def schedule() -> Schedule[Visit]:
-    return Schedule(SystemClock())
+def queue() -> DelayQueue[Visit]:
+    return DelayQueue(SystemClock())
 
 
-async def made(store: RedisStore, crawl_name: str, schedule: Schedule[Visit], name: str, limit: int) -> Allowance:
+async def made(store: RedisStore, crawl_name: str, queue: DelayQueue[Visit], name: str, limit: int) -> Allowance:
     clock = SystemClock()
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
     budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, limit)
-    return Allowance(runtime(clock, server_clock), budget, schedule, at_once=4)
+    return Allowance(runtime(clock, server_clock), budget, queue, at_once=4)
 
 
 async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
-    store: RedisStore, crawl_name: str, schedule: Schedule[Visit]
+    store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
-    allowance = await made(store, crawl_name, schedule, "one", limit=1)
+    allowance = await made(store, crawl_name, queue, "one", limit=1)
     await allowance.budget.refresh(4, 0)
     assert allowance.take()
     closed, first, second = (visit(0.0, "1") for _ in range(3))
@@ -41,30 +41,30 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
         assert not allowance.take()
         allowance.wait(one)
     assert allowance.is_awaited
-    assert len(schedule) == 0
+    assert len(queue) == 0
     closed.close()
     allowance.give_back()  # goes to the visit that waits longest, though that has been given back meanwhile
-    assert len(schedule) == 0
+    assert len(queue) == 0
     assert allowance.take()
     allowance.give_back()
-    assert await schedule.take() is first
+    assert await queue.take() is first
     assert allowance.refusals == 3
 
 
 async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
-    store: RedisStore, crawl_name: str, schedule: Schedule[Visit]
+    store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
     """No turn is spent on waiting."""
-    other = await made(store, crawl_name, schedule, "other", limit=2)
+    other = await made(store, crawl_name, queue, "other", limit=2)
     await other.budget.refresh(4, 0)
-    allowance = await made(store, crawl_name, schedule, "one", limit=2)
+    allowance = await made(store, crawl_name, queue, "one", limit=2)
     filling = asyncio.create_task(allowance.run(lambda: None))
     waiting = visit(0.0, "1")
     assert not allowance.take()
     allowance.wait(waiting)
     await other.budget.leave()
     async with asyncio.timeout(10):
-        assert await schedule.take() is waiting
+        assert await queue.take() is waiting
     assert allowance.take()
     assert not allowance.is_awaited
     assert allowance.refusals == 1

@@ -1,4 +1,4 @@
-"""What the books know of a group of pages after its commit."""
+"""What the counters know of a group of pages after its commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
-from frontier.counters import Books, Counts
+from frontier.counters import Counters, Counts
 from frontier.entries import Entry
 from frontier.queue import Settled
 from frontier.store import RedisStore
@@ -33,22 +33,22 @@ async def on_a_clock(time: ManualTime) -> Runtime:
 
 
 class WatchingSink:
-    """Has no room at first, and looks into the books at each call."""
+    """Has no room at first, and looks into the crawl's counters at each call."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self.seen: list[tuple[str, Counts]] = []
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
     ) -> frozenset[str]:
-        self.seen.append(("write", await self._books.counts()))
+        self.seen.append(("write", await self._counters.counts()))
         if len(self.seen) == 1:
             raise SinkFull("no room yet")
         return frozenset()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
-        self.seen.append(("settled", await self._books.counts()))
+        self.seen.append(("settled", await self._counters.counts()))
 
 
 async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last(
@@ -59,7 +59,7 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
     visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
-    sink, shared = WatchingSink(Books(store, frontier.keys)), await on_a_clock(ManualTime())
+    sink, shared = WatchingSink(Counters(store, frontier.keys)), await on_a_clock(ManualTime())
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
     (entry,) = visit.lease.entries
@@ -95,6 +95,6 @@ async def test_the_books_count_bodies_that_were_archived_before(
     await committer.flush()
     running.cancel()
     await archive.stop()
-    # Then the books know that two of them brought nothing new.
-    counts = await Books(store, frontier.keys).counts()
+    # Then the counters know that two of them brought nothing new.
+    counts = await Counters(store, frontier.keys).counts()
     assert (counts.done, counts.duplicates) == (4, 2)

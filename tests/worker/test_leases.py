@@ -1,4 +1,4 @@
-"""The feeder leases what is due in its shards, and only looks at those where nothing is."""
+"""The lease manager leases what is due in its shards, and only looks at those where nothing is."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
-from crawler.worker.delay_queue import Schedule
+from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.leases import FeedSettings, LeaseManager, Prefetch
+from crawler.worker.leases import LeaseManager, LeaseManagerSettings, Prefetch
 from crawler.worker.visit import Visit
 from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.keys import CrawlKeys
 from frontier.peers import View
 from frontier.queue import Frontier, FrontierSettings
@@ -49,12 +49,12 @@ class LookedAtStore(CountingStore):
 
 @dataclass
 class Fed:
-    """A feeder with one shard, on a real server."""
+    """A leases with one shard, on a real server."""
 
     frontier: Frontier
     committer: Committer
-    schedule: Schedule[Visit]
-    feeder: LeaseManager
+    queue: DelayQueue[Visit]
+    leases: LeaseManager
 
     @classmethod
     async def on(cls, store: Store, crawl_name: str, folder: Path, prefetch: Prefetch = nothing) -> Fed:
@@ -64,11 +64,11 @@ class Fed:
         frontier = Frontier(store, CrawlKeys(crawl_name, 1), server_clock, FrontierSettings(), b"key")
         shared = runtime(clock, server_clock)
         committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
-        schedule: Schedule[Visit] = Schedule(clock)
-        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", 0), schedule, 4)
-        feeder = LeaseManager(shared, frontier, committer, allowance, prefetch, FeedSettings(poll_s=0.01))
-        feeder.adopt(View(3, (), "me", owners=("me",)))
-        return cls(frontier, committer, schedule, feeder)
+        queue: DelayQueue[Visit] = DelayQueue(clock)
+        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", 0), queue, 4)
+        leases = LeaseManager(shared, frontier, committer, allowance, prefetch, LeaseManagerSettings(poll_s=0.01))
+        leases.adopt(View(3, (), "me", owners=("me",)))
+        return cls(frontier, committer, queue, leases)
 
 
 async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_others_push_there(
@@ -77,13 +77,13 @@ async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_other
     # Given a replica with one shard, in which there is nothing,
     counting = LookedAtStore(store)
     fed = await Fed.on(counting, crawl_name, tmp_path)
-    feeding = asyncio.create_task(fed.feeder.run())
-    taking = asyncio.create_task(fed.schedule.take())
+    feeding = asyncio.create_task(fed.leases.run())
+    taking = asyncio.create_task(fed.queue.take())
     # When it has been looked at often,
     await counting.looked.wait()
     # Then it was leased from once, so that all know whose it is;
     assert counting.calls["lease"] == 1
-    (owner,) = await Books(store, fed.frontier.keys).owners()
+    (owner,) = await Counters(store, fed.frontier.keys).owners()
     assert (owner.replica, owner.epoch) == ("me", 3)
     # and what somebody else pushes there is found.
     await (await Fed.on(store, crawl_name, tmp_path)).frontier.push([entry()])
@@ -105,21 +105,21 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
 
     fed = await Fed.on(store, crawl_name, tmp_path, prepare)
     await fed.frontier.push([entry()])
-    tasks = [asyncio.create_task(work) for work in (fed.feeder.run(), fed.committer.run())]
-    taking = asyncio.create_task(fed.schedule.take())
+    tasks = [asyncio.create_task(work) for work in (fed.leases.run(), fed.committer.run())]
+    taking = asyncio.create_task(fed.queue.take())
     await asked.wait()
-    assert len(fed.schedule) == 0
+    assert len(fed.queue) == 0
     assert not taking.done()
     # When the replica takes no more turns meanwhile, or goes on,
     if is_over:
-        fed.feeder.quiet()
+        fed.leases.quiet()
     may_go_on.set()
     # Then the lease is given back, or has its turn.
     if is_over:
         await fed.committer.flush()
         assert not taking.done()
-        assert len(fed.schedule) == len(fed.feeder.held) == 0
-        assert (await Books(store, fed.frontier.keys).counts()).domains_due == 1
+        assert len(fed.queue) == len(fed.leases.held) == 0
+        assert (await Counters(store, fed.frontier.keys).counts()).domains_due == 1
     else:
         assert (await taking).domain == "a.test"
     for task in (*tasks, taking):

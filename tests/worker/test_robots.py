@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crawler.worker.robots import RobotsDesk
+from crawler.worker.robots import RobotsService
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
@@ -38,22 +38,22 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     }
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
-    desk = RobotsDesk(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
+    robots_service = RobotsService(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
     # When they are foreseen, but for one that is known here,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
-    await desk.foresee(list(visits.values()))
+    await robots_service.prefetch(list(visits.values()))
     # Then each of the others has what Redis had,
     assert counting.calls == {"HGET": 2}
     assert visits["b.test"].take_stored_robots("https://b.test") == (False, None)
     assert visits["c.test"].take_stored_robots("https://c.test") == (True, None)
     # and it is looked at without asking again,
-    known = await desk.known_for(visits["a.test"], "https://a.test/private/x")
+    known = await robots_service.robots_for(visits["a.test"], "https://a.test/private/x")
     assert known is not None
     assert known.rules is not None
     assert not known.rules.decide("https://a.test/private/x").allowed
     assert counting.calls == {"HGET": 2}
     # once; and it counts for that origin alone.
     assert visits["a.test"].take_stored_robots("https://a.test") == (False, None)
-    assert await desk.known_for(visits["c.test"], "https://www.c.test/") is not None
+    assert await robots_service.robots_for(visits["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}

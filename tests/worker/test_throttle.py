@@ -10,24 +10,24 @@ import pytest
 
 from crawler.events import Events
 from crawler.page import Exchange, Outcome
-from crawler.redis_retry import Patience
-from crawler.worker.outcomes import Verdict
+from crawler.redis_retry import RedisRetry
+from crawler.worker.outcomes import UrlResult
 from crawler.worker.runtime import Runtime
-from crawler.worker.throttle import Rests
+from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from frontier.control import Control, DomainRules
 from frontier.keys import CrawlKeys
 from frontier.queue import Lease
 from frontier.store import Store
 from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy, RestPolicy
+from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import CurrentPolicy, PolitenessPolicy
 from politeness.robots import Rules
 from politeness.robots_cache import KnownRobots
 from politeness.robots_fetch import RobotsPolicy, RobotsRecord
 
-FINE = Verdict(Outcome.DONE, "")
-BUSY = Verdict(Outcome.RETRY, "http_429", backs_off=True)
+FINE = UrlResult(Outcome.DONE, "")
+BUSY = UrlResult(Outcome.RETRY, "http_429", backs_off=True)
 
 
 class Stopped:
@@ -43,19 +43,19 @@ class Stopped:
         return int(self.now * 1000)
 
 
-def runtime(clock: Any, server_clock: Any = None, rests: RestPolicy | None = None) -> Runtime:
+def runtime(clock: Any, server_clock: Any = None, throttle: ThrottlePolicy | None = None) -> Runtime:
     """A runtime whose clocks are given. `server_clock`: the same clock unless given."""
-    policy = PolitenessPolicy(rests or RestPolicy(DelayPolicy(), BackoffPolicy()), RobotsPolicy(), tries=3)
+    policy = PolitenessPolicy(throttle or ThrottlePolicy(DelayPolicy(), BackoffPolicy()), RobotsPolicy(), tries=3)
     events, rng = Events(), random.Random(1)
-    retry = Patience(clock, events, rng)
+    retry = RedisRetry(clock, events, rng)
     return Runtime("me", clock, server_clock or clock, retry, events, rng, CurrentPolicy(policy))
 
 
-def rests(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None) -> Rests:
-    policy = RestPolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
+def throttle(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None) -> Throttle:
+    policy = ThrottlePolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
     control = Control(cast(Store, None), CrawlKeys("t", 1))
     control.rules = DomainRules(delays=told or {})
-    return Rests(runtime(clock, rests=policy), control)
+    return Throttle(runtime(clock, throttle=policy), control)
 
 
 def visit(state: str = "") -> Visit:
@@ -71,7 +71,7 @@ def answer(retry_after: bytes) -> Exchange:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "delay_s", "parallel", "told", "body", "state"),
+    ("concurrency", "delay_s", "parallel", "told", "body", "state"),
     [
         (4, 0.0, 4, {}, b"", ""),
         (1, 0.0, 1, {}, b"", ""),
@@ -86,16 +86,16 @@ def answer(retry_after: bytes) -> Exchange:
     ],
 )
 def test_lanes_are_for_domains_of_which_nobody_asks_a_delay(
-    lanes: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
+    concurrency: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
 ) -> None:
-    assert rests(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == lanes
+    assert throttle(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == concurrency
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
     """Given four requests in flight, when all are answered 429, then the domain rests as after one, for the longest that
     any answer asked for; a good answer among them shortens nothing."""
     clock, leased = Stopped(), visit()
-    judge = rests(clock)
+    judge = throttle(clock)
     for header in (b"5", b"20", b"10"):
         judge.back_off(leased, BUSY, answer(header))
         clock.now += 0.1
@@ -109,7 +109,7 @@ def test_requests_that_fail_together_are_one_failure() -> None:
 
 def test_a_failure_after_the_rest_is_a_further_one() -> None:
     clock, first = Stopped(), visit()
-    judge = rests(clock)
+    judge = throttle(clock)
     judge.back_off(first, BUSY, answer(b"5"))
     clock.now += 6
     second = visit(str(first.backoff))
@@ -122,5 +122,5 @@ def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> N
     for milliseconds in range(1_000):
         clock.now = 1_000_000 + milliseconds / 1000
         asked = visit()
-        rests(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
+        throttle(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
         assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1

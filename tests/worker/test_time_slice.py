@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from crawler.worker.time_slice import SPAN_S, WOKEN, Pace
+from crawler.worker.time_slice import SPAN_S, WOKEN, TimeSlice
 from tests.frontier.helpers import ManualTime
 
 STEP_MS = 2
@@ -17,12 +17,12 @@ class Crowd:
 
     def __init__(self, count: int) -> None:
         self.time = ManualTime(ms=0)
-        self.pace = Pace(self.time)
+        self.time_slice = TimeSlice(self.time)
         self.done: list[int] = []
         self.tasks = [asyncio.create_task(self.work(number)) for number in range(count)]
 
     async def work(self, number: int) -> None:
-        await self.pace.step()
+        await self.time_slice.wait()
         self.time.ms += STEP_MS
         self.done.append(number)
 
@@ -70,7 +70,7 @@ async def test_later_turns_have_their_own_time() -> None:
     for _ in range(3):
         crowd.tasks = [asyncio.create_task(crowd.work(1)) for _ in range(AT_ONCE)]
         assert len(await crowd.turns()) <= 4
-    assert repr(crowd.pace) == "<Pace waiting=0>"
+    assert repr(crowd.time_slice) == "<Pace waiting=0>"
 
 
 async def test_who_made_the_last_step_may_make_another() -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.page import Exchange, Outcome, Page
-from crawler.worker.delay_queue import OCTETS_PER_S, Schedule
+from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.visit import Visit
@@ -18,8 +18,8 @@ from crawler.worker.worker import Worker
 from frontier.entries import Entry
 from frontier.queue import Lease
 from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy, RestPolicy
-from tests.worker.test_throttle import Stopped, answer, rests, robots, runtime
+from politeness.delay import DelayPolicy, ThrottlePolicy
+from tests.worker.test_throttle import Stopped, answer, robots, runtime, throttle
 
 DELAY_S = 1.0
 
@@ -32,24 +32,24 @@ def visit(now: float, *names: str) -> Visit:
 @pytest.mark.parametrize("late_s", [0.0, 5.0])
 async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(late_s: float) -> None:
     clock: Any = Stopped()
-    queue: Schedule[Visit] = Schedule(clock)
-    large = replace(answer(b""), status=200, headers=(), body=bytes(3 * OCTETS_PER_S))
+    queue: DelayQueue[Visit] = DelayQueue(clock)
+    large = replace(answer(b""), status=200, headers=(), body=bytes(3 * BYTES_PER_S))
 
     async def fetch(visit_: Visit, url: str) -> Exchange:
         queue.put(visit(clock.now), clock.now - late_s)  # another domain waits
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    desk, builder, nobody = AsyncMock(), AsyncMock(), Mock()
-    desk.known_for.return_value, builder.build.return_value = robots(), (page, ())
-    shared = runtime(clock, rests=RestPolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
-    delays, web = rests(clock, DELAY_S), SimpleNamespace(fetch=fetch, pace=AsyncMock())
+    robots_service, builder, nobody = AsyncMock(), AsyncMock(), Mock()
+    robots_service.robots_for.return_value, builder.build.return_value = robots(), (page, ())
+    shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
+    delays, web = throttle(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
-    worker = Worker(shared, Mock(queue=queue), desk, delays, pages)
+    worker = Worker(shared, Mock(queue=queue), robots_service, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)
-    await worker.work()
+    await worker.run()
     assert len(queue) == 2
     assert await queue.take() is not first
     assert queue.lateness() == pytest.approx(-DELAY_S - (3.0 if late_s else 0.0))

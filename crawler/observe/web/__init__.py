@@ -10,8 +10,8 @@ to all open pages. So a page costs a few small reads a second, whatever the size
 open.
 """
 
-from crawler.observe.web.answers import Answers
+from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
 from crawler.observe.web.server import StatusServer
 
-__all__ = ["Answers", "Live", "StatusServer"]
+__all__ = ["CrawlQueries", "Live", "StatusServer"]

@@ -14,7 +14,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import open_crawl
 from frontier.errors import BadUrl, FrontierError
-from frontier.lookup import DomainStanding, Lookup
+from frontier.lookup import DomainStatus, UrlLookup
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from frontier.urls import canonicalize
@@ -28,7 +28,7 @@ AT_ONCE = 2
 SETTLED = "Settled. How, stands in the output: ask `crawler why` where that is."
 
 
-class Answers:
+class CrawlQueries:
     """Answers questions about the crawl named `crawl`. The output is not searched: `crawler why` does that."""
 
     def __init__(self, store: RedisStore, crawl: str) -> None:
@@ -48,60 +48,60 @@ class Answers:
         except FrontierError as error:
             return self._page("Why this URL?", str(error), [], url)
         found = explain.account(facts, CrawlSettings.from_json(crawl.settings))
-        told = SETTLED if found.where == "settled" else found.verdict
-        return self._page(found.url, told, explain.rows(found), found.url)
+        headline = SETTLED if found.where == "settled" else found.verdict
+        return self._page(found.url, headline, explain.rows(found), found.url)
 
     async def domain(self, name: str) -> str:
         """The page for one domain; a host of it will do."""
         try:
             domain = canonicalize(f"https://{name}/").domain
             async with self._room:
-                standing, control = await self._look(domain)
+                status, control = await self._look(domain)
         except BadUrl:
             return self._page(name, "That is no domain.", [])
         except FrontierError as error:
             return self._page(name, str(error), [])
-        told = "Known to the crawl." if standing.accepted else "Nothing of it was queued yet."
+        headline = "Known to the crawl." if status.accepted else "Nothing of it was queued yet."
         if domain in control.rules.blocked:
-            told = "Blocked by an operator."
-        return self._page(domain, told, domain_rows(standing, control.rules.delays.get(domain)))
+            headline = "Blocked by an operator."
+        return self._page(domain, headline, domain_rows(status, control.rules.delays.get(domain)))
 
-    async def _look(self, domain: str) -> tuple[DomainStanding, Control]:
+    async def _look(self, domain: str) -> tuple[DomainStatus, Control]:
         crawl = await open_crawl(self._store, self._crawl)
         clock = ServerClock(SystemClock(), self._store.time_ms)
         await clock.refresh()
         frontier = Frontier(self._store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         control = Control(self._store, crawl.keys)
         await control.refresh()
-        return await Lookup(self._store, frontier).domain(domain), control
+        return await UrlLookup(self._store, frontier).domain(domain), control
 
-    def _page(self, title: str, told: str, rows: Rows, url: str = "") -> str:
+    def _page(self, title: str, headline: str, rows: Rows, url: str = "") -> str:
         table = "".join(
             f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in rows if text
         )
-        filled = {"title": title, "crawl": self._crawl, "told": told, "url": url}
+        filled = {"title": title, "crawl": self._crawl, "headline": headline, "url": url}
         page = self._template.replace("{{rows}}", table)
         for name, text in filled.items():
             page = page.replace("{{" + name + "}}", escape(text).replace("{{", "{ {"))
         return page
 
 
-def domain_rows(standing: DomainStanding, told_delay_s: float | None) -> Rows:
+def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
     """How a domain does, in names and texts."""
-    backoff = BackoffState.parse(standing.state)
+    backoff = BackoffState.parse(status.state)
     failures = f"{backoff.failures} failures in a row, last {backoff.reason or 'unknown'}"
-    delay = "" if standing.delay_ms is None else f"{standing.delay_ms / 1000:g} s"
+    delay = "" if status.delay_ms is None else f"{status.delay_ms / 1000:g} s"
     return [
-        ("URLs queued", f"{standing.queued:,}"),
-        ("URLs in flight", f"{standing.in_flight:,}"),
-        ("URLs accepted so far", f"{standing.accepted:,}"),
-        ("due", _time(standing.due_ms)),
-        ("leased until", _time(standing.leased_until_ms)),
-        ("next request not before", _time(standing.next_ms)),
+        ("URLs queued", f"{status.queued:,}"),
+        ("URLs in flight", f"{status.in_flight:,}"),
+        ("URLs accepted so far", f"{status.accepted:,}"),
+        ("due", _time(status.due_ms)),
+        ("leased until", _time(status.leased_until_ms)),
+        ("next request not before", _time(status.next_ms)),
         ("delay", delay),
-        ("delay by an operator", "" if told_delay_s is None else f"{told_delay_s:g} s"),
+        ("delay by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
         ("backoff", failures if backoff.failures else ""),
-        ("shard", f"{standing.shard}, leased from last by {standing.owner or 'nobody'}"),
+        ("shard", f"{status.shard}, leased from last by {status.owner or 'nobody'}"),
     ]
 
 

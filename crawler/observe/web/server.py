@@ -15,7 +15,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from crawler.errors import UserError
-from crawler.observe.web.answers import Answers
+from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
 
 MAX_WATCHERS = 64
@@ -40,7 +40,7 @@ class StatusServer:
         metrics: Callable[[], bytes],
         why_not_ready: Callable[[], str | None],
         live: Live,
-        answers: Answers,
+        answers: CrawlQueries,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
         if not port.isdigit():

@@ -15,9 +15,9 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.observe import summary
-from crawler.observe.health_record import HealthRecord, Mishap
+from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.snapshot import Snapshot
-from crawler.observe.web import Answers, Live, StatusServer
+from crawler.observe.web import CrawlQueries, Live, StatusServer
 from crawler.observe.web.server import advertised
 from crawler.settings.model import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
@@ -37,7 +37,7 @@ HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
 @asynccontextmanager
 async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> AsyncIterator[StatusServer]:
     live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
-    server = StatusServer("127.0.0.1:0", "", lambda: b"up 1\n", lambda: reason, live, Answers(store, crawl))
+    server = StatusServer("127.0.0.1:0", "", lambda: b"up 1\n", lambda: reason, live, CrawlQueries(store, crawl))
     await server.start()
     try:
         yield server
@@ -55,8 +55,8 @@ async def populate(store: RedisStore, crawl: str, address: str) -> None:
     await summary.save(store, frontier.keys, taken, 60)
     health = Health(store, frontier.keys.peers, ttl_s=60)
     for index, name in enumerate(("r1", "r2"), start=1):
-        mishaps = [Mishap(1_000, HOSTILE, "retry", "timeout")]
-        record = HealthRecord(name, address, 5, index, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, mishaps)
+        failures = [Failure(1_000, HOSTILE, "retry", "timeout")]
+        record = HealthRecord(name, address, 5, index, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, failures)
         await health.report(name, msgspec.json.encode(record))
 
 
@@ -167,7 +167,7 @@ async def test_a_page_of_a_replica_whose_redis_is_away_says_so(tmp_path: Path) -
 async def test_a_taken_port_is_the_users_to_mend(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server:
         live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
-        second = StatusServer(server.address, "", lambda: b"", lambda: None, live, Answers(store, crawl_name))
+        second = StatusServer(server.address, "", lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name))
         with pytest.raises(UserError, match="choose another --listen"):
             await second.start()
 
@@ -193,11 +193,11 @@ async def test_a_browser_shows_the_figures_and_runs_nothing_that_came_from_the_w
     async with serving(store, crawl_name) as server, Browser() as browser:
         await populate(store, crawl_name, server.address)
         await browser.open(f"http://{server.address}/")
-        await browser.wait_for("document.querySelectorAll('#mishaps tbody tr').length == 2")
+        await browser.wait_for("document.querySelectorAll('#failures tbody tr').length == 2")
         assert await browser.value("document.title") == f"{crawl_name} – peercrawl"
         assert await browser.value("document.getElementById('state').textContent") == "running"
         assert await browser.value("document.querySelector('#replicas tbody tr:last-child a').textContent") == "r2"
-        assert await browser.value("document.querySelector('#mishaps tbody td.url').textContent") == HOSTILE
+        assert await browser.value("document.querySelector('#failures tbody td.url').textContent") == HOSTILE
         assert await browser.value("document.images.length") == 0
         assert browser.troubles == []
 

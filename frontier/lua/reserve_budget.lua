@@ -1,5 +1,6 @@
--- spend: report the pages of a replica, and give it permits for further ones. Pages and permits of all replicas together
--- never pass the limit. Near the limit a replica gets its share of what is left, so that the others can go on, too.
+-- reserve_budget: report the pages of a replica, and give it permits for further ones. Pages and permits of all
+-- replicas together never pass the limit. Near the limit a replica gets its share of what is left, so that the others
+-- can go on, too.
 --
 -- The same report may come twice: a replica tells how many pages it has had since its start, not how many more. A call
 -- that is older than the last one of its replica changes nothing. The permits of a replica that fell silent count as
@@ -12,7 +13,7 @@
 -- ARGV[6] permits that it wants in hand, or -1: it leaves   ARGV[7] limit   ARGV[8] at least so many pages are used
 -- ARGV[9] when its permits lapse, ms   ARGV[10] permits of others that lapse before this lapse now, ms
 --
--- Returns {"spent", its permits, used by all, permits of all, its share of what is left, recounts}
+-- Returns {"reserved", its permits, used by all, permits of all, its share of what is left, recounts}
 
 local mine = 'replica:' .. ARGV[1]
 local keep, wanted, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -23,7 +24,7 @@ local permits, reported, call = string.match(state[4] or ('0 ' .. ARGV[4] .. ' 0
 permits = tonumber(permits)
 
 if tonumber(ARGV[2]) <= tonumber(call) then
-  return {'spent', permits, used, held, 0, recounts}
+  return {'reserved', permits, used, held, 0, recounts}
 end
 
 for _, silent in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', '(' .. ARGV[10], 'BYSCORE', 'LIMIT', 0, 10)) do
@@ -53,4 +54,4 @@ else
 end
 held = held + permits
 redis.call('HSET', KEYS[1], 'used', string.format('%.0f', used), 'held', string.format('%.0f', held))
-return {'spent', permits, used, held, share, recounts}
+return {'reserved', permits, used, held, share, recounts}

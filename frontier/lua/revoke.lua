@@ -1,4 +1,4 @@
--- disown: say which URLs of a lost lease were not settled under it, and see to it that they never are. For whoever finds
+-- revoke: say which URLs of a lost lease were not settled under it, and see to it that they never are. For whoever finds
 -- pages that a holder had written down before it died: of a URL that was not settled under its lease there is, or will
 -- be, another page.
 --
@@ -10,7 +10,7 @@
 -- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms
 -- ARGV[4...] entries
 --
--- Returns {"disowned", for each entry 1 if it was not settled under this lease, else 0}
+-- Returns {"revoked", for each entry 1 if it was not settled under this lease, else 0}
 
 local base = string.sub(KEYS[1], 1, -5)
 local domain, token = ARGV[1], ARGV[2]
@@ -23,7 +23,7 @@ if redis.call('HGET', domain_key, 'token') == token then
   redis.call('HDEL', domain_key, 'token')
 end
 
-local reply = {'disowned'}
+local reply = {'revoked'}
 for i = 4, #ARGV do
   reply[#reply + 1] = redis.call('ZSCORE', KEYS[1], token .. '\n' .. ARGV[i]) and 1 or 0
 end

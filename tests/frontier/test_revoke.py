@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.counters import Books
+from frontier.counters import Counters
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, Settled, Settlement, retry
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
@@ -28,28 +28,28 @@ class TestDisown:
     async def test_what_was_settled_is_told_from_what_was_not(self, frontier: Frontier, lease: Lease) -> None:
         await frontier.settle([settle_first(lease)])
         for _ in range(2):
-            assert await frontier.disown(leased_urls(lease)) == [False, True, True]
+            assert await frontier.revoke(leased_urls(lease)) == [False, True, True]
 
     async def test_also_after_others_have_settled_the_rest(
-        self, frontier: Frontier, lease: Lease, time: ManualTime, books: Books
+        self, frontier: Frontier, lease: Lease, time: ManualTime, counters: Counters
     ) -> None:
         await frontier.settle([settle_first(lease)])
         time.ms += 100_000
         again = await lease_one(frontier, replica="r1")
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
+        assert await frontier.revoke(leased_urls(lease)) == [False, True, True]
         await frontier.settle([settle_all(again)])
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
-        assert await frontier.disown(leased_urls(again)) == [False, False]
-        assert (await books.counts()).done == 3
+        assert await frontier.revoke(leased_urls(lease)) == [False, True, True]
+        assert await frontier.revoke(leased_urls(again)) == [False, False]
+        assert (await counters.counts()).done == 3
 
     async def test_a_settle_that_comes_after_it_changes_nothing(
-        self, frontier: Frontier, lease: Lease, time: ManualTime, books: Books
+        self, frontier: Frontier, lease: Lease, time: ManualTime, counters: Counters
     ) -> None:
-        assert await frontier.disown(leased_urls(lease)[:1]) == [True]
+        assert await frontier.revoke(leased_urls(lease)[:1]) == [True]
         (reply,) = await frontier.settle([settle_all(lease)])
         assert reply.stale
         # The lease expires as ever, and its URLs are leased again: nothing is lost.
-        assert (await books.counts()).open == 3
+        assert (await counters.counts()).open == 3
         time.ms += 100_000
         again = await lease_one(frontier)
         assert {one.url for one in again.entries} == {one.url for one in lease.entries}
@@ -58,17 +58,17 @@ class TestDisown:
         await frontier.settle([settle_all(lease)])
         (reply,) = await frontier.settle([settle_all(lease)])
         assert reply.stale
-        assert await frontier.disown(leased_urls(lease)) == [False, False, False]
+        assert await frontier.revoke(leased_urls(lease)) == [False, False, False]
 
     async def test_what_will_be_tried_again_was_settled(self, frontier: Frontier, lease: Lease) -> None:
         one = lease.entries[0]
         await frontier.settle([Settlement(lease, 0, urls=[retry(one, "http_500", 0, -1.0)])])
-        assert await frontier.disown(leased_urls(lease)) == [False, True, True]
+        assert await frontier.revoke(leased_urls(lease)) == [False, True, True]
 
     async def test_another_crawl_or_an_empty_store_knows_nothing(self, frontier: Frontier, lease: Lease) -> None:
-        assert await frontier.disown(leased_urls(lease), "another") == [False, False, False]
-        assert await frontier.disown([]) == []
-        assert await frontier.disown(leased_urls(lease), frontier.keys.crawl) == [True, True, True]
+        assert await frontier.revoke(leased_urls(lease), "another") == [False, False, False]
+        assert await frontier.revoke([]) == []
+        assert await frontier.revoke(leased_urls(lease), frontier.keys.crawl) == [True, True, True]
 
     async def test_what_is_remembered_of_lost_leases_is_bounded(
         self, store: RedisStore, crawl_name: str, time: ManualTime
@@ -81,5 +81,5 @@ class TestDisown:
             time.ms += 100_000
         await frontier.lease([0], 1, "r1", 1)
         assert await store.send([command("ZCARD", frontier.keys.shards[0].lost)]) == [4096]
-        assert not any(await frontier.disown(leased_urls(leases[0])))
-        assert all(await frontier.disown(leased_urls(leases[5])))
+        assert not any(await frontier.revoke(leased_urls(leases[0])))
+        assert all(await frontier.revoke(leased_urls(leases[5])))

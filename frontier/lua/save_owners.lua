@@ -1,7 +1,7 @@
--- place: keep who owns which shard in the open epoch; the next change of the roster starts from it.
+-- save_owners: keep who owns which shard in the open epoch; the next change of the roster starts from it.
 --
 -- A closed epoch is refused, so all who claim in an epoch read either what stood there when it was opened, or what one of
--- them made of that; and to place the same roster again changes nothing (frontier/ring.py). So all make the same of it.
+-- them made of that; and to save the same roster again changes nothing (frontier/ring.py). So all make the same of it.
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:owners  hash  version, table
