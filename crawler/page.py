@@ -40,7 +40,8 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 
 `length`, `time`, `disconnect`: the body as received ended early (`Exchange.truncated`). `decoded`: it is longer than
 `limits.max_decoded` once decompressed. `coding`: it could not be decompressed to its end. `links`: it has more links than
-`limits.max_links`. `sitemap`: it is a sitemap that is malformed or has too many entries. `unread`: reading it took more
+`limits.max_links`. `sitemap`: it is a sitemap that is malformed, breaks off, or has too many or too
+long entries. `unread`: reading it took more
 time or memory than a document may take. `defect`: something was raised while it was handled (`crawler.defects`).
 """
 
@@ -90,6 +91,12 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
             if key.lower() == name:
                 return value
         return None
+
+    def header_list(self, name: bytes) -> bytes | None:
+        """All values of the header `name` (given in lower case) as one list, or None: a field whose value is a list may
+        come in several lines (RFC 9110 5.3)."""
+        values = [value for key, value in self.headers if key.lower() == name]
+        return b", ".join(values) if values else None
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):

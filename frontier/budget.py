@@ -77,13 +77,13 @@ class Budget:
         self._replica = replica
         self.limit = limit
         self.lease_ms = lease_ms
+        self.is_short = False  # we got less than we wanted
         self._permits = 0  # in hand, those of pages under way included
         self._taken = 0  # by pages under way
         self._pages = 0  # since the start
         self._reported = 0  # of them
         self._drawn = 0  # permits asked for since the last answer
-        self._wanted = 0  # with the last answer
-        self._ahead = 0  # of these, more than were in use then
+        self._ahead = 0  # permits that we wanted with the last answer, besides those in use then
         self._calls = 0
         self._is_counting = False  # Redis knows of us
         self._answer = _Answer(0, 0, 0, 0)
@@ -114,14 +114,8 @@ class Budget:
         """Permits that can be taken now."""
         if not self.limit:
             return 1 << 30
-        if self._clock.now_ms() >= self._lapses_ms:
-            return 0
-        return max(0, self._permits - self._taken)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether this replica got less than it wanted."""
-        return self._is_counting and self._answer.share < max(1, self._wanted)
+        left = self._permits - self._taken
+        return left if left > 0 and self._clock.now_ms() < self._lapses_ms else 0
 
     @property
     def is_low(self) -> bool:
@@ -165,9 +159,9 @@ class Budget:
             at_least = self._done = await self._counters.done()
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
         in_use = self._taken
-        self._wanted = permits_wanted(in_use, drawn, elapsed_s, at_once)
-        self._ahead = self._wanted - in_use
-        await self._reserve(self._wanted, at_least)
+        wanted = permits_wanted(in_use, drawn, elapsed_s, at_once)
+        self._ahead = wanted - in_use
+        await self._reserve(wanted, at_least)
         self._is_counting = True
         self._drawn = max(0, self._drawn - drawn)
 
@@ -217,5 +211,6 @@ class Budget:
             case reply:
                 raise RedisMisused(f"spend answered {reply!r}")
         self._answered_ms, self._lapses_ms, self._reported = now_ms, lapses_ms, pages
+        self.is_short = wanted >= 0 and self._answer.share < max(1, wanted)
         # Pages may have been settled while the call was under way; their permits were among those kept.
         self._permits = int(permits) - (self._pages - pages)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 SHARD_SEED = 0
 """Pinned: another seed would move every domain to a shard where its queue is not."""
 
-_LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
+LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
 _LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
-_LONGEST_SITE = len("https://") + _LONGEST_HOST + len(".:65535")
+_LONGEST_SITE = len("https://") + LONGEST_HOST + len(".:65535")
 
 
 def domain_of(host: str) -> str:
@@ -87,4 +87,4 @@ def _site_of(prefix: str) -> tuple[str, str] | None:
 
 
 def _is_possible(host: str) -> bool:
-    return len(host) <= _LONGEST_HOST and all(0 < len(label) <= _LONGEST_LABEL for label in host.split("."))
+    return len(host) <= LONGEST_HOST and all(0 < len(label) <= _LONGEST_LABEL for label in host.split("."))

@@ -32,12 +32,13 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import Final, Literal
+from urllib.parse import unquote
 
 import ada_url
 import can_ada
 import msgspec
 
-from frontier.domains import domain_of, shard_of, site_of
+from frontier.domains import LONGEST_HOST, domain_of, shard_of, site_of
 from frontier.errors import BadUrl
 
 __all__ = [
@@ -107,12 +108,14 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
     @cached_property
     def stripped_from_path(self) -> re.Pattern[str]:
         """Matches a session parameter of a path segment, its semicolon included (RFC 3986 3.3)."""
-        return re.compile(f";(?:{_any_of(self.session_params)})={_TOKEN}[^/;]*", re.IGNORECASE)
+        return re.compile(f";(?:{_any_of(self.session_params, '[^=/;]*+')})={_TOKEN}[^/;]*", re.IGNORECASE)
 
 
-def _any_of(names: tuple[str, ...]) -> str:
+def _any_of(names: tuple[str, ...], ending: str = "[^=]*+") -> str:
+    # Linear: an ending is taken to the `=`, or to where the parameter ends, and not given back.
+    patterns = (re.escape(name.rstrip("*")) + (ending if name.endswith("*") else "") for name in names)
     # A pattern that matches nothing stands for an empty tuple: an empty alternative would match everything.
-    return "|".join(re.escape(name).replace(r"\*", "[^=]*") for name in names) or "(?!)"
+    return "|".join(patterns) or "(?!)"
 
 
 DEFAULT_RULES = UrlRules()
@@ -200,7 +203,9 @@ def origin_of(href: str) -> str:
 
 _HTTP = ("http://", "https://")
 _C0_AND_SPACE = "".join(map(chr, range(0x21)))
-_LONGEST_INPUT = 65_536  # characters; a data: URL may have millions, and parsing is linear in them
+LONGEST_WRITTEN = 4
+"""How many times `max_length` a reference may have, before it is parsed and without its fragment: escapes that need not be
+take three characters for one, and parameters are dropped. A data: URL may have millions of characters."""
 
 _REMEMBERED_LINKS = 16_384  # 460 bytes each when typical: 7.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
@@ -257,8 +262,12 @@ def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to 
 
 
 def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
-    if len(text) > _LONGEST_INPUT:
-        return _why_not(text[:64], "length")
+    if len(text) > LONGEST_WRITTEN * rules.max_length:
+        text = _without_fragment(text).strip(_C0_AND_SPACE)
+        if len(text) > LONGEST_WRITTEN * rules.max_length:
+            return _why_not(text[:64], "length")
+    if len(text) > LONGEST_HOST and _has_long_host(text):
+        return "host"
     try:
         href = _parse(text, base)
     except ValueError:
@@ -297,6 +306,19 @@ def _parse(text: str, base: can_ada.URL | None) -> str:
         if "xn--" not in href or "xn--" not in href[: href.find("/", 8)] or (text.isascii() and "%" not in text):
             return href
     return ada_url.normalize_url(text) if base is None else ada_url.join_url(base.href, text)
+
+
+_REMOVED = {ord(char): None for char in "\t\n\r"}
+_AUTHORITY = re.compile(r"[\x00-\x20]*+(?:https?:[/\\]*+|[/\\]{2,}+)([^/\\?#]*+)", re.IGNORECASE)
+
+
+def _has_long_host(text: str) -> bool:
+    """Whether the host in `text` is longer than one can be, as its ASCII form is no shorter. To make that form takes half
+    a second for a host of 20,000 characters, and more than twice the time for twice the length."""
+    if text.isascii() and "%" not in text:
+        return False  # nothing to be made
+    found = _AUTHORITY.match(text.translate(_REMOVED))  # URL 4.4: the parser removes them, wherever they stand
+    return found is not None and len(unquote(found[1].rpartition("@")[2])) > LONGEST_HOST + len(".:65535")
 
 
 _SCHEME = re.compile(r"[\x00-\x20]*([a-z][a-z0-9+.-]*):", re.IGNORECASE)

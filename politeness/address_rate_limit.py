@@ -93,7 +93,7 @@ class LocalRateLimiter:
         self._arrivals: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return f"<LocalGate addresses={len(self._arrivals)}>"
+        return f"<LocalRateLimiter addresses={len(self._arrivals)}>"
 
     async def reserve(self, network: str) -> float | None:
         """See `RateLimiter.reserve`."""
@@ -122,7 +122,7 @@ class SharedRateLimiter:
         self._asking: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<AddressGate {self._keys.crawl} asked={len(self._asked)}>"
+        return f"<SharedRateLimiter {self._keys.crawl} asked={len(self._asked)}>"
 
     async def reserve(self, network: str) -> float | None:
         """See `RateLimiter.reserve`. Asking again after RedisAway costs the address one slot at most."""

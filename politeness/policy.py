@@ -34,7 +34,7 @@ class CurrentPolicy:
         self._policy = policy
 
     @property
-    def rests(self) -> ThrottlePolicy:
+    def throttle(self) -> ThrottlePolicy:
         return self._policy.throttle
 
     @property

@@ -4,9 +4,11 @@
 `Rules` answers for URLs. An answer is an object that was made when the file was parsed and names the line that decided,
 so telling why costs nothing.
 
-Time is bounded by construction, for any file and any URL. Plain paths, nearly all rules, lie in a dict and are looked
-up by each length that occurs; paths with `*` are walked from the most specific one with `str.find`, without
-backtracking.
+Time is bounded by construction, for any file and any URL: less than 5 ms for 512 KiB of rules and a URL of 2 KB. Plain
+paths, nearly all rules, lie in a dict and are looked up by each length that occurs. Paths with `*` are walked from the
+most specific one with `str.find`, without backtracking. Where there are too many of them for that, an index turns down
+those of which the URL does not hold both ends of the longest part; if too many are left even so, which takes a file and a
+URL made for each other, the most specific Disallow with a `*` counts as a match.
 
 Protego reads the two fields that no standard defines, Crawl-delay and Request-rate. It does not decide matches, because
 its answers differ from the RFC's in ways that cannot be put right from outside; `docs/reference/robots.md` lists them.
@@ -16,7 +18,6 @@ A test compares the two on files where they must agree.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from operator import attrgetter
 from typing import Final, cast
 
 import msgspec
@@ -65,10 +66,12 @@ class _Rule(msgspec.Struct, frozen=True, gc=False):
 class _Pattern(msgspec.Struct, frozen=True, gc=False):
     """A rule whose path holds `*`: it begins with `head`, holds `middle` in this order, and ends with `tail`.
 
-    `needle` is the longest of these parts. Looking for it first turns most patterns down in one step.
+    `needle` is the longest of these parts. Looking for it first turns most patterns down in one step. `size`: characters of
+    the whole path.
     """
 
     rank: int
+    size: int
     needle: str
     head: str
     middle: tuple[str, ...]
@@ -89,21 +92,82 @@ class _Pattern(msgspec.Struct, frozen=True, gc=False):
         return not self.anchored or (len(path) - len(self.tail) >= position and path.endswith(self.tail))
 
 
+def _order(pattern: _Pattern) -> tuple[int, int]:
+    """The most specific first; of those equally long the first in the file."""
+    return -pattern.rank, pattern.decision.line or 0
+
+
+_PLAIN_WORK: Final = 1_000_000
+"""Characters of patterns times characters of the URL, up to which patterns are simply tried one after the other: at worst,
+by 0.6 ns each, 0.6 ms."""
+
+_MOST_WORK: Final = 10_000_000
+"""The same for what the index leaves. It is worst at 3 ms: parts that a URL nearly holds in many places, or 6,000 patterns
+with the same longest part, which a URL of 70 characters holds. Files in use leave some patterns to a URL."""
+
+_EACH: Final = 500
+"""Work that a pattern is besides, however short."""
+
+_INDEXED_FROM: Final = _PLAIN_WORK // 2_048
+"""Characters of patterns from which there is an index: with fewer no URL that can be crawled asks for it."""
+
+
+class _Index:
+    """Patterns by what a URL must hold to match: both ends of the needle, as long as the greatest power of two in it, so
+    that together they cover it. The URL's own pieces of so many characters are looked up at once, for all patterns."""
+
+    __slots__ = ("_by_length",)
+
+    def __init__(self) -> None:
+        self._by_length: dict[int, dict[str, list[_Pattern]]] = {}
+
+    def add(self, patterns: Iterable[_Pattern]) -> None:
+        for pattern in patterns:
+            length = _power_of_two(len(pattern.needle))
+            self._by_length.setdefault(length, {}).setdefault(pattern.needle[:length], []).append(pattern)
+
+    def best(self, path: str, above: int) -> _Pattern | None:
+        """The most specific match whose rank is `above` that. Raises OverflowError if that is too much work."""
+        best: _Pattern | None = None
+        work = 0
+        for length, patterns in self._by_length.items():
+            pieces = {path[at : at + length] for at in range(len(path) - length + 1)}
+            for piece in patterns.keys() & pieces:
+                for pattern in patterns[piece]:
+                    if pattern.rank <= above or pattern.needle[len(pattern.needle) - length :] not in pieces:
+                        continue
+                    work += pattern.size * len(path) + _EACH
+                    if work > _MOST_WORK:
+                        raise OverflowError
+                    if (best is None or _order(pattern) < _order(best)) and pattern.matches(path):
+                        best = pattern
+        return best
+
+
+def _power_of_two(length: int) -> int:
+    """The greatest that is not above `length`; 0 for 0."""
+    return 1 << length.bit_length() - 1 if length else 0
+
+
 class _Matchers:
     """Rules by how they are looked up."""
 
-    __slots__ = ("exact", "patterns", "prefixes")
+    __slots__ = ("exact", "index", "patterns", "prefixes", "size")
 
     def __init__(self) -> None:
         self.exact: dict[str, _Rule] = {}
         self.prefixes: dict[str, _Rule] = {}
         self.patterns: list[_Pattern] = []
+        self.index = _Index()
+        self.size = 0  # characters of the patterns
 
     def add(self, rules: Iterable[tuple[str, _Rule]]) -> None:
         for path, rule in rules:
             plain, anchored = (path[:-1], True) if path.endswith("$") else (path, False)
             if "*" in plain:
-                self.patterns.append(_pattern(plain, anchored, rule))
+                pattern = _pattern(plain, anchored, rule)
+                self.patterns.append(pattern)
+                self.size += pattern.size
             else:
                 (self.exact if anchored else self.prefixes)[plain] = rule
 
@@ -119,7 +183,9 @@ class Rules:
     __slots__ = (
         "_default",
         "_exact",
+        "_index",
         "_lengths",
+        "_pattern_size",
         "_patterns",
         "_prefixes",
         "crawl_delay",
@@ -139,7 +205,9 @@ class Rules:
         self._default = Decision(True, None, None, self.group) if self.group else IMPLICIT
         self._exact, self._prefixes = matchers.exact, matchers.prefixes
         self._lengths = tuple(sorted({len(path) for path in self._prefixes}, reverse=True))
-        self._patterns = tuple(sorted(matchers.patterns, key=attrgetter("rank"), reverse=True))
+        self._patterns = tuple(sorted(matchers.patterns, key=_order))
+        self._pattern_size = matchers.size
+        self._index = matchers.index
 
     @classmethod
     def parse(cls, body: bytes, product_token: str, max_bytes: int = MAX_BODY) -> Rules:
@@ -180,6 +248,11 @@ class Rules:
             if at:
                 yield
             matchers.add(left[at : at + SLICE])
+        patterns = matchers.patterns if matchers.size > _INDEXED_FROM else []
+        for at in range(0, len(patterns), SLICE):
+            if at:
+                yield
+            matchers.index.add(patterns[at : at + SLICE])
         return cls(reader, matchers, len(body) - len(kept))
 
     def decide(self, url: str) -> Decision:
@@ -193,13 +266,26 @@ class Rules:
             return IMPLICIT
         # An anchored rule on the very path has one byte more (its `$`) than any prefix of that path can have.
         best = self._exact.get(path) or self._longest_prefix(path)
-        best_rank = best.rank if best is not None else 0
+        pattern = self._best_pattern(path, best.rank if best is not None else 0)
+        if pattern is not None:
+            return pattern.decision
+        return best.decision if best is not None else self._default
+
+    def _best_pattern(self, path: str, above: int) -> _Pattern | None:
+        """The pattern to obey: the most specific match, if its rank is `above` that of the best other rule."""
+        if self._pattern_size * len(path) > _PLAIN_WORK:
+            try:
+                return self._index.best(path, above)
+            except OverflowError:
+                denials = (pattern for pattern in self._patterns if not pattern.decision.allowed)
+                strictest = next(denials, None)
+                return strictest if strictest is not None and strictest.rank > above else None
         for pattern in self._patterns:
-            if pattern.rank <= best_rank:
+            if pattern.rank <= above:
                 break
             if pattern.needle in path and pattern.matches(path):
-                return pattern.decision
-        return best.decision if best is not None else self._default
+                return pattern
+        return None
 
     def _longest_prefix(self, path: str) -> _Rule | None:
         for length in self._lengths:
@@ -233,8 +319,10 @@ def _pattern(path: str, anchored: bool, rule: _Rule) -> _Pattern:
     head, *parts = path.split("*")
     tail = parts.pop() if anchored else ""
     middle = tuple(part for part in parts if part)
-    needle = max((head, *middle, tail), key=len)
-    return _Pattern(rule.rank, needle, head, middle, tail, anchored, rule.decision)
+    needle = max(
+        (*middle, tail, head), key=len
+    )  # of equally long ones not the head, which often is the `/` of all paths
+    return _Pattern(rule.rank, len(path), needle, head, middle, tail, anchored, rule.decision)
 
 
 def _longest_delay(values: Iterable[str]) -> float | None:

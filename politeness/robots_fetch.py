@@ -133,11 +133,12 @@ class RobotsFetch:
             # The rest of the file may hold the rule that matters. Cut by length it has been read as far as 2.5 asks.
             return RobotsFetchResult("disallow", f"cut_by_{answer.truncated}", answer.status)
         if body is None:
-            if (_header(answer, b"content-encoding") or b"identity").strip().lower() not in (b"", b"identity"):
+            codings = (_header_list(answer, b"content-encoding") or b"").lower().split(b",")
+            if any(coding.strip() not in (b"", b"identity") for coding in codings):
                 return RobotsFetchResult("disallow", "content_coding", answer.status)
             body = answer.body
         kept = cut_body(body, self._max_bytes)
-        max_age_s = _max_age(_header(answer, b"cache-control"))
+        max_age_s = _max_age(_header_list(answer, b"cache-control"))
         dropped = len(body) - len(kept)
         return RobotsFetchResult("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_bytes=dropped)
 
@@ -249,6 +250,12 @@ def _header(answer: HttpResponse, name: bytes) -> bytes | None:
         if key.lower() == name:
             return value
     return None
+
+
+def _header_list(answer: HttpResponse, name: bytes) -> bytes | None:
+    """All values of a field whose value is a list and may come in several lines (RFC 9110 5.3); None if there is none."""
+    values = [value for key, value in answer.headers if key.lower() == name]
+    return b", ".join(values) if values else None
 
 
 _MAX_AGE: Final = re.compile(rb'(?:^|[,\s])max-age="?([0-9]{1,9})(?![0-9])', re.IGNORECASE)

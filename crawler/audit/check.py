@@ -57,7 +57,8 @@ class Breach(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct):
     """`closest`: domain -> shortest pause in seconds; `address_peaks`: address -> requests above what the rate alone
-    allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them."""
+    allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them. `unread`: records,
+    and ends of files, that could not be understood."""
 
     files: int
     requests: int
@@ -69,6 +70,7 @@ class Report(msgspec.Struct):
     address_peaks: dict[str, float]
     counts: dict[str, int]
     breaches: list[Breach]
+    unread: int = 0
 
     @property
     def ok(self) -> bool:
@@ -101,6 +103,7 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         address_peaks=peaks,
         counts=counts,
         breaches=breaches,
+        unread=archive.unread,
     )
 
 

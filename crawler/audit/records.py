@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
+from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.fetch.client import host_of
+from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.line_search import line_files
 from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from frontier.errors import BadUrl
-from frontier.urls import UrlRules, canonicalize, domain_of
+from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
 from politeness.robots_text import MAX_BODY
 
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
@@ -46,11 +49,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ArchivedRequests(msgspec.Struct):
-    """All requests in a folder, in order of their start. `user_agents`: those that the files name."""
+    """All requests in a folder, in order of their start. `user_agents`: those that the files name. `unread`: records that
+    could not be understood, and files that could not be read to their end."""
 
     requests: list[Request]
     user_agents: set[str]
     files: int
+    unread: int = 0
 
 
 def read_archive(folder: Path) -> ArchivedRequests:
@@ -60,13 +65,16 @@ def read_archive(folder: Path) -> ArchivedRequests:
     warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
     requests = [request for path in warcs for request in reader.read(path)]
     if reader.has_missed(requests):
+        reader.unread = 0
         requests = [request for path in warcs for request in reader.read(path)]
     lines = list(line_files(folder))
     if not warcs and not lines:
         raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
-    requests += [request for path in lines for request in _from_lines(path)]
-    requests.sort(key=lambda request: request.start)
-    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines))
+    archive = ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), reader.unread)
+    for path in lines:
+        _add_lines(path, archive)
+    archive.requests.sort(key=lambda request: request.start)
+    return archive
 
 
 class _WarcReader:
@@ -75,6 +83,7 @@ class _WarcReader:
 
     def __init__(self) -> None:
         self.user_agents: set[str] = set()
+        self.unread = 0
         self._bodies: dict[str, bytes] = {}
         self._targets: set[str] = set()
         self._kept: set[str] = set()
@@ -84,22 +93,41 @@ class _WarcReader:
         return any(request.url in self._targets and request.url not in self._kept for request in requests)
 
     def read(self, path: Path) -> Iterator[Request]:
+        at = 0
         with path.open("rb") as stream:
-            for record in ArchiveIterator(stream, record_types=WANTED, parse_http=True):
-                if record.record_type == WarcRecordType.warcinfo:
-                    self.user_agents.update(_user_agents(record.reader.read()))
-                elif record.http_headers is not None:
-                    yield self._request(record)
+            try:
+                for record in records_in(stream, WANTED):
+                    at = record.stream_pos
+                    request = self._read(record, path)
+                    if request is not None:
+                        yield request
+            except BrokenFraming as error:
+                self._cannot_read(path, at, error)
 
-    def _request(self, record: WarcRecord) -> Request:
+    def _read(self, record: WarcRecord, path: Path) -> Request | None:
+        try:
+            if record.record_type == WarcRecordType.warcinfo:
+                self.user_agents.update(_user_agents(record.reader.read()))
+                return None
+            read = read_head(record)
+            return self._request(record, *read) if read is not None else None
+        except Exception as error:  # what a record holds was written by a site
+            self._cannot_read(path, record.stream_pos, error)
+            return None
+
+    def _cannot_read(self, path: Path, at: int, error: Exception) -> None:
+        self.unread += 1
+        log(logging.WARNING, "record_not_audited", file=path.name, offset=at, error=error)
+
+    def _request(self, record: WarcRecord, http: Head, start_of_body: bytes) -> Request:
         url = record.headers.get("WARC-Target-URI") or ""
+        origin_of(url)  # raises ValueError for what is no URL of a page: nobody could judge it
         start = _seconds(record.headers.get("WARC-Date") or "")
-        http = record.http_headers
-        status, location, body = int(http.status_code or 0), http.get("Location"), b""
+        location, body = http.get(b"location"), b""
         if url.endswith("/robots.txt") or url in self._targets:
-            body = self._body(record)
+            body = self._body(record, start_of_body)
             self._kept.add(url)
-            if 300 <= status <= 399 and location:
+            if 300 <= http.status <= 399 and location:
                 self._targets.add(_joined(location, url))
         return Request(
             url=url,
@@ -107,18 +135,18 @@ class _WarcReader:
             address=record.headers.get("WARC-IP-Address") or UNKNOWN_ADDRESS,
             start=start,
             end=start + float(record.headers.get("X-Crawler-Elapsed") or 0),
-            status=status,
-            retry_after=http.get("Retry-After"),
+            status=http.status,
+            retry_after=http.get(b"retry-after"),
             location=location,
-            coding=http.get("Content-Encoding") or "",
+            coding=http.get_list(b"content-encoding"),
             body=body,
         )
 
-    def _body(self, record: WarcRecord) -> bytes:
+    def _body(self, record: WarcRecord, start: bytes) -> bytes:
         digest = record.headers.get("WARC-Payload-Digest") or ""
         if record.record_type == WarcRecordType.revisit:
             return self._bodies.get(digest, b"")
-        return self._bodies.setdefault(digest, record.reader.read(MAX_BODY))
+        return self._bodies.setdefault(digest, start + record.reader.read(max(0, MAX_BODY - len(start))))
 
 
 def _joined(location: str, base: str) -> str:
@@ -128,17 +156,28 @@ def _joined(location: str, base: str) -> str:
         return ""
 
 
-def _from_lines(path: Path) -> Iterator[Request]:
-    """The requests of pages that are not in a WARC file, such as those that asked not to be archived."""
+def _add_lines(path: Path, archive: ArchivedRequests) -> None:
+    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived."""
     with path.open("rb") as lines:
-        for text in lines:
+        for number, text in enumerate(lines, 1):
             if not text.endswith(b"\n"):
                 return  # being written
-            line = msgspec.json.decode(text)
-            if line["warc"] is None and line["fetched_at"] is not None:
-                start = _seconds(line["fetched_at"])
-                end = start + (line["elapsed_ms"] or 0) / 1000
-                yield Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0)
+            try:
+                request = _from_line(text)
+            except Exception as error:
+                archive.unread += 1
+                log(logging.WARNING, "line_not_audited", file=path.name, line=number, error=error)
+            else:
+                archive.requests += [request] if request is not None else []
+
+
+def _from_line(text: bytes) -> Request | None:
+    line = msgspec.json.decode(text)
+    if line["warc"] is not None or line["fetched_at"] is None:
+        return None
+    start = _seconds(line["fetched_at"])
+    end = start + (line["elapsed_ms"] or 0) / 1000
+    return Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0)
 
 
 def _user_agents(block: bytes) -> Iterator[str]:

@@ -71,6 +71,8 @@ def _render(found: Report, delay_s: float) -> RenderableType:
     )
     if found.unasked:
         seen += f"; of {found.unasked:,} origins no robots.txt is archived"
+    if found.unread:
+        seen += f"; {found.unread:,} records could not be read"
     seen += f". Judged by a delay of {delay_s:g} s: --delay or --settings for another."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     told = Text("closest: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))

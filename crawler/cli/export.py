@@ -15,6 +15,7 @@ from crawler.errors import UserError
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import ExportSettings, Form
+from crawler.sinks.warc_reader import BrokenFraming
 
 Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
@@ -77,7 +78,7 @@ def extract(
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the reader has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
+    except (OSError, BrokenFraming) as error:
         raise UserError(f"{archive}: {error}") from error
 
 

@@ -35,6 +35,7 @@ from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 from aiohttp.client_exceptions import ClientConnectionError
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http_exceptions import BadStatusLine
 from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 
@@ -244,6 +245,11 @@ class GuardedProtocol(ResponseHandler):
         flight = self._flight
         if flight is None or self._response is not None:
             super().feed_data(data, size)
+        elif (
+            message.code < 100
+        ):  # RFC 9110 15: no status code, and what would come after it would be waited for in vain
+            self.set_exception(BadStatusLine(f"status {message.code:03}"))
+            self.abort()
         elif message.code >= 200 or message.code == 101:  # else an interim response
             flight.first_byte_at = self._loop.time()
             self._response = data

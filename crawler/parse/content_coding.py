@@ -31,6 +31,9 @@ DEFAULT_LIMIT = 16 * 1024 * 1024
 MAX_LAYERS = 3
 MAX_MEMBERS = 16
 
+_PADDING = b"\0\t\n\r "
+"""What may stand behind the last member, where it is common and harmless."""
+
 _STEP = 4096
 """Bytes fed at a time when a corrupt body is gone through for what can be saved."""
 
@@ -98,7 +101,8 @@ def _members(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) 
         except _CORRUPT:
             if not parts:
                 raise
-            break  # padding behind the last member is common and harmless
+            parts.append(_salvage(new_decoder, body, room))
+            return Decoded(b"".join(parts), error="corrupt")
         parts.append(data)
         room -= len(data)
         if room < 0:
@@ -106,7 +110,7 @@ def _members(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) 
         if not decoder.eof:
             return Decoded(b"".join(parts), error="incomplete")
         body = decoder.unused_data
-        if not body:
+        if not body.strip(_PADDING):
             break
     else:
         return Decoded(b"".join(parts), error="too_many_members")

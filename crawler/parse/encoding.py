@@ -40,8 +40,33 @@ class MediaType(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, header: str) -> MediaType:
-        essence, _, parameters = header.partition(";")
-        return cls(essence.strip().lower(), _charset_in(parameters) or None)
+        """The type that the value of a Content-Type says, or the list of values where it comes more than once.
+
+        The last one counts, as in browsers (Fetch, "extract a MIME type"), and one that is no type counts as none. More
+        lenient than they are, it takes a type for what it begins with: `text/html charset=utf-8` is not left unread.
+        """
+        return (_remembered if len(header) <= _REMEMBERED_LENGTH else _media_type)(header)
+
+
+_REMEMBERED_LENGTH = 128  # characters; there are few types, and longer ones are rare
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"  # RFC 9110 5.6.2
+_TYPE = re.compile(rf"[\t\n\r ]*+({_TOKEN}/{_TOKEN})")
+_VALUES = re.compile(r"""(?:[^,"]++|"(?:[^"\\]++|\\.)*+"?+)++""", re.DOTALL)
+
+
+def _media_type(header: str) -> MediaType:
+    essence, charset = "", ""
+    for value in _VALUES.findall(header) if "," in header else [header]:
+        found = _TYPE.match(value)
+        if found is None or found[1] == "*/*":
+            continue
+        if found[1].lower() != essence:
+            essence, charset = found[1].lower(), ""
+        charset = _charset_in(value[found.end() :]) or charset
+    return MediaType(essence, charset or None)
+
+
+_remembered = lru_cache(maxsize=256)(_media_type)
 
 
 def _charset_in(declaration: str) -> str:

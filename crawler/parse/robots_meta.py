@@ -17,7 +17,7 @@ _VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "m
 """Directives with a value after a colon, which an agent's name before the directives has, too."""
 
 _SEPARATORS = re.compile(r"[\s,;]+")
-_LONGEST = 4096  # characters of one value that are read
+_LONGEST = 4096  # characters of one value that are read, white space before them not counted
 
 
 class Directives(msgspec.Struct, frozen=True):
@@ -38,9 +38,9 @@ def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_ag
     said: set[str] = set()
     for name, content in metas:
         if name.lower() in ("robots", agent):
-            said.update(_SEPARATORS.split(content[:_LONGEST].lower()))
+            said.update(_SEPARATORS.split(content.lstrip()[:_LONGEST].lower()))
     for value in headers:
-        said.update(_from_header(value[:_LONGEST].lower(), agent))
+        said.update(_from_header(value.lstrip()[:_LONGEST].lower(), agent))
     if "none" in said:
         said |= {"nofollow", "noindex"}
     return Directives(**dict.fromkeys(_KNOWN & said, True))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Literal
 from xml.parsers import expat
@@ -26,7 +27,10 @@ from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import XML_TYPES, MediaType
 from crawler.parse.html import Extracted
 from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
+from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links, origin_of
+
+MAX_NAMED = 500
+"""Sitemaps of one robots.txt at most."""
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 52_428_800
@@ -57,7 +61,8 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """A sitemap's entries. `error`: why the reading ended early (`doctype`, `depth`, `excess`, `malformed`), or None."""
+    """A sitemap's entries. `error`: why some may be missing, or None. The reading ended early (`doctype`, `depth`,
+    `excess`, `malformed`, or `coding`: its compression did), or an entry was longer than any URL (`length`)."""
 
     form: Form
     entries: tuple[Listed, ...] = ()
@@ -88,6 +93,15 @@ def is_quick(body: bytes) -> bool:
     return len(body) <= _QUICK_BYTES and not body.startswith(_GZIP)
 
 
+def is_named(url: str, names: Collection[str], rules: UrlRules = DEFAULT_RULES) -> bool:
+    """Whether the robots.txt that counts for the canonical `url` names it as a sitemap. `names`: those in the file, as they
+    are written: relative ones, too, and in any spelling."""
+    if not names or url in names:
+        return bool(names)
+    named, _ = canonicalize_links(names, f"{origin_of(url)}/robots.txt", rules, MAX_NAMED)
+    return url in named
+
+
 def _first_bytes(zipped: bytes) -> bytes:
     try:
         return bytes(isal_zlib.decompressobj(wbits=31).decompress(zipped[:_PEEK], _PEEK))
@@ -111,14 +125,19 @@ def _is_list(head: bytes) -> bool:
 
 def parse_sitemap(body: bytes) -> Sitemap:
     """The entries of the sitemap in `body`, which may be in gzip. Never raises for what a site sent."""
-    text = decode_body(body, "gzip", MAX_BYTES).data if body.startswith(_GZIP) else body[:MAX_BYTES]
-    return _Reader().read(text) if _has_root(text[:_PEEK]) else _read_lines(text)
+    decoded = decode_body(body, "gzip" if body.startswith(_GZIP) else "", MAX_BYTES)
+    text = decoded.data
+    found = _Reader().read(text) if _has_root(text[:_PEEK]) else _read_lines(text)
+    lost = "coding" if decoded.error else "excess" if decoded.truncated else found.error
+    return msgspec.structs.replace(found, error=lost)
 
 
 def _read_lines(text: bytes) -> Sitemap:
     lines = text.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split()
-    entries = tuple(Listed(line) for line in lines[:MAX_ENTRIES] if len(line) <= _MAX_TEXT)
-    return Sitemap("text", entries, "excess" if len(lines) > MAX_ENTRIES else None)
+    first = lines[:MAX_ENTRIES]
+    entries = tuple(Listed(line) for line in first if len(line) <= _MAX_TEXT)
+    error = "excess" if len(lines) > MAX_ENTRIES else "length" if len(entries) < len(first) else None
+    return Sitemap("text", entries, error)
 
 
 class _Refused(Exception):
@@ -139,6 +158,7 @@ class _Reader:
         self._text = ""
         self._fields: dict[str, str] = {}
         self._entries: list[Listed] = []
+        self._error: str | None = None
 
     def read(self, text: bytes) -> Sitemap:
         parser = expat.ParserCreate()
@@ -147,14 +167,13 @@ class _Reader:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
-        error = None
         try:
             parser.Parse(text, True)
         except _Refused as refused:
-            error = str(refused)
+            self._error = str(refused)
         except (expat.ExpatError, ValueError, LookupError):  # the last two: what a declared encoding can bring about
-            error = "malformed"
-        return Sitemap(self._form, tuple(self._entries), error)
+            self._error = "malformed"
+        return Sitemap(self._form, tuple(self._entries), self._error)
 
     @staticmethod
     def _refuse_doctype(*_: object) -> None:
@@ -177,16 +196,26 @@ class _Reader:
     def _end(self, name: str) -> None:
         if self._depth == 3 and self._field:
             self._fields.setdefault(self._field, self._text)
-        elif self._depth == 2 and 0 < len(loc := self._fields.get("loc", "").strip()) <= _MAX_TEXT:
-            if len(self._entries) == MAX_ENTRIES:
-                raise _Refused("excess")
-            lastmod, priority = self._fields.get("lastmod", ""), self._fields.get("priority", "")
-            self._entries.append(Listed(loc, _time(lastmod), _share(priority)))
+        elif self._depth == 2 and (loc := self._fields.get("loc", "").rstrip()):
+            self._add(loc)
         self._field = ""
         self._depth -= 1
 
+    def _add(self, loc: str) -> None:
+        if len(loc) > _MAX_TEXT:
+            self._error = "length"
+            return
+        if len(self._entries) == MAX_ENTRIES:
+            raise _Refused("excess")
+        lastmod, priority = self._fields.get("lastmod", ""), self._fields.get("priority", "")
+        self._entries.append(Listed(loc, _time(lastmod), _share(priority)))
+
     def _characters(self, text: str) -> None:
-        if self._field and len(self._text) < _MAX_TEXT:
+        if not self._field:
+            return
+        if not self._text:
+            text = text.lstrip()  # it does not count, however long it is
+        if len(self._text) <= _MAX_TEXT:
             self._text += text[: _MAX_TEXT + 1]
 
 

@@ -46,7 +46,7 @@ class OffloadProcess:
         self._left = 0
 
     def __repr__(self) -> str:
-        return f"<ReaderProcess pid={self.pid} left={self._left}>"
+        return f"<OffloadProcess pid={self.pid} left={self._left}>"
 
     @property
     def pid(self) -> int | None:

@@ -29,7 +29,7 @@ from pcre2 import _cy
 from turbohtml import Element, Namespace
 
 from crawler.parse.attributes import ANY_VALUE, EQUALS, NAME, SPACE
-from crawler.parse.tree import parse_text
+from crawler.parse.tree import parse_text, restored
 
 
 class Tags(msgspec.Struct):
@@ -224,7 +224,7 @@ def _attributes_of(element: Element) -> Iterator[bytes]:
 
 def _written(text: str) -> bytes:
     """`text` of the tree as it may stand in the page, between quotation marks."""
-    escaped = text.replace("&", "&amp;").replace('"', "&quot;").translate(_AS_BYTES)
+    escaped = restored(text).replace("&", "&amp;").replace('"', "&quot;").translate(_AS_BYTES)
     return escaped.encode("latin-1")
 
 

@@ -4,7 +4,8 @@ The parser is linear and releases the interpreter lock, whatever it is given (ta
 attributes of megabytes), but for one construction that the standard itself makes quadratic: formatting
 elements that a paragraph leaves open are opened again in each one that follows (HTML 13.2.4.3). Four MB of it
 took 1.9 GB and 6 s. In documents of many tags formatting elements are therefore given names that have no
-such power.
+such power. Where such a name stands in an attribute or a script it is no tag, but only the parser can tell: so what is
+taken out of the document is given back as it was (`restored`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _FORMATTING = re.compile(
 )
 """Start tags of the formatting elements (HTML 13.2.4.2) but `a`, of which only one can be open."""
 
+_RENAMED = "<x\ue000"
+"""What their names begin with instead. With a character for private use in it no page says so."""
+
 
 def parse(body: bytes, charset: str | None) -> turbohtml.Document:
     """The document in `body`. `charset` is its encoding as `crawler.parse.html` found it; None: found out here, an unknown
@@ -34,8 +38,13 @@ def parse(body: bytes, charset: str | None) -> turbohtml.Document:
 
 
 def parse_text(text: str) -> turbohtml.Document:
-    """The document in `text`, without formatting elements but `a`."""
-    return turbohtml.parse(_FORMATTING.sub("<x-", text), positions=False)
+    """The document in `text`, without formatting elements but `a`. What is taken out of it is to be `restored`."""
+    return turbohtml.parse(_FORMATTING.sub(_RENAMED, text), positions=False)
+
+
+def restored(text: str) -> str:
+    """`text` out of a document, with the names that it has in the page."""
+    return text.replace(_RENAMED, "<") if _RENAMED in text else text
 
 
 def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:

@@ -5,7 +5,8 @@ How a group of pages becomes durable, in the order in which data flows:
 1. `archive` receives the group, and `group` makes its records: those of ordinary pages in the event loop, a few
    milliseconds at a time; pages of megabytes, and groups that need text extraction or hooks, in the archive's one
    thread.
-2. `content` extracts the text of a page, if the settings ask for it. `near_duplicates` and `simhash` find out whether
+2. `content` extracts the text of a page, if the settings ask for it, that of a heavy one in a process of its own
+   (`content_process`). `near_duplicates` and `simhash` find out whether
    an earlier page had the same text. Its records may then be left out.
 3. `warc` turns each HTTP exchange into a request and a response record, and what was found in the page into a metadata
    record. Each record is compressed on its own (`compression`). Its file, offset and length are its place, which goes
@@ -22,11 +23,11 @@ A volume is one WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<se
 `.pages.jsonl`, and at the end `.cdxj`. While they are written, the files end in `.open` and are locked.
 
 `sink` says what a sink is. `tee` passes a group to the archive and then to other sinks. `export` and `line_search` read
-the files again.
+the files again, WARC files by `warc_reader`, as the index of a crashed writer's file and `audit` do.
 
 Other people's sinks import `Sink` and `SinkContext` from here. Inside the project, `app` imports `archive`, `settings`,
-`sink` and `tee`; the rooms that read the output (`observe`, `audit`, `cli`) import `line_search`, `export` and the
-names of the files. Importing `crawler.sinks` does not load the archive.
+`sink` and `tee`; the rooms that read the output (`observe`, `audit`, `cli`) import `line_search`, `export`,
+`warc_reader` and the names of the files. Importing `crawler.sinks` does not load the archive.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

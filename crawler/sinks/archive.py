@@ -81,7 +81,7 @@ class Archive:
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> frozenset[str]:
-        """See `Keeper.write`. A page that will be retried leaves its exchange, but no line."""
+        """See `DurableSink.write`. A page that will be retried leaves its exchange, but no line."""
         async with self._order:
             now = self._wall()
             try:
@@ -100,7 +100,7 @@ class Archive:
                     self._events.emit(failed)
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
-        """See `Keeper.settled`."""
+        """See `DurableSink.settled`."""
         if unsettled:
             await self._in_thread(lambda: self._take_back(unsettled))
         self._in_doubt = False
@@ -111,6 +111,7 @@ class Archive:
             await self._in_thread(self._end)
         finally:
             self._thread.shutdown()
+            self._groups.stop()
             await self._finished.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -7,6 +7,7 @@ second run goes on where the first one stopped.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,19 +18,21 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
+from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
+from crawler.logs import log
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import ExtractPolicy, extract
+from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.content import TextForm, content_of, decoded
+from crawler.sinks.content import UNREADABLE, Content, TextForm, content_of, decoded
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.pages import PageLines, Place, Row, minimal_row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.times import iso_time
+from crawler.sinks.warc_reader import BrokenFraming, Head, dechunked, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
@@ -83,7 +86,7 @@ def export(
             path = running[future]
             try:
                 count = future.result()
-            except OSError as error:
+            except (OSError, BrokenFraming) as error:
                 pool.shutdown(cancel_futures=True)
                 raise UserError(f"{path}: {error}") from error
             rows += count
@@ -92,7 +95,7 @@ def export(
 
 
 def export_file(path: Path, settings: ExportSettings) -> int:
-    """Export one WARC file; returns the number of rows. Raises OSError."""
+    """Export one WARC file; returns the number of rows. Raises OSError and BrokenFraming."""
     if settings.form == "markdown":
         return sum(_write_markdown(row.page, settings.out) for row in read_rows(path))
     target = settings.out / (path.name.partition(".warc")[0] + ".pages.jsonl")
@@ -116,26 +119,49 @@ def export_file(path: Path, settings: ExportSettings) -> int:
 
 
 def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
-    """The JSON lines of the WARC file at `path`, some at a time. Raises OSError."""
+    """The JSON lines of the WARC file at `path`, some at a time. Raises OSError and BrokenFraming.
+
+    A line that lacks something because its record cannot be handled has `defect` in its `cut`, and the log says why.
+    """
     lines = PageLines(ArchiveSettings(settings.out, "", "", links=settings.links))
     likeness = Likeness("off", "off", simhash=settings.simhash)
     batch: list[Row] = []
     for row in read_rows(path):
-        content = content_of(row.page, settings.text, settings.structured, settings.simhash)
-        if content.is_judged:
-            content = likeness.judge(row.page, content)
-        batch.append(row._replace(content=content))
+        batch.append(row._replace(content=_content(row.page, settings, likeness)))
         if len(batch) == _BATCH:
-            yield lines.encode(batch)
+            yield _encoded(lines, batch)
             batch.clear()
-    yield lines.encode(batch)
+    yield _encoded(lines, batch)
+
+
+def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Content:
+    try:
+        content = content_of(page, settings.text, settings.structured, settings.simhash)
+        return likeness.judge(page, content) if content.is_judged else content
+    except Exception as error:  # what a page holds was written by a site
+        _tell_of(page.url, error)
+        return UNREADABLE
+
+
+def _encoded(lines: PageLines, rows: Sequence[Row]) -> bytes:
+    try:
+        return lines.encode(rows)
+    except Exception as error:
+        if len(rows) > 1:
+            return b"".join(_encoded(lines, [row]) for row in rows)
+        _tell_of(rows[0].page.url, error)
+        return lines.encode([minimal_row(rows[0])])
+
+
+def _tell_of(url: str, error: Exception) -> None:
+    log(logging.WARNING, "record_not_exported", url=url, error=error)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of the WARC file at `path`. Raises OSError."""
+    """The rows of the WARC file at `path`. Raises OSError and BrokenFraming."""
     found: Row | None = None
     start = 0
-    for record in ArchiveIterator(str(path), record_types=WarcRecordType.any_type, auto_decode="transfer"):
+    for record in records_in(str(path)):
         # A record's length is known when the next one begins.
         if found is not None:
             yield _placed(found, path, start, record.stream_pos)
@@ -149,44 +175,58 @@ def _placed(row: Row, path: Path, start: int, end: int) -> Row:
 
 
 def _row(record: WarcRecord) -> Row | None:
-    if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit) or not record.http_headers:
+    """The row of `record`, None if it has none. One whose page cannot be read is marked as cut by a defect."""
+    if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
         return None
-    headers, http = record.headers, record.http_headers
+    headers = record.headers
     try:
         url = canonicalize(headers.get("WARC-Target-URI") or "", None)
     except BadUrl:
         return None
-    if urlsplit(url.href).path == "/robots.txt":
+    read = read_head(record)
+    if read is None or urlsplit(url.href).path == "/robots.txt":
         return None
+    http, start_of_body = read
     at = record.record_date.timestamp() if record.record_date else 0.0
     exchange = Exchange(
         url=url.href,
-        status=http.status_code or 0,
+        status=http.status,
         reason="",
-        headers=tuple((name.encode(), value.encode()) for name, value in http.to_tuples()),
+        headers=http.fields,
         request_head=b"",
         response_head=b"",
-        body=_body(record),
+        body=_body(http, start_of_body + record.reader.read()),
         address=headers.get("WARC-IP-Address") or "",
         started_at=at,
         elapsed=0.0,
         first_byte=0.0,
         truncated=headers.get("WARC-Truncated") if record.record_type == WarcRecordType.response else None,
     )
-    return Row(_page(exchange, url.domain, at), headers.get("WARC-Payload-Digest") or "")
-
-
-def _body(record: WarcRecord) -> bytes:
+    digest = headers.get("WARC-Payload-Digest") or ""
     try:
-        return record.reader.read()
-    except OSError:  # archives of others: a transfer coding that the stored body does not have, or that is broken
+        return Row(_page(exchange, url.domain, at), digest)
+    except Exception as error:  # what a page holds was written by a site
+        _tell_of(url.href, error)
+        return minimal_row(Row(_page_of(exchange, url.domain, at, Extracted(), b""), digest))
+
+
+def _body(http: Head, stored: bytes) -> bytes:
+    """What is `stored` without its transfer coding, which archives of others may keep."""
+    if http.get_list(b"transfer-encoding").strip().lower() != "chunked":
+        return stored
+    try:
+        return dechunked(stored)
+    except ValueError:  # a coding that the stored body does not have, or that is broken
         return b""
 
 
 def _page(exchange: Exchange, domain: str, at: float) -> Page:
-    content_type = (exchange.header(b"content-type") or b"").decode()
+    content_type = (exchange.header_list(b"content-type") or b"").decode("latin-1")
     body = decoded(exchange)
-    found = extract(body, exchange.url, content_type, _POLICY)
+    return _page_of(exchange, domain, at, extract(body, exchange.url, content_type, _POLICY), body)
+
+
+def _page_of(exchange: Exchange, domain: str, at: float, found: Extracted, body: bytes) -> Page:
     return Page(
         url=exchange.url,
         domain=domain,
@@ -195,7 +235,7 @@ def _page(exchange: Exchange, domain: str, at: float) -> Page:
         reason="exported",
         settled_at=at,
         exchange=exchange,
-        content_type=MediaType.parse(content_type).essence,
+        content_type=MediaType.parse((exchange.header_list(b"content-type") or b"").decode("latin-1")).essence,
         charset=found.charset,
         title=found.title,
         lang=found.lang,
@@ -207,7 +247,11 @@ def _page(exchange: Exchange, domain: str, at: float) -> Page:
 
 def _write_markdown(page: Page, out: Path) -> int:
     """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`; returns how many were written: 1 or 0."""
-    markdown = content_of(page, "markdown", structured=False).markdown
+    try:
+        markdown = content_of(page, "markdown", structured=False).markdown
+    except Exception as error:  # what a page holds was written by a site
+        _tell_of(page.url, error)
+        return 0
     if markdown is None:
         return 0
     assert page.exchange is not None

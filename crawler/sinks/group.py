@@ -12,6 +12,7 @@ from crawler.events import DefectFound
 from crawler.hooks import KEEP, HookResult, PageHooks
 from crawler.page import Exchange, Outcome, Page
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
+from crawler.sinks.content_process import Job, TextProcess, is_light
 from crawler.sinks.index import Indexed
 from crawler.sinks.journal import JournalEntry, Share
 from crawler.sinks.near_duplicates import Likeness
@@ -79,9 +80,14 @@ class Groups:
         self._hooks = hooks
         self._records = WarcRecords(settings)
         self._lines = PageLines(settings)
+        self._text_process = TextProcess()
         self._likeness = Likeness(
             settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
         )
+
+    def stop(self) -> None:
+        """End what was started to make groups."""
+        self._text_process.stop()
 
     def warcinfo(self, file_name: str, now: float) -> bytes:
         """The first record of the file `file_name`."""
@@ -90,8 +96,12 @@ class Groups:
     @property
     def are_quick(self) -> bool:
         """Whether `make` takes as long as the bytes take to compress and digest, and runs nothing of the user's."""
+        return not (self._hooks or self._asks_for_content)
+
+    @property
+    def _asks_for_content(self) -> bool:
         settings = self._settings
-        return not (self._hooks or settings.text != "off" or settings.structured or settings.judges)
+        return settings.text != "off" or settings.structured or settings.judges
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -112,8 +122,9 @@ class Groups:
     def make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
     ) -> Generator[bool, None, Group]:
-        """The group for the end of `volume`, which is what the generator returns; see `Keeper.write`. It yields after some
-        milliseconds of work, so that the event loop need not stand still: whether what comes next takes longer."""
+        """The group for the end of `volume`, which is what the generator returns; see `DurableSink.write`. It yields
+        after some milliseconds of work, so that the event loop need not stand still: whether what comes next takes
+        longer."""
         tape = _Tape(volume.warc, with_index=self._settings.index)
         rows: list[Row] = []
         duplicates: set[str] = set()
@@ -189,10 +200,11 @@ class Groups:
 
     def _content(self, page: Page, defects: list[DefectFound]) -> Content:
         settings = self._settings
+        if not self._asks_for_content:
+            return NOTHING
         try:
-            content = content_of(
-                page, settings.text, settings.structured, settings.judges, error_pages=settings.soft_404 != "off"
-            )
+            job = Job(page, settings.text, settings.structured, settings.judges, settings.soft_404 != "off")
+            content = content_of(*job) if is_light(page) else self._text_process.content_of(job)
             return self._likeness.judge(page, content) if content.is_judged else content
         except Exception as error:
             defects.append(defect("text", page.url, error))

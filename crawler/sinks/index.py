@@ -7,6 +7,7 @@ a file whose writer died they are read back from its records. Requests and metad
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,13 @@ from typing import NamedTuple
 
 import msgspec
 import surt
-from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
+from fastwarc.warc import WarcRecord, WarcRecordType
 
+from crawler.logs import log
 from crawler.page import Exchange
 from crawler.sinks.segment import OPEN_SUFFIX
 from crawler.sinks.times import digits
+from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
@@ -57,13 +60,13 @@ class Indexed(NamedTuple):
 
     @classmethod
     def of_record(cls, record: WarcRecord) -> Indexed:
-        headers, http = record.headers, record.http_headers
-        content_type = http.get("Content-Type") if http else None
+        headers, read = record.headers, read_head(record)
+        http = read[0] if read is not None else None
         return cls(
             url=headers.get("WARC-Target-URI") or "",
             seconds=record.record_date.timestamp() if record.record_date else 0.0,
-            status=str(http.status_code or "") if http else "",
-            content_type=content_type or "",
+            status=str(http.status or "") if http else "",
+            content_type=(http.get(b"content-type") or "") if http else "",
             digest=headers.get("WARC-Payload-Digest") or "",
             is_revisit=record.record_type == WarcRecordType.revisit,
         )
@@ -87,28 +90,49 @@ class Indexed(NamedTuple):
 
 
 def read_index(path: Path) -> Iterator[bytes]:
-    """The lines of the records in the WARC file at `path`, which may still have its open name. Raises OSError."""
-    records = ArchiveIterator(str(path), record_types=WarcRecordType.any_type)
-    return _lines(records, path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
+    """The lines of the records in the WARC file at `path`, which may still have its open name. Raises OSError.
+
+    A record that cannot be understood has no line, which is logged; the index of the others stands.
+    """
+    return _lines(records_in(str(path)), path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
 
 
 def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
-    """The lines of the compressed `records` that stand at the byte `at` of the WARC file `name`."""
-    return _lines(ArchiveIterator(BytesIO(records), record_types=WarcRecordType.any_type), name, at, len(records))
+    """As `read_index`, of the compressed `records` that stand at the byte `at` of the WARC file `name`."""
+    return _lines(records_in(BytesIO(records)), name, at, len(records))
 
 
 def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iterator[bytes]:
     found: Indexed | None = None
     start = 0
-    for record in records:
-        # A record's length is known when the next one begins.
-        if found is not None:
-            yield found.line(name, at + start, record.stream_pos - start)
-        start = record.stream_pos
-        is_shown = record.record_type in (WarcRecordType.response, WarcRecordType.revisit)
-        found = Indexed.of_record(record) if is_shown else None
+    try:
+        for record in records:
+            # A record's length is known when the next one begins.
+            if found is not None:
+                yield from _line(found, name, at + start, record.stream_pos - start)
+            start = record.stream_pos
+            is_shown = record.record_type in (WarcRecordType.response, WarcRecordType.revisit)
+            found = _indexed(record, name, at + start) if is_shown else None
+    except BrokenFraming as error:
+        log(logging.WARNING, "records_not_indexed", file=name, after=at + start, error=error)
+        return  # how long the last record is cannot be told either
     if found is not None:
-        yield found.line(name, at + start, size - start)
+        yield from _line(found, name, at + start, size - start)
+
+
+def _indexed(record: WarcRecord, name: str, offset: int) -> Indexed | None:
+    try:
+        return Indexed.of_record(record)
+    except Exception as error:  # what a record holds was written by a site
+        log(logging.WARNING, "record_not_indexed", file=name, offset=offset, error=error)
+        return None
+
+
+def _line(found: Indexed, name: str, offset: int, length: int) -> Iterator[bytes]:
+    try:
+        yield found.line(name, offset, length)
+    except Exception as error:  # the URL, the type and the date are a site's, too
+        log(logging.WARNING, "record_not_indexed", file=name, offset=offset, error=error)
 
 
 def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:

@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True):
     decoding. `links` are the found URLs in the page's order, null when the settings leave them out. `simhash`: 16
     hexadecimal digits, as readers of JSON have no integers of 64 bits in common. `cut`: by what something of the page was
     left out, in the words of `crawler.page.Cut`; `text` stands for the text and data that a page says beyond its first
-    4 MiB, `defect` for a line that lacks what could not be written.
+    4 MiB, or that it takes too long to find, `defect` for a line that lacks what could not be written.
     """
 
     url: str
@@ -149,18 +149,19 @@ _DEEPEST = 100
 def _encodable(line: Line) -> Line:
     """`line` with question marks for lone surrogates, numbers beyond 64 bits as text, and nothing nested too deeply."""
     fields = msgspec.structs.asdict(line)
-    return Line(**{name: _plain(value, _DEEPEST) for name, value in fields.items()})
+    return Line(**{name: plain(value) for name, value in fields.items()})
 
 
-def _plain(value: Any, depth: int) -> Any:
+def plain(value: Any, depth: int = _DEEPEST) -> Any:
+    """`value` with nothing in it that an encoder refuses."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
         return hex(value)
     if isinstance(value, list):
-        return [_plain(item, depth - 1) for item in value] if depth else None
+        return [plain(item, depth - 1) for item in value] if depth else None
     if isinstance(value, dict):
-        return {_plain(key, 1): _plain(item, depth - 1) for key, item in value.items()} if depth else None
+        return {plain(key, 1): plain(item, depth - 1) for key, item in value.items()} if depth else None
     return value
 
 

@@ -77,7 +77,7 @@ class ForeignDomainAccess:
         retry_after_ms = None if wait_s is None else math.ceil(wait_s * 1000)
         state = after_failure(
             HEALTHY,
-            self._runtime.policy.rests.backoff,
+            self._runtime.policy.throttle.backoff,
             now_ms,
             retry_after_ms,
             self._runtime.rng.random(),

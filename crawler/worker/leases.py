@@ -74,8 +74,8 @@ class LeaseManager:
             return
         handoff = plan_handoff(self.held.shards, () if self._paused else view.owners, self._runtime.replica)
         self.view = view
-        self._close(self.held.disown(handoff.drop))
-        self.held.own(handoff.take)
+        self._close(self.held.remove_shards(handoff.drop))
+        self.held.add_shards(handoff.take)
         self._runtime.events.emit(ViewAdopted(view, len(self.held.shards), len(handoff.take), len(handoff.drop)))
 
     def pause(self, paused: bool) -> None:

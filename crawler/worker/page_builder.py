@@ -134,7 +134,7 @@ class PageBuilder:
         return Document(
             exchange.body,
             exchange.url,
-            _text(exchange.header(b"content-encoding")),
+            _text(exchange.header_list(b"content-encoding")),
             content_type,
             tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,

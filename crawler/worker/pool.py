@@ -15,7 +15,7 @@ class WorkerPool:
     """Runs `work` again and again in a number of tasks, from `start` to `stop`."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order, so that a run can be repeated
         self._surplus = 0
         self._begin: Callable[[], None] | None = None
 
@@ -27,8 +27,8 @@ class WorkerPool:
 
         def begin() -> None:
             worker = spawn(self._run(work))
-            self._tasks.add(worker)
-            worker.add_done_callback(self._tasks.discard)
+            self._tasks[worker] = None
+            worker.add_done_callback(self._tasks.pop)
 
         self._begin = begin
         for _ in range(count):

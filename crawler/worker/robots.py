@@ -150,7 +150,7 @@ class RobotsService:
 
 def _decoded(exchange: Exchange) -> bytes | None:
     """The body without its content coding, or None if it has none or cannot be decoded."""
-    coding = exchange.header(b"content-encoding")
+    coding = exchange.header_list(b"content-encoding")
     if not coding:
         return None
     # So much input holds all the output that counts, and bounds the time of input that holds none.

@@ -40,7 +40,7 @@ class Throttle:
 
     def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
-        policy = self._runtime.policy.rests.delay
+        policy = self._runtime.policy.throttle.delay
         set_delay_s = self._control.rules.delays.get(visit.domain)
         if set_delay_s is not None:
             share = policy.response_share if set_delay_s else 0.0  # no delay at all is for one's own site
@@ -52,7 +52,7 @@ class Throttle:
     def concurrency(self, visit: Visit, known: KnownRobots) -> int:
         """How many requests of the domain may be in flight at once: several only where there is no delay, by settings,
         operator or robots.txt, and where the domain has no failures that are not forgiven yet."""
-        policy = self._runtime.policy.rests
+        policy = self._runtime.policy.throttle
         if policy.parallel == 1 or visit.backoff.failures or self._delay_ms(visit, known, 0.0):
             return 1
         return policy.parallel
@@ -60,7 +60,7 @@ class Throttle:
     def back_off(self, visit: Visit, result: UrlResult, exchange: Exchange | None) -> None:
         """Keep the domain's backoff. A domain that must rest long gives its lease back."""
         now_ms = self._runtime.server_clock.now_ms()
-        before, policy = visit.backoff, self._runtime.policy.rests.backoff
+        before, policy = visit.backoff, self._runtime.policy.throttle.backoff
         is_backing_off = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
         if not result.backs_off:
             if not is_backing_off:
@@ -92,18 +92,18 @@ class Throttle:
         """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
         rules = known.rules
         return rules is not None and is_above_cap(
-            self._runtime.policy.rests.delay, rules.crawl_delay, rules.request_rate
+            self._runtime.policy.throttle.delay, rules.crawl_delay, rules.request_rate
         )
 
     def has_given_up(self, visit: Visit) -> bool:
         """Whether the domain has failed so long that this crawl asks it no more."""
-        return is_given_up(visit.backoff, self._runtime.policy.rests.backoff)
+        return is_given_up(visit.backoff, self._runtime.policy.throttle.backoff)
 
     def retry_at_ms(self, visit: Visit, entry: Entry, result: UrlResult) -> int:
         """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
         by its own tries."""
         if result.backs_off:
             return visit.backoff.until_ms
-        policy, rng = self._runtime.policy.rests.backoff, self._runtime.rng
+        policy, rng = self._runtime.policy.throttle.backoff, self._runtime.rng
         delay_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
         return self._runtime.server_clock.now_ms() + int(delay_s * 1000)

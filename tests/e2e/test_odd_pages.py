@@ -85,7 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = gzip.compress(document.encode(), 1)
         self.send_response(200 if self.path in {*PATHS, "/robots.txt"} else 404)
         self.send_header("Content-Type", type_)
-        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Encoding", "identity")
+        self.send_header("Content-Encoding", "gzip")  # one list with the line before (RFC 9110 5.3)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         with contextlib.suppress(OSError):  # the replica may have met its error meanwhile

@@ -75,6 +75,17 @@ async def test_a_clean_connection_is_used_again_and_another_is_not(
         assert (server.connections, len(server.requests)) == (connections, 2)
 
 
+@pytest.mark.parametrize("code", [b"000", b"099"])
+async def test_a_status_below_100_is_an_error_at_once(code: bytes) -> None:
+    """It is no interim response, after which another head would follow."""
+    response = b"HTTP/1.1 %b X\r\nContent-Length: 2\r\n\r\nab" % code
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        with pytest.raises(FetchFailed) as failed:
+            await under_test.fetch("http://www.test/")
+        assert failed.value.kind is FailureKind.PROTOCOL
+        assert failed.value.request_sent
+
+
 @pytest.mark.parametrize(
     "response",
     [

@@ -98,6 +98,20 @@ def test_members_in_a_row_are_one_body(name: str, encode: Callable[[bytes], byte
     assert decode_body(encode(PAGE) + b"\0" * 8, name) == Decoded(PAGE)
 
 
+@pytest.mark.parametrize("padding", [b"\0", b"\0" * 5_000, b"\n", b"\r\n"])
+def test_padding_behind_the_last_member_is_no_loss(padding: bytes) -> None:
+    assert decode_body(gzip.compress(PAGE) + padding, "gzip") == Decoded(PAGE)
+
+
+def test_a_later_member_that_is_corrupt_is_told() -> None:
+    """And what precedes the damage is kept, as in the first one."""
+    second = bytearray(gzip.compress(PAGE))
+    second[-8] ^= 1
+    assert decode_body(gzip.compress(PAGE) + second, "gzip") == Decoded(PAGE * 2, error="corrupt")
+    assert decode_body(gzip.compress(PAGE) + b"junk", "gzip") == Decoded(PAGE, error="corrupt")
+    assert decode_body(gzip.compress(PAGE) + second, "gzip", len(PAGE) + 5).data == (PAGE * 2)[: len(PAGE) + 5]
+
+
 def test_the_number_of_members_is_bounded() -> None:
     body = gzip.compress(b"a") * (MAX_MEMBERS + 1)
     assert decode_body(body, "gzip") == Decoded(b"a" * MAX_MEMBERS, error="too_many_members")

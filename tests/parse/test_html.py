@@ -186,6 +186,8 @@ def test_related_pages_are_links_and_style_sheets_are_not() -> None:
         ("5", []),
         ("x", []),
         ("-1; url=x", []),
+        ("0;" + " " * 5_000 + "url=x", ["/dir/x"]),
+        (" " * 5_000 + "0; url=x", ["/dir/x"]),
     ],
 )
 def test_a_refresh_is_a_link(content: str, found: list[str]) -> None:
@@ -197,6 +199,7 @@ def test_title_and_language_are_bounded_and_tidy() -> None:
     found = read("<html lang=' de-AT '><svg><title>no</title></svg><title> Two\n  words </title>")
     assert (found.title, found.lang) == ("Two words", "de-AT")
     assert len(read("<title>" + "x" * 100_000 + "</title>").title) == 1_000
+    assert read("<title>" + " " * 100_000 + "x</title>").title == "x"
 
 
 # encodings
@@ -231,6 +234,23 @@ def test_queries_are_written_in_the_encoding_of_their_page() -> None:
         "/%C3%A4?%E4=%26%231103%3B"
     ]
     assert links(page.format("utf-8")) == ["/%C3%A4?%C3%A4=%D1%8F"]
+
+
+def test_queries_in_an_encoding_that_python_has_not_are_written_in_utf_8() -> None:
+    page = b"<meta charset=iso-8859-8-i><a href='/?\xe0'>"
+    assert links(page) == ["/?%D7%90"]
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-8-i", "windows-1252", "gbk", "iso-2022-jp", "shift_jis"])
+@pytest.mark.parametrize("query", [b"\xe0\xe1\xe2\xe3" * 16_000, b"\xe0a" * 3_900, b"&#20013;" * 8_000])
+def test_no_query_takes_long_to_write(charset: str, query: bytes) -> None:
+    """6 ms at most on a fast core; character by character it took half a second."""
+    page = b"<a href='/?%b'><a href='/?2%b'><a href=x>" % (query, query)
+    read(page, f"text/html; charset={charset}")  # so that the codec is loaded
+    began = time.process_time()
+    found = read(page, f"text/html; charset={charset}")
+    assert time.process_time() - began < 0.05
+    assert (found.links[-1].url, found.dropped) == ("http://example.com/dir/x", {"length": 2})
 
 
 # bounds
@@ -358,12 +378,47 @@ def test_no_page_raises_and_every_link_is_canonical(body: bytes) -> None:
             pytest.fail(f"canonical is no URL: {error}")
 
 
+@pytest.mark.parametrize(
+    ("header", "essence", "charset"),
+    [
+        ("text/html", "text/html", None),
+        (" Text/HTML ;charset=a", "text/html", "a"),
+        ("text/html charset=a", "text/html", "a"),
+        ("text/html:charset=a", "text/html", "a"),
+        ("text/html, text/html", "text/html", None),
+        ("text/html;charset=a, text/html", "text/html", "a"),
+        ("text/html;charset=a, text/html;charset=b", "text/html", "b"),
+        ("text/plain;charset=a, text/html", "text/html", None),
+        ("text/html;charset=a, */*", "text/html", "a"),
+        ("text/html,", "text/html", None),
+        ('text/plain;x="text/html, ";charset=a', "text/plain", "a"),
+        ('text/plain;x="\\", text/html', "text/plain", None),
+        ("image/svg+xml", "image/svg+xml", None),
+        ("html", "", None),
+        ("", "", None),
+    ],
+)
+def test_a_media_type_is_what_browsers_take_or_what_it_begins_with(
+    header: str, essence: str, charset: str | None
+) -> None:
+    assert MediaType.parse(header) == MediaType(essence, charset)
+    assert MediaType.parse(header + " " * 200) == MediaType(essence, charset)
+
+
 def test_content_types_of_spaces_take_no_time() -> None:
     began = time.process_time()
     for name in ("charset", "charset=", 'charset="'):
         MediaType.parse(f"text/html;{name}{' ' * 60_000};")
+    for part in (",", '"', "a/b,", '"\\",', "text/html;charset=,"):
+        MediaType.parse(part * (60_000 // len(part)))
     assert time.process_time() - began < 0.1
     assert MediaType.parse("text/html; CharSet = 'latin1' ; x").charset == "latin1"
+
+
+def test_names_of_formatting_in_an_attribute_are_left_as_they_are() -> None:
+    """Also where only a tree can tell the links, for which formatting elements get other names."""
+    page = b"<a " + b"a " * 3_400_000 + b"><a href='/q?<b>&x=<i >y'><b><a href=/z><base href='/<u/>/'>"
+    assert links(page) == links(page[-70:]) == ["/q?%3Cb%3E&x=%3Ci%20%3Ey", "/z"]
 
 
 @pytest.mark.parametrize("obey_nofollow", [False, True])

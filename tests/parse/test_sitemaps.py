@@ -16,6 +16,7 @@ from crawler.parse.sitemaps import (
     MAX_ENTRIES,
     Listed,
     hint,
+    is_named,
     is_quick,
     is_sitemap,
     parse_sitemap,
@@ -224,9 +225,35 @@ def test_a_compression_bomb_costs_no_more_than_the_largest_sitemap() -> None:
     tracemalloc.stop()
 
 
-def test_an_endless_loc_is_passed_over() -> None:
-    body = urlset(b"<loc>https://a.test/%b</loc>" % (b"x" * 5_000_000), b"<loc>https://a.test/2</loc>")
-    assert locs(body) == ["https://a.test/2"]
+def test_an_endless_loc_is_passed_over_and_counted() -> None:
+    for length in (5_000, 5_000_000):
+        body = urlset(b"<loc>https://a.test/%b</loc>" % (b"x" * length), b"<loc>https://a.test/2</loc>")
+        assert (locs(body), parse_sitemap(body).error) == (["https://a.test/2"], "length")
+        text = b"https://a.test/%b\nhttps://a.test/2\n" % (b"x" * length)
+        assert (locs(text), parse_sitemap(text).error) == (["https://a.test/2"], "length")
+
+
+@pytest.mark.parametrize("spaces", [5_000, 500_000])
+def test_white_space_around_a_loc_does_not_count(spaces: int) -> None:
+    body = urlset(b"<loc>%bhttps://a.test/1%b</loc>" % (b" \n" * spaces, b" " * spaces))
+    assert (locs(body), parse_sitemap(body).error) == (["https://a.test/1"], None)
+
+
+def test_a_compressed_sitemap_that_breaks_off_is_told() -> None:
+    text = gzip.compress(b"".join(b"https://a.test/%d\n" % number for number in range(20_000)))
+    cut = parse_sitemap(text[: len(text) // 2])
+    assert 0 < len(cut.entries) < 20_000
+    assert cut.error == "coding"
+    assert parse_sitemap(text[:-8] + b"\0\0\0\0" + text[-4:]).error == "coding"
+    assert parse_sitemap(text).error is None
+
+
+def test_a_sitemap_is_named_in_any_spelling() -> None:
+    names = ("/rel.txt", "HTTP://A.test:80/port.txt", "http://a.test/x y", "http://b.test/other")
+    urls = ("rel.txt", "port.txt", "x%20y", "no")
+    assert [is_named(f"http://a.test/{url}", names) for url in urls] == [True, True, True, False]
+    assert is_named("http://b.test/other", names)
+    assert not is_named("http://a.test/rel.txt", ())
 
 
 @given(st.binary(max_size=300))

@@ -140,6 +140,8 @@ def test_a_coded_body_is_taken_decoded_or_not_at_all() -> None:
     assert verdict_on(reply) == RobotsFetchResult("disallow", "content_coding", 200)
     assert verdict_on(reply, b"plain").body == b"plain"
     assert verdict_on(Reply(200, b"plain", headers=((b"content-encoding", b"Identity"),))).body == b"plain"
+    in_two_lines = ((b"Content-Encoding", b"identity"), (b"content-encoding", b"gzip"))
+    assert verdict_on(Reply(200, b"\x1f\x8b", headers=in_two_lines)).access == "disallow"
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -81,6 +81,19 @@ def test_agrees_with_a_naive_matcher(rules: list[tuple[bool, str]], url: str) ->
         assert decision.rule == lines[decision.line - 2]
 
 
+FILLER = [f"Disallow: /*never{number}*here" for number in range(600)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(rule_lists, url_paths)
+def test_many_patterns_are_judged_as_few_are(rules: list[tuple[bool, str]], url: str) -> None:
+    """Of many patterns an index tells which to try. Given rules among hundreds that do not match, the same one decides."""
+    lines = ["User-agent: *", *(f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules)]
+    url = f"http://h{url}?{'x' * 100}"
+    few = Rules.parse("\n".join(lines).encode(), "ourbot").decide(url)
+    assert Rules.parse("\n".join([*lines, *FILLER]).encode(), "ourbot").decide(url) == few
+
+
 quiet_rules = st.lists(
     st.tuples(st.booleans(), st.text("ab/*", max_size=8).map(lambda path: "/" + path)), min_size=1, max_size=8
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ TOLD = 80
 
 def main() -> int:
     arguments = _arguments()
+    logging.disable()  # what replicas have to warn of is what is done to them
     seeds = [arguments.seed] if arguments.seed is not None else range(arguments.first, arguments.first + arguments.runs)
     with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
         wire = Wire(server.socket)

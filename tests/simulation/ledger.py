@@ -68,7 +68,6 @@ class Ledger:
         self.fences: dict[str, tuple[int, str]] = {}
         self._tokens: dict[str, int] = {}
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
-        self.on_empty: Callable[[], None] = lambda: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
         self._observers["revoke"] = self._revoke
 
@@ -198,8 +197,8 @@ class Ledger:
         words = [str(word) for word in call.arguments]
         now_ms, lease_ms, at = int(words[0]), int(words[1]), 2
         for said in zip(reply[1::2], reply[2::2], strict=True):
-            end = at + 8 + int(words[at + 7])
-            self._settle_lease(replica, words[at : at + 4], words[at + 8 : end], now_ms + lease_ms, said)
+            end = at + 9 + int(words[at + 8])
+            self._settle_lease(replica, words[at : at + 4], words[at + 9 : end], now_ms + lease_ms, said)
             at = end
         self._check(at == len(words), "I1", f"settle answers {reply!r} to {words}", "")
 
@@ -250,8 +249,6 @@ class Ledger:
         self.settled[url] = outcome
         self.pages += outcome == "done"
         self._check(not 0 < self._max_pages < self.pages, "limit", f"page {self.pages} of {self._max_pages}", url)
-        if not self.open:
-            self.on_empty()
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
         name, token = str(call.arguments[0]), int(call.arguments[1])

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from itertools import count
 from typing import Any, cast
@@ -26,7 +26,7 @@ class Universe:
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
-        self.breach: BaseException | None = None  # found inside a task, where nobody could catch it
+        self.breach: BaseException | None = None
         self._order = count()
         self._heap: list[tuple[float, int, SimLoop | None, asyncio.Handle | Callable[[], None]]] = []
 
@@ -36,6 +36,15 @@ class Universe:
 
     def push(self, when: float, loop: SimLoop, handle: asyncio.Handle) -> None:
         heapq.heappush(self._heap, (when, next(self._order), loop, handle))
+
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is found to be wrong within this block, `step` raises: the program, which is judged there, may catch it."""
+        try:
+            yield
+        except AssertionError as breach:
+            self.breach = self.breach or breach
+            raise
 
     def step(self) -> bool:
         """Let the next thing happen. False if there is none."""
@@ -63,7 +72,7 @@ class SimLoop:
     """
 
     def __init__(self, universe: Universe, name: str, rng: random.Random, lateness: float, drift: float) -> None:
-        self._universe = universe
+        self.universe = universe
         self.name = name
         self._rng = rng
         self._lateness = lateness
@@ -100,23 +109,19 @@ class SimLoop:
         return task
 
     def _note_failure(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled() or task.exception() is None:
-            return
-        if isinstance(task.exception(), AssertionError):
-            self._universe.breach = task.exception()
-        else:
+        if not task.cancelled() and task.exception() is not None:
             self.failures.append(f"{task.get_coro()!r} ended with {task.exception()!r}")
 
     # what asyncio asks of a loop
 
     def time(self) -> float:
-        return self.offset + self._universe.now * self.rate
+        return self.offset + self.universe.now * self.rate
 
     def call_soon(
         self, callback: Callable[..., object], *arguments: object, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, arguments, self.as_asyncio, context)
-        self._universe.push(self._universe.now, self, handle)
+        self.universe.push(self.universe.now, self, handle)
         return handle
 
     def call_later(
@@ -128,10 +133,10 @@ class SimLoop:
         self, when: float, callback: Callable[..., object], *arguments: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, arguments, self.as_asyncio, context)
-        at = max(self._universe.now, (when - self.offset) / self.rate) + TICK_S
+        at = max(self.universe.now, (when - self.offset) / self.rate) + TICK_S
         if self._rng.random() < self._lateness:
             at += self._rng.random()
-        self._universe.push(at, self, handle)
+        self.universe.push(at, self, handle)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:

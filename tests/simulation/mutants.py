@@ -12,10 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+UNIT_TESTS = ("tests/frontier", "tests/worker", "tests/scope", "tests/sinks", "tests/app")
 COPIED = ("crawler", "frontier", "politeness", "tests", "pyproject.toml")
 
 
@@ -31,12 +34,9 @@ class Mutant:
 LUA = "frontier/lua/"
 COMMIT = "crawler/worker/commit.py"
 SETTLE = "        stale = await self._settle(group.results, duplicates, absences)\n"
-SETTLE_FIRST = "        stale = await self._settle(group.results, frozenset(), absences)\n"
-
-
-def _earlier(name: str, step: str) -> Mutant:
-    """The settle before `step` of a commit."""
-    return Mutant(name, COMMIT, ((SETTLE, ""), (step, SETTLE_FIRST + step)))
+SETTLE_FIRST = SETTLE.replace("duplicates", "frozenset()")
+PUSH = "        await self._push(group.results)\n"
+WRITE = "        duplicates = await self._write(group.results)\n"
 
 
 def _without(name: str, path: str, old: str, new: str) -> Mutant:
@@ -56,8 +56,8 @@ MUTANTS = (
     _without("owners-forgotten", LUA + "save_owners.lua", "~= ARGV[1]", "~= ''"),
     _without("late-owners", LUA + "save_owners.lua", "redis.call('GET', KEYS[1]) ~= ARGV[1]", "false"),
     _without("late-claims", LUA + "claim.lua", "math.max(open, tonumber(ARGV[1]))", "tonumber(ARGV[1])"),
-    _earlier("settle-before-push", "        await self._push(group.results)\n"),
-    _earlier("settle-before-sink", "        duplicates = await self._write(group.results)\n"),
+    Mutant("settle-before-push", COMMIT, ((PUSH, ""), (SETTLE, SETTLE + PUSH))),
+    Mutant("settle-before-sink", COMMIT, ((SETTLE, ""), (WRITE, SETTLE_FIRST + WRITE))),
     _without(
         "no-rest-after-expiry", LUA + "lease.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
     ),
@@ -77,6 +77,7 @@ MUTANTS = (
     ),
     _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
     _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
+    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
@@ -86,6 +87,9 @@ MUTANTS = (
         LUA + "reserve_budget.lua",
         "math.max(keep, math.min(wanted, share))",
         "math.min(wanted, share)",
+    ),
+    _without(
+        "idle-is-over", "crawler/app/engine.py", "if idle and await retry.insist(self.counters.has_ended)", "if idle"
     ),
     _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
     _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),
@@ -97,18 +101,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("name", nargs="?", default="")
     parser.add_argument("--runs", type=int, default=200, help="seeds to try for each")
+    parser.add_argument("--alone", action="store_true", help="leave the unit tests out")
     arguments = parser.parse_args()
     survivors = 0
     for mutant in MUTANTS:
         if arguments.name in mutant.name:
-            simulation, units = _try(mutant, arguments.runs)
+            started = time.monotonic()
+            simulation, units = _try(mutant, arguments.runs, () if arguments.alone else UNIT_TESTS)
             survivors += simulation == "-"
-            print(f"| {mutant.name} | {simulation} | {units} |", flush=True)
+            print(f"| {mutant.name} | {simulation} | {units} | {time.monotonic() - started:.0f} s |", flush=True)
     return 1 if survivors else 0
 
 
-def _try(mutant: Mutant, runs: int) -> tuple[str, str]:
-    """What the simulation and what the unit tests say about `mutant`."""
+def _try(mutant: Mutant, runs: int, unit_tests: Sequence[str]) -> tuple[str, str]:
+    """What the simulation and what the `unit_tests` say about `mutant`."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
@@ -119,7 +125,7 @@ def _try(mutant: Mutant, runs: int) -> tuple[str, str]:
                 shutil.copy(source, copy / name)
         _apply(mutant, copy / mutant.path)
         said = _run(copy, "-W", "ignore", "-m", "tests.simulation", "--runs", str(runs), "--breaches", "1")
-        units = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/frontier", "tests/crawler")
+        units = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *unit_tests) if unit_tests else ""
     breach = re.search(r"^BREACH (.*)$", said, re.MULTILINE)
     seed = re.search(r"--seed (\d+)", said)
     found = f"seed {seed[1]}: {breach[1][:110]}" if breach and seed else "-" if " 0 breaches" in said else said[-300:]

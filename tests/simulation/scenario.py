@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Scenario:
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
     `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
-    in flight at once. `max_pages`: the limit of the crawl, 0 for none.
+    in flight at once. `max_pages`: the limit of the crawl, 0 for none. `scope`: by what links belong to the crawl.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class Scenario:
     drift: float
     parallel: int
     max_pages: int
+    scope: Literal["seeds", "domains"]
 
     @classmethod
     def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
@@ -62,4 +64,5 @@ class Scenario:
             drift=rng.choice((0.0, 1e-4, 1e-3)),
             parallel=parallel,
             max_pages=limit.choice((0, 0, limit.randint(1, 120))),
+            scope=limit.choice(("seeds", "seeds", "domains")),
         )

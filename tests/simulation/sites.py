@@ -19,8 +19,14 @@ from tests.simulation.world import World
 SLACK_S = 0.003
 """Redis counts whole milliseconds, so a rest may come out one shorter at either end."""
 
+TEXT = ((b"Content-Type", b"text/plain"),)
+
 STALE_S = 100.0
 """For so long a replica that is paused or cut off may go by its last reading of the server's clock, and drift."""
+
+
+Answer = tuple[int, tuple[tuple[bytes, bytes], ...], bytes]
+"""Status, headers and body."""
 
 
 @dataclass(slots=True)
@@ -29,8 +35,7 @@ class Response:
 
     replica: str
     ends_at: float
-    status: int
-    body: bytes
+    answer: Answer
 
 
 class Sites:
@@ -64,8 +69,7 @@ class Sites:
             message = f"{replica} asks for {url} {now - ended:.3f} s after {latest}, and not {rest_s:.3f} s"
             raise Breach("I2", message, domain)
         self.requests[url] += 1
-        status, body = self._answer(url, domain)
-        response = Response(replica, now + lasting_s, status, body)
+        response = Response(replica, now + lasting_s, self._answer(url, domain))
         self._latest[domain] = [*under_way, response]
         return response
 
@@ -73,20 +77,22 @@ class Sites:
         """The request is broken off now."""
         response.ends_at = min(response.ends_at, self._universe.now)
 
-    def _answer(self, url: str, domain: str) -> tuple[int, bytes]:
+    def _answer(self, url: str, domain: str) -> Answer:
+        if not self._world.may_hold(domain):
+            raise Breach("I1", f"{url} is requested, which is not of the crawl", domain)
         if url.endswith("/robots.txt"):
             failures, body = self._world.robots[domain]
             if self.requests[url] <= failures:
-                return 503, b""
-            return (404, b"") if body is None else (200, body)
+                return 503, (), b""
+            return (404, (), b"") if body is None else (200, TEXT, body)
         if "/private/" in url and self._world.robots[domain][1] is not None:
             raise Breach("I3", f"{url} is requested, which robots.txt denies", domain)
         resource = self._world.resources[url]
-        return (resource.status, b"") if self.requests[url] <= resource.fails else (200, b"")
+        return (resource.status, (), b"") if self.requests[url] <= resource.fails else resource.answer
 
 
 class SimFetcher:
-    """The fetcher of one replica. `longest_s`: no response takes longer."""
+    """The HTTP client of one replica. `longest_s`: no response takes longer."""
 
     def __init__(self, sites: Sites, loop: SimLoop, clock: SimClock, longest_s: float) -> None:
         self._sites = sites
@@ -104,10 +110,21 @@ class SimFetcher:
         if deadline is not None and deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         lasting_s = rng.choice((0.05, 0.3, 1.0)) * rng.random() * self._longest_s
-        response = self._sites.receive(self._loop.name, url, lasting_s)
+        with self._loop.universe.judging():
+            response = self._sites.receive(self._loop.name, url, lasting_s)
         try:
             await self._clock.sleep(lasting_s * 1.002)  # a fast clock must not see the end before the site does
         except asyncio.CancelledError:
             self._sites.hang_up(response)
             raise
-        return Exchange(url, response.status, "", (), b"", b"", response.body, "", 0.0, lasting_s, lasting_s)
+        status, headers, body = response.answer
+        return Exchange(url, status, "", headers, b"", b"", body, "", 0.0, lasting_s, lasting_s)
+
+    async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
+
+    async def locate(self, url: str) -> str:
+        raise NotImplementedError("no domains share an address here")
+
+    def apply(self, max_body_bytes: int, parallel: int) -> None: ...
+
+    async def stop(self, deadline: float) -> None: ...

@@ -12,7 +12,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire
 from tests.valkey import ValkeyProcess
 
-SEEDS = 40
+SEEDS = 32
 
 
 @pytest.fixture(scope="module")

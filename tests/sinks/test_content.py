@@ -53,6 +53,32 @@ def test_coded_bodies_are_decoded() -> None:
     assert content_of(page(coded, **HTML_TYPE), "text", structured=False).description == "In short."
 
 
+def test_codings_in_several_lines_are_one_list() -> None:
+    """RFC 9110 5.3."""
+    coded = exchange("a", gzip.compress(HTML), b"Content-Encoding: identity", b"content-encoding: gzip")
+    assert content_of(page(coded, **HTML_TYPE), "text", structured=False).description == "In short."
+    assert (coded.header(b"content-encoding"), coded.header_list(b"content-encoding")) == (
+        b"identity",
+        b"identity, gzip",
+    )
+    assert coded.header_list(b"location") is None
+
+
+def test_names_of_formatting_that_are_no_tags_are_left_as_they_are() -> None:
+    """In documents of many tags the formatting elements get other names, so that they cost no more than others."""
+    html = (
+        b"<meta name=description content='a <b>word</b>'><meta property='og:title' content='<i>t</i>'>"
+        b'<script type="application/ld+json">{"<b>": ["<u>x</u>", {"y": "<b >"}]}</script>'
+        b"<main><h1>Heading</h1><p>The <b>main</b> text</p>" + b"<p>of the page.</p>" * 5_000 + b"</main>"
+    )
+    found = content_of(page(exchange("a", html), **HTML_TYPE), "text", structured=True)
+    assert found.description == "a <b>word</b>"
+    assert found.opengraph == {"title": "<i>t</i>"}
+    assert found.json_ld == [{"<b>": ["<u>x</u>", {"y": "<b >"}]}]
+    assert found.text is not None
+    assert "The main text" in found.text
+
+
 @pytest.mark.parametrize(
     "made",
     [

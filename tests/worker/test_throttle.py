@@ -51,7 +51,9 @@ def runtime(clock: Any, server_clock: Any = None, throttle: ThrottlePolicy | Non
     return Runtime("me", clock, server_clock or clock, retry, events, rng, CurrentPolicy(policy))
 
 
-def throttle(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None) -> Throttle:
+def throttle_for(
+    clock: Stopped, delay_s: float = 0.0, parallel: int = 4, told: dict[str, float] | None = None
+) -> Throttle:
     policy = ThrottlePolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
     control = Control(cast(Store, None), CrawlKeys("t", 1))
     control.rules = DomainRules(delays=told or {})
@@ -88,14 +90,14 @@ def answer(retry_after: bytes) -> Exchange:
 def test_lanes_are_for_domains_of_which_nobody_asks_a_delay(
     concurrency: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
 ) -> None:
-    assert throttle(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == concurrency
+    assert throttle_for(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == concurrency
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
     """Given four requests in flight, when all are answered 429, then the domain rests as after one, for the longest that
     any answer asked for; a good answer among them shortens nothing."""
     clock, leased = Stopped(), visit()
-    judge = throttle(clock)
+    judge = throttle_for(clock)
     for header in (b"5", b"20", b"10"):
         judge.back_off(leased, BUSY, answer(header))
         clock.now += 0.1
@@ -109,7 +111,7 @@ def test_requests_that_fail_together_are_one_failure() -> None:
 
 def test_a_failure_after_the_rest_is_a_further_one() -> None:
     clock, first = Stopped(), visit()
-    judge = throttle(clock)
+    judge = throttle_for(clock)
     judge.back_off(first, BUSY, answer(b"5"))
     clock.now += 6
     second = visit(str(first.backoff))
@@ -122,5 +124,5 @@ def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> N
     for milliseconds in range(1_000):
         clock.now = 1_000_000 + milliseconds / 1000
         asked = visit()
-        throttle(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
+        throttle_for(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
         assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1

@@ -19,7 +19,7 @@ from frontier.entries import Entry
 from frontier.queue import Lease
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
-from tests.worker.test_throttle import Stopped, answer, robots, runtime, throttle
+from tests.worker.test_throttle import Stopped, answer, robots, runtime, throttle_for
 
 DELAY_S = 1.0
 
@@ -43,7 +43,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     robots_service, builder, nobody = AsyncMock(), AsyncMock(), Mock()
     robots_service.robots_for.return_value, builder.build.return_value = robots(), (page, ())
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
-    delays, web = throttle(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
+    delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
     worker = Worker(shared, Mock(queue=queue), robots_service, delays, pages)

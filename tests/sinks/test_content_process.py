@@ -1,0 +1,83 @@
+"""Text of documents that take long is found in a process, so that it holds up neither the event loop nor the other
+pages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.page import Page
+from crawler.sinks.archive import Archive
+from crawler.sinks.content import content_of
+from crawler.sinks.content_process import UNREAD, Job, TextProcess, is_light
+from tests.sinks import readers
+from tests.sinks.test_content import HTML
+from tests.sinks.values import exchange, page, settings
+
+SIZE = 4_000_000
+HEAVY = {
+    "pre": b"<title>t</title>" + b"<pre>x" * (SIZE // 6),
+    "articles": b"<title>t</title>" + b"<article>a,b," * (SIZE // 13),
+    "data": b'<script type="application/ld+json">[' + b"[]," * (SIZE // 3) + b"[]]</script>",
+}
+
+
+def document(body: bytes, name: str = "a") -> Page:
+    return page(exchange(name, body), content_type="text/html", charset="utf-8", decoded_size=len(body))
+
+
+@pytest.fixture
+def process() -> Iterator[TextProcess]:
+    under_test = TextProcess()
+    yield under_test
+    under_test.stop()
+
+
+def test_the_process_finds_what_the_thread_finds(process: TextProcess) -> None:
+    for _ in range(2):
+        job = Job(document(HTML), "text", structured=True, judged=True)
+        assert process.content_of(job) == content_of(*job)
+
+
+def test_data_that_no_encoder_takes_is_answered_all_the_same(process: TextProcess) -> None:
+    body = b'<script type="application/ld+json">{"a": "\\ud800", "b": 99999999999999999999999}</script>'
+    found = process.content_of(Job(document(body), "off", structured=True))
+    assert found.json_ld == [{"a": "?", "b": hex(99999999999999999999999)}]
+
+
+def test_a_document_that_takes_too_long_is_left_out_and_the_next_one_is_read(process: TextProcess) -> None:
+    assert process.content_of(Job(document(HEAVY["pre"]), "text", structured=False)) == UNREAD
+    job = Job(document(HTML), "text", structured=False)
+    assert process.content_of(job) == content_of(*job)
+
+
+def test_ordinary_documents_are_light() -> None:
+    assert is_light(document(HTML))
+    assert is_light(document(b"<p>" + b"word " * 25_000))
+    assert is_light(document(b"<p>word " * 3_900 + b"word " * 15_000))
+    assert not is_light(document(b"<p>words and words " * 4_100))
+    assert not is_light(document(b"word " * 30_000))
+    assert is_light(page(exchange("a", b"<p>" * 90_000), content_type="image/png", decoded_size=270_000))
+
+
+@pytest.mark.parametrize("name", HEAVY)
+async def test_no_page_holds_up_the_event_loop(tmp_path: Path, name: str) -> None:
+    """Given pages whose text takes seconds, then the loop is late by no more than 100 ms, and their lines say `text`."""
+    archive = Archive(settings(tmp_path, text="text", structured=True))
+    await archive.start()
+    writing = asyncio.ensure_future(archive.write([document(HEAVY[name], "heavy"), document(HTML, "light")]))
+    latest = 0.0
+    while not writing.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.005)
+        latest = max(latest, time.perf_counter() - before)
+    await writing
+    await archive.stop()
+    heavy, light = readers.lines(tmp_path)
+    assert heavy["cut"] in (["text"], [])
+    assert (light["description"], light["cut"]) == ("In short.", [])
+    assert latest < 0.25  # 100 ms on a machine with nothing else to do
