@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
 from typing import cast
@@ -16,6 +16,7 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_q
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
+from crawler.parse.sitemaps import is_named
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.worker.outcomes import UrlResult
 from frontier.entries import Entry
@@ -96,7 +97,7 @@ class PageBuilder:
                 via=entry.via,
             )
             return page, ()
-        content_type = _text(exchange.header(b"content-type"))
+        content_type = _text(exchange.header_list(b"content-type"))
         target = self._redirect(exchange)
         if target is None:
             document = self._document(entry, exchange, content_type)
@@ -138,11 +139,11 @@ class PageBuilder:
             content_type,
             tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,
-            entry.url in self._sitemaps_named_for(entry.url),
+            is_named(entry.url, self._sitemaps_named_for(entry.url), self._settings.extract.rules),
             exchange.started_at,
         )
 
-    def _sitemaps_named_for(self, url: str) -> Container[str]:
+    def _sitemaps_named_for(self, url: str) -> Collection[str]:
         """The sitemaps, as written, in the robots.txt that counts for `url`, if it is known here."""
         known = self._robots.recall(origin_of(url))
         return known.rules.sitemaps if known is not None and known.rules is not None else ()

@@ -28,8 +28,8 @@ from politeness.robots_cache import KnownRobots
 NO_SUCH_HOST_TRIES = 2
 """Look-ups of a host that the DNS says does not exist: that is an answer, and a second one is for its hiccups."""
 
-SETTLED_AT_ONCE = 8
-"""URLs without a request that are settled before the event loop gets its turn: judging one may take milliseconds."""
+SLICE_S = 0.005
+"""For so long URLs without a request are settled before the event loop gets its turn: judging one may take milliseconds."""
 
 
 class Worker:
@@ -93,7 +93,7 @@ class Worker:
     async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
         """The URL to request now, taken from `visit` with a permit, or None when this turn brings no request for a page.
         What needs none is settled on the way."""
-        settled = 0
+        since = self._runtime.now()
         while visit.pending and not visit.closing:
             if not visit.holds(self._runtime.now()):
                 return None
@@ -110,9 +110,9 @@ class Worker:
                 return (entry, known) if await self._may_request(visit, entry, known) else None
             visit.pending.popleft()
             await self._pages.settle_without_request(visit, entry, result, known)
-            settled += 1
-            if settled % SETTLED_AT_ONCE == 0:
+            if self._runtime.now() - since > SLICE_S:
                 await asyncio.sleep(0)
+                since = self._runtime.now()
         return None
 
     async def _may_request(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
