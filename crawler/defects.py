@@ -1,7 +1,7 @@
-"""Defects: what was raised, against all expectation, while something that a site sent was handled.
+"""Defects: unexpected exceptions while handling data from a site.
 
-A site's input is written by strangers, and a parser that meets what nobody foresaw must not end a replica. Each place
-where such input is handled therefore settles the one URL in question as `defect`, and emits the event made here.
+Sites can send anything, and an input that a parser does not expect must not end a replica. Code that handles such input
+therefore settles the URL in question as `defect` and emits the event that this module creates.
 """
 
 from __future__ import annotations
@@ -12,14 +12,23 @@ from typing import Literal
 from crawler.events import DefectFound
 
 Stage = Literal["fetch", "robots", "answer", "read", "text", "record", "line", "listener"]
-"""What was being done: making the request; reading or applying a robots.txt; judging the answer; reading the page and
-judging its links; finding the text and data in it; making its WARC records; making its JSON line; telling listeners."""
+"""The step that failed.
+
+- `fetch`: sending the request and receiving the response
+- `robots`: parsing or applying a robots.txt
+- `answer`: updating the backoff from the response
+- `read`: parsing the page and filtering its links
+- `text`: extracting text and structured data
+- `record`: building the WARC records
+- `line`: building the JSON line
+- `listener`: notifying an event listener
+"""
 
 _LONGEST_TRACEBACK = 8_000
-"""Characters, the last ones: an error may quote what it was given."""
+"""Characters that are kept, from the end: the message of an exception may contain the whole input."""
 
 
 def defect(stage: Stage, url: str, error: BaseException) -> DefectFound:
-    """The event that tells of `error`, raised at `stage` while `url` was handled."""
+    """Return the event that reports `error`, which was raised at `stage` while `url` was handled."""
     text = "".join(traceback.format_exception(error))
     return DefectFound(stage, url, f"{type(error).__name__}: {error}"[:200], text[-_LONGEST_TRACEBACK:])

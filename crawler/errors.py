@@ -1,24 +1,24 @@
-"""What may go wrong in the crawler. The first split is whose fault it is: the operator's, or the site's."""
+"""The errors of the crawler. `UserError` is for mistakes that the operator can fix, `FetchFailed` for failed requests."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 TRY_LATER = 75
-"""Exit code of a command that found no Redis (EX_TEMPFAIL of sysexits.h): it may be restarting."""
+"""Exit code when Redis cannot be reached (EX_TEMPFAIL in sysexits.h): Redis may be restarting, so retry later."""
 
 
 class CrawlerError(Exception):
-    """Raised when the crawler cannot go on as it was told; the base of all its errors."""
+    """Base class of all errors of the crawler."""
 
 
 class UserError(CrawlerError):
-    """Raised when the operator can put it right; the message is one line and says how."""
+    """Raised for a mistake that the operator can fix. The message is one line and says how."""
 
 
 class SettingsDiffer(UserError):
-    """Raised when a start has other settings than its crawl. `differences`: one line each. `named`: those that the start
-    would change, as the user has given them."""
+    """Raised when a command's settings differ from those of its crawl. `differences`: one line for each. `named`: the
+    settings that `--apply-settings` would change, because the user gave them explicitly."""
 
     def __init__(self, crawl: str, differences: tuple[str, ...], named: tuple[str, ...]) -> None:
         apply = f", or --apply-settings to change {', '.join(named)}" if named else ""
@@ -30,38 +30,40 @@ class SettingsDiffer(UserError):
 
 
 class DataDirError(UserError):
-    """Raised when the data directory cannot hold the embedded store."""
+    """Raised when the embedded server cannot use the data directory or cannot be started there."""
 
 
 class SinkFull(CrawlerError):
-    """Raised when a sink has no room for the records; the same call may be made again."""
+    """Raised when a sink has no room for the records. The caller may repeat the call."""
 
 
 class FailureKind(StrEnum):
-    """Why a request brought no response: the closed list that counters, metrics and retry policy use."""
+    """Why a request got no response. Counters, metrics and the retry policy use this closed list."""
 
-    BAD_URL = "bad_url"  # not an http or https URL that can be asked for
+    BAD_URL = "bad_url"  # not an http or https URL that can be requested
     FORBIDDEN_PORT = "forbidden_port"
-    FORBIDDEN_ADDRESS = "forbidden_address"  # every address of the host is one that we must not connect to
-    NO_SUCH_HOST = "no_such_host"  # the DNS says so with authority
-    DNS = "dns"  # the DNS did not answer, or could not now
+    FORBIDDEN_ADDRESS = "forbidden_address"  # the address policy forbids every address of the host
+    NO_SUCH_HOST = "no_such_host"  # an authoritative DNS answer
+    DNS = "dns"  # no DNS answer, or a temporary DNS failure
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     CONNECT_TIMEOUT = "connect_timeout"
     TLS = "tls"
     LEASE_EXPIRED = "lease_expired"  # ours: the lease ended before the request could be written
     STOPPED = "stopped"  # ours: the fetcher is shutting down
-    STALE_CONNECTION = "stale_connection"  # a kept-alive connection closed under our request: nobody's fault
+    STALE_CONNECTION = (
+        "stale_connection"  # the server closed a kept-alive connection as we sent the request; not an error of the site
+    )
     DISCONNECTED = "disconnected"
     TIMEOUT = "timeout"
-    PROTOCOL = "protocol"  # what came was not HTTP/1.0 or HTTP/1.1
+    PROTOCOL = "protocol"  # the response was not HTTP/1.0 or HTTP/1.1
     HEADER_TOO_LARGE = "header_too_large"
 
 
 class FetchFailed(CrawlerError):
-    """Raised when a request brought no response head.
+    """Raised when a request got no complete response head.
 
-    `request_sent` tells whether a request may have reached the site: only then does its delay begin anew.
+    `request_sent` says whether the request may have reached the site. Only then does the domain's delay start again.
     """
 
     def __init__(self, kind: FailureKind, detail: str = "", *, request_sent: bool = False) -> None:

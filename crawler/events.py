@@ -1,6 +1,7 @@
-"""What happens in a crawl, as values. The core emits them; metrics, logs and pages only read them.
+"""The events of a crawl. The core emits them; metrics, logs and the live page only read them.
 
-Several come with each page, and none refers back to itself: `gc=False` (`crawler.app.gc_schedule`).
+Each page causes several events. None of them can be part of a reference cycle, so they are created with `gc=False`
+(see `crawler.app.gc_schedule`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from frontier.peers import View
 
 
 class ViewAdopted(msgspec.Struct, frozen=True, gc=False):
-    """A new view is in force here. `owned`: how many shards it gives to this replica; `taken` and `dropped`: how many came
-    and went with it."""
+    """This replica adopted a new view. `owned`: the number of shards that the view assigns to this replica; `taken` and
+    `dropped`: the numbers of shards gained and lost."""
 
     view: View
     owned: int
@@ -24,7 +25,7 @@ class ViewAdopted(msgspec.Struct, frozen=True, gc=False):
 
 
 class DomainsLeased(msgspec.Struct, frozen=True, gc=False):
-    """A round of lease calls was answered after `seconds`: so many `domains` came under lease, with so many `urls`."""
+    """A round of lease calls was answered after `seconds`. It leased `domains` domains with `urls` URLs in total."""
 
     domains: int
     urls: int
@@ -32,19 +33,20 @@ class DomainsLeased(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShardFenced(msgspec.Struct, frozen=True, gc=False):
-    """A lease was refused: a newer view has given the shard away."""
+    """A lease call was refused because a newer view assigns the shard to another replica."""
 
     message: str
 
 
 class PageSettled(msgspec.Struct, frozen=True, gc=False):
-    """A page went through the commit: its links are pushed, its records durable, its URL settled."""
+    """A page was committed: its links are pushed, its records are durable and its URL is settled."""
 
     page: Page
 
 
 class RobotsSettled(msgspec.Struct, frozen=True, gc=False):
-    """A robots.txt was fetched, or could not be. `access`: "rules", "allow" or "disallow"."""
+    """A robots.txt was fetched, or fetching it failed. `access`: "rules", "allow" or "disallow"; `status`: the HTTP status,
+    None without a response."""
 
     origin: str
     access: str
@@ -52,30 +54,30 @@ class RobotsSettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnTaken(msgspec.Struct, frozen=True, gc=False):
-    """A domain had its turn, `late_s` seconds after it was due. `waited_s`: the rest that politeness had asked for since
-    its last response; infinite where there was none under this lease."""
+    """A worker's turn for a domain began `late_s` seconds after it was due. `waited_s`: the seconds from the domain's last
+    response until the turn was due; infinite if there was no response under this lease."""
 
     late_s: float
     waited_s: float
 
 
 class BackedOff(msgspec.Struct, frozen=True, gc=False):
-    """A domain must rest `delay_s` seconds, since it failed. `reason`: one word of a closed list."""
+    """A domain backs off for `delay_s` seconds after a failure. `reason`: one word from a closed list."""
 
     reason: str
     delay_s: float
 
 
 class UrlPostponed(msgspec.Struct, frozen=True, gc=False):
-    """A URL was put off without a request. `reason`: one word of a closed list."""
+    """A URL was postponed without a request. `reason`: one word from a closed list."""
 
     reason: str
 
 
 class LinksPushed(msgspec.Struct, frozen=True, gc=False):
-    """Links of a group of pages were offered to the frontier. `accepted`: queued; `known`: seen before; `capped`: their
-    domain has as many URLs as it may; `outside`: of domains that the crawl does not know; `skipped`: pushed by this replica
-    lately."""
+    """The links of a group of pages were offered to the frontier. `accepted`: links that were queued; `known`: seen before;
+    `capped`: dropped because their domain is at its URL limit; `outside`: of domains that the crawl does not know;
+    `skipped`: not offered because this replica pushed them recently."""
 
     accepted: int
     known: int
@@ -85,16 +87,17 @@ class LinksPushed(msgspec.Struct, frozen=True, gc=False):
 
 
 class LinkDropped(msgspec.Struct, frozen=True, gc=False):
-    """A link was not offered. `reason`: one word of a closed list, of `crawler.scope.scope` or `crawler.scope.traps`."""
+    """`count` links were not offered to the frontier. `reason`: one word from the closed lists in `crawler.scope.scope` and
+    `crawler.scope.traps`."""
 
     reason: str
     count: int
 
 
 class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
-    """A group of `pages` was committed. `done`: how many were settled as done; `stale`: visits whose lease was found lost.
-    `push_s`, `sink_s`, `settle_s`: what pushing the links, writing the records and settling the URLs took; `lag_s`: since
-    the first of the pages came in."""
+    """A group of `pages` results was committed. `done`: how many were settled as done; `stale`: how many visits had lost
+    their lease. `push_s`, `sink_s`, `settle_s`: seconds spent pushing the links, writing the records and settling the URLs;
+    `lag_s`: seconds since the first result of the group arrived."""
 
     pages: int
     done: int
@@ -106,25 +109,25 @@ class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandedOver(msgspec.Struct, frozen=True, gc=False):
-    """All domains of the shards that a view took away have been given back, `seconds` after it came into force."""
+    """All leases in the shards that this replica lost were returned, `seconds` after it adopted the view."""
 
     seconds: float
 
 
 class RedisLost(msgspec.Struct, frozen=True, gc=False):
-    """Redis cannot be reached or cannot serve; the replica pauses."""
+    """Redis is unreachable or refuses calls. The replica pauses."""
 
     error: str
 
 
 class RedisFound(msgspec.Struct, frozen=True, gc=False):
-    """Redis serves again, after `away_s` seconds."""
+    """Redis is available again after `away_s` seconds."""
 
     away_s: float
 
 
 class HookFailed(msgspec.Struct, frozen=True, gc=False):
-    """A page hook raised, or returned what no row can hold. The page is kept as if there were no such hook."""
+    """A page hook raised, or returned a value that cannot be stored. The page is stored as if the hook did not exist."""
 
     hook: str
     url: str
@@ -132,8 +135,8 @@ class HookFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class DefectFound(msgspec.Struct, frozen=True, gc=False):
-    """Something raised while what a site sent was handled; that URL was settled without it. `stage`: see
-    `crawler.defects.Stage`; `error`: its type and message, at most 200 characters."""
+    """An unexpected exception while handling data from a site. The URL is settled without the failed step. `stage`: see
+    `crawler.defects.Stage`; `error`: type and message, at most 200 characters."""
 
     stage: str
     url: str
@@ -142,14 +145,14 @@ class DefectFound(msgspec.Struct, frozen=True, gc=False):
 
 
 class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
-    """The records of a group could not be written; the crawl pauses until they can."""
+    """The records of a group cannot be written. The replica pauses until the write succeeds."""
 
     error: str
 
 
 class SettingsFollowed(msgspec.Struct, frozen=True, gc=False):
-    """The crawl's settings have changed, and this replica obeys them: those named in `followed` from now on, those in
-    `waiting` once it is restarted."""
+    """The crawl's settings changed. This replica applies those named in `followed` now, and those in `waiting` after a
+    restart."""
 
     revision: int
     followed: tuple[str, ...]
@@ -157,14 +160,14 @@ class SettingsFollowed(msgspec.Struct, frozen=True, gc=False):
 
 
 class SettingsRefused(msgspec.Struct, frozen=True, gc=False):
-    """The crawl's settings have changed to what this replica cannot use; it goes by those that it had."""
+    """The crawl's settings changed, but this replica cannot use the new ones. It keeps its current settings."""
 
     revision: int
     error: str
 
 
 class CrawlEnded(msgspec.Struct, frozen=True, gc=False):
-    """This replica found that the crawl is over. `reason`: "empty" or "max_pages"."""
+    """This replica found that the crawl has ended. `reason`: "empty", "max_pages" or "stopped"."""
 
     reason: str
 
@@ -195,18 +198,19 @@ Listener = Callable[[Event], None]
 
 
 class Events:
-    """Hands each event to each listener that wants its kind, in the order of subscription."""
+    """Passes each event to the listeners that subscribed to its kind, in the order of subscription."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[Listener, frozenset[type[Event]]]] = []
         self._of_kind: dict[type[Event], list[Listener]] = {}
 
     def subscribe(self, listener: Listener, *kinds: type[Event]) -> None:
-        """Tell `listener` of events of these `kinds`, or of all if none is named."""
+        """Call `listener` for events of these `kinds`, or for all events if no kind is given."""
         self._listeners.append((listener, frozenset(kinds)))
         self._of_kind.clear()
 
     def emit(self, event: Event) -> None:
+        """Pass `event` to its listeners. Raises whatever a listener raises."""
         kind = type(event)
         if kind not in self._of_kind:
             self._of_kind[kind] = [listener for listener, kinds in self._listeners if not kinds or kind in kinds]

@@ -1,11 +1,11 @@
-"""Other people's code in a crawl: page hooks and further sinks. `docs/how-to/extend.md` tells how to write them.
+"""User code in a crawl: page hooks and additional sinks. `docs/how-to/extend.md` explains how to write them.
 
-A page hook is a function of a `Page`. It is called once for each settled page, in the archive's thread, before the page
-is written. It returns None, or a dict of fields for the page's row (`extra`), or False: then the body is not kept and
-only the row is. Hooks are named by import path (`archive.on_page`, `--on-page`), or installed packages offer them in the
-entry point group `peercrawl.page_hooks`, to be named by the entry point's name.
+A page hook is a function that takes a `Page`. It is called once for each settled page, in the archive's thread, before
+the page is written. It returns None, a dict of fields for the page's row (`extra`), or False to store the row without the
+body. A hook is given as an import path (`archive.on_page`, `--on-page`), or as the name of an entry point that an
+installed package declares in the group `peercrawl.page_hooks`.
 
-A hook that raises costs its own fields and nothing else: the failure is counted and logged with the URL.
+If a hook raises, only its fields are missing: the failure is counted and logged with the URL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PageHook = Callable[[Page], "dict[str, Any] | bool | None"]
 
 
 class HookResult(msgspec.Struct, frozen=True):
-    """What all hooks together said of a page. `extra`: JSON of their fields, or None."""
+    """The combined result of all hooks for a page. `extra`: their fields as JSON, or None."""
 
     keeps_body: bool = True
     extra: msgspec.Raw | None = None
@@ -39,8 +39,7 @@ KEEP = HookResult()
 
 
 class PageHooks:
-    """Asks hooks, each known by its name, in whatever thread. `take_failures` tells which have failed since it was called
-    last."""
+    """Calls the hooks, given as (name, function), in the thread of the caller."""
 
     def __init__(self, hooks: Iterable[tuple[str, PageHook]] = ()) -> None:
         self._hooks = tuple(hooks)
@@ -48,14 +47,15 @@ class PageHooks:
 
     @classmethod
     def named(cls, names: Iterable[str]) -> PageHooks:
-        """Raises UserError for a name that leads to no function."""
+        """Load the hooks with these names. Raises UserError if a name cannot be resolved to a function."""
         return cls((name, load(name, PAGE_HOOKS)) for name in names)
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
     def ask(self, page: Page) -> HookResult:
-        """What the hooks say of `page`; of two fields with one name the later hook's counts. Never raises."""
+        """Return the combined result of the hooks for `page`. If two hooks set the same field, the later one wins.
+        Exceptions of hooks are recorded, not raised."""
         if not self._hooks:
             return KEEP
         extra: dict[str, Any] = {}
@@ -70,25 +70,25 @@ class PageHooks:
                     keeps = False
                 elif returned is not None and returned is not True:
                     raise TypeError(f"returned {type(returned).__name__}, not a dict, False or None")
-            except Exception as error:  # whatever a user's function may raise
+            except Exception as error:  # a user's function may raise anything
                 self._failures.append(HookFailed(name, page.url, f"{type(error).__name__}: {error}"))
         return HookResult(keeps, msgspec.Raw(msgspec.json.encode(extra)) if extra else None)
 
     def take_failures(self) -> list[HookFailed]:
-        """The failures since the last call."""
+        """Return the failures since the last call."""
         failures, self._failures = self._failures, []
         return failures
 
 
 def load(name: str, group: str) -> Callable[..., Any]:
-    """The function at the import path `name` ("module:function"), or of the entry point `name` in `group`.
+    """Return the function at the import path `name` ("module:function"), or of the entry point `name` in `group`.
 
-    Raises UserError if it cannot be had.
+    Raises UserError if it cannot be imported or is not callable.
     """
     try:
         if ":" in name:
             if (here := str(Path.cwd())) not in sys.path:
-                sys.path.append(here)  # a module beside which the command is run
+                sys.path.append(here)  # so that modules in the working directory are found
             module, _, attribute = name.partition(":")
             found = getattr(importlib.import_module(module), attribute)
         else:

@@ -1,7 +1,7 @@
-"""Logs: one event name a kind of event, as text for people or JSON for machines, on standard error.
+"""Logs on standard error, as text for people or as JSON for programs. Each kind of event has one name.
 
-Whatever the fields hold, credentials in URLs are not written; and a warning that repeats is written a few times a minute
-and counted otherwise.
+Credentials in URLs are removed from all fields. A warning that repeats is written a few times a minute; the others are
+only counted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ logger = logging.getLogger("crawler")
 
 
 BURST, WINDOW_S = 5, 60.0
-"""Warnings of one name that are written in a window; the next one after it tells how many were not."""
+"""How many warnings of one name are written in a window. The first warning after the window has the number of those that
+were suppressed, as `held_back`."""
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the credentials of all URLs in it replaced."""
+    """Return `text` with the credentials in all URLs replaced by `***`."""
     return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else "***", text)
 
 
@@ -55,12 +56,12 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class Repeats(logging.Filter):
-    """Lets warnings of one name through `BURST` times in a window; what is held back is counted on the next one."""
+    """Passes at most `BURST` warnings of one name in a window, and reports the number of suppressed ones with the next."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._monotonic = monotonic
-        self._windows: dict[str, tuple[float, int]] = {}  # event -> begin, how many so far
+        self._windows: dict[str, tuple[float, int]] = {}  # event -> start of its window, count in it
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
@@ -77,8 +78,8 @@ class Repeats(logging.Filter):
 
 
 def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:
-    """Send the crawler's log to `stream`, by default standard error, in the given form, from `level` ("info", "warning",
-    "error") on."""
+    """Write the crawler's log to `stream` (default: standard error) in the given form, starting at `level` ("info",
+    "warning" or "error")."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
@@ -104,11 +105,11 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.SettingsRefused,
     ev.CrawlEnded,
 )
-"""The events that an operator wants to see one by one; the frequent ones are metrics."""
+"""The events that are logged one by one. The frequent ones are only metrics."""
 
 
 class LogListener:
-    """Logs the events `LOGGED`."""
+    """Logs the events in `LOGGED`."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
@@ -147,13 +148,13 @@ class LogListener:
                 self._sink_blocked = False
             case ev.SettingsFollowed(revision, followed, waiting):
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
-                told = {name: text for name, text in fields.items() if text}
+                non_empty = {name: text for name, text in fields.items() if text}
                 log(
                     logging.WARNING if waiting else logging.INFO,
                     "settings_changed",
                     replica=self._replica,
                     revision=revision,
-                    **told,
+                    **non_empty,
                 )
             case ev.SettingsRefused(revision, error):
                 log(logging.ERROR, "settings_refused", replica=self._replica, revision=revision, error=error)

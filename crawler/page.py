@@ -1,7 +1,7 @@
-"""What one visit to one URL leaves behind: the value that travels from the fetch to the sinks.
+"""The result of one visit to one URL. These values pass from the fetch to the sinks.
 
-`gc=False`: these hold nothing that could refer back to them, so the collector need not know of them
-(`crawler.app.gc_schedule`).
+They cannot be part of a reference cycle, so they are created with `gc=False` and the garbage collector skips them (see
+`crawler.app.gc_schedule`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Outcome(StrEnum):
-    """How a leased URL ended this time. `RETRY` comes back later; the others are final."""
+    """The outcome of a leased URL. `RETRY` means that it is tried again later; the others are final."""
 
     DONE = "done"
     RETRY = "retry"
@@ -22,9 +22,9 @@ class Outcome(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """Where a link stood. The order of the members is the order of their worth to a crawl.
+    """Where a link was found. The members are ordered by their value to a crawl, highest first.
 
-    `SITEMAP` leads to a sitemap (from robots.txt or an index), `LISTED` to a page that a sitemap lists.
+    `SITEMAP` links to a sitemap (from robots.txt or a sitemap index), `LISTED` to a page that a sitemap lists.
     """
 
     REDIRECT = "redirect"
@@ -36,25 +36,27 @@ class LinkKind(StrEnum):
 
 
 Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "defect"]
-"""By what something of a page was left out.
+"""Why part of a page is missing.
 
-`length`, `time`, `disconnect`: the body as received ended early (`Exchange.truncated`). `decoded`: it is longer than
-`limits.max_decoded` once decompressed. `coding`: it could not be decompressed to its end. `links`: it has more links than
-`limits.max_links`. `sitemap`: it is a sitemap that is malformed, breaks off, or has too many or too
-long entries. `unread`: reading it took more
-time or memory than a document may take. `defect`: something was raised while it was handled (`crawler.defects`).
+- `length`, `time`, `disconnect`: the body was truncated while it was received (`Exchange.truncated`)
+- `decoded`: the decompressed body is longer than `limits.max_decoded`
+- `coding`: the body could not be decompressed completely
+- `links`: the page has more links than `limits.max_links`
+- `sitemap`: the sitemap is malformed, breaks off, or has too many or too long entries
+- `unread`: parsing exceeded the time or memory limit of a document
+- `defect`: an unexpected exception occurred (`crawler.defects`)
 """
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """An outlink: the canonical absolute URL and where it stood."""
+    """An outlink: the canonical absolute URL, and where in the page it was found."""
 
     url: str
     kind: LinkKind = LinkKind.ANCHOR
 
 
 class Phases(NamedTuple):
-    """What it took to open a connection, in seconds. `tls_s` is None over plain http."""
+    """How long opening a connection took, in seconds. `tls_s` is None over plain http."""
 
     dns_s: float
     connect_s: float
@@ -62,11 +64,11 @@ class Phases(NamedTuple):
 
 
 class Exchange(msgspec.Struct, frozen=True, gc=False):
-    """One HTTP exchange as it went over the wire, transfer coding removed and content coding kept.
+    """One HTTP exchange as transferred, with the transfer coding removed and the content coding kept.
 
     `request_head` and `response_head` are the start line and header lines with CRLF line ends and the closing empty
-    line. `body` is the entity as received (still compressed when the server compressed it), cut at the limit named in
-    `truncated` ("length", "time" or "disconnect", the words of WARC 1.1 section 5.13; None when whole).
+    line. `body` is the entity as received, still compressed if the server compressed it. `truncated` says why it is
+    incomplete ("length", "time" or "disconnect", as in WARC 1.1 section 5.13); None if it is complete.
     """
 
     url: str
@@ -83,10 +85,10 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     truncated: str | None = None
     protocol: str = "http/1.1"
     tls: str | None = None  # cipher suite and version, None over plain http
-    phases: Phases | None = None  # None when a connection was used again
+    phases: Phases | None = None  # None when the connection was reused
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of the header `name` (given in lower case), or None."""
+        """Return the first value of the header `name` (in lower case), or None."""
         for key, value in self.headers:
             if key.lower() == name:
                 return value
@@ -100,17 +102,17 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """A URL that was settled, with everything that the sinks may want of it.
+    """A settled URL with everything that sinks may need.
 
-    `exchange` is None when nothing was received (denied by robots.txt, or dead for want of an answer). `links` are those
-    found, before scope and deduplication. `cut` says by what something of the page was left out: see `Cut`.
+    `exchange` is None when nothing was received: robots.txt denied the URL, or the request got no response. `links` are
+    the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
     """
 
     url: str
     domain: str
     depth: int
     outcome: Outcome
-    reason: str  # one word of a closed list: "ok", "redirect", "robots", "timeout", "http_500" ...
+    reason: str  # one word from a closed list: "ok", "redirect", "robots", "timeout", "http_500" ...
     settled_at: float  # seconds since 1970
     tries: int = 0
     exchange: Exchange | None = None
@@ -125,4 +127,6 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     noarchive: bool = False
     noindex: bool = False
     cut: tuple[Cut, ...] = ()
-    via: str = ""  # the URL of the page where this one was first found; empty for seeds, and unless asked for
+    via: str = (
+        ""  # the URL of the page where this one was first found; empty for seeds, and unless `archive.via` is set
+    )

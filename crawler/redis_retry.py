@@ -1,8 +1,8 @@
-"""Redis away: pause, say so once, and go on when it is back.
+"""Retries for calls to Redis: pause while Redis is unavailable, report this once, and continue when it is back.
 
-All calls of a replica to Redis that must succeed in the end go through one `RedisRetry`, so that the replica has one
-opinion on whether Redis is there, tells it once when it changes, and does not knock on a restarting server from many
-sides. A refusal (a password that was changed under way) is waited out like an absence: an operator can mend both.
+All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has a single
+outage state and reports each change of it once. A refused call (for example after the password was changed) is retried
+like an outage, because an operator can fix both.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from frontier.errors import RedisAway, RedisMisused
 T = TypeVar("T")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
-"""A restarted server is found within a tenth of a second; an hour's absence costs twelve knocks a minute."""
+"""The first delay between attempts, and the longest. A restarted server is noticed within a tenth of a second; during a
+long outage each call is attempted about twelve times a minute."""
 
 
 class RedisRetry:
-    """Retries calls until Redis serves them. `is_away` says what the last call found."""
+    """Retries calls until Redis answers them. `is_away` is the state after the last call."""
 
     def __init__(
         self, clock: Clock, events: Events, rng: random.Random, verify: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`verify` is awaited before the first call after an absence. What it raises besides RedisAway ends the call."""
+        """`verify` is awaited before the first call after an outage. Its exceptions propagate to the caller, except
+        RedisAway and RedisMisused, which are retried."""
         self._clock = clock
         self._events = events
         self._rng = rng
         self._away_since: float | None = None
-        self.absences = 0  # how often Redis went away
+        self.absences = 0  # outages so far
         self._verify = verify
 
     @property
@@ -40,7 +42,8 @@ class RedisRetry:
         return self._away_since is not None
 
     async def call(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of `call`, however often it has to be made. `call` must be harmless when made twice."""
+        """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. Raises what `verify` and
+        `call` raise, except RedisAway and RedisMisused."""
         wait_s = FIRST_WAIT_S
         while True:
             try:
@@ -56,14 +59,14 @@ class RedisRetry:
                 return result
 
     def lost(self, error: Exception) -> None:
-        """A call failed."""
+        """Record that a call failed. Emits RedisLost if it is the first one."""
         if self._away_since is None:
             self._away_since = self._clock.monotonic()
             self.absences += 1
             self._events.emit(RedisLost(str(error)))
 
     def found(self) -> None:
-        """A call succeeded."""
+        """Record that a call succeeded. Emits RedisFound if it ends an outage."""
         if self._away_since is not None:
             away_s = self._clock.monotonic() - self._away_since
             self._away_since = None

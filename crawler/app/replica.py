@@ -1,4 +1,4 @@
-"""One replica: the engine that crawls, and what tells others how it goes."""
+"""One replica: the engine that crawls, together with its metrics, logs, health record and status server."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from crawler.settings.model import CrawlSettings, ReplicaSettings
 from frontier.health import Health
 from frontier.store import RedisStore
 
-RATE_LOOKS = 10
-"""Over how many looks, a second or less apart, the rate that is reported reaches: a single second is too jumpy to read."""
+RATE_SAMPLES = 10
+"""Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
 
 
 class Replica:
-    """A crawler process. `engine.ended` is set when it has nothing more to do."""
+    """A replica of a crawl. `engine.ended` is set when it should stop."""
 
     def __init__(
         self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls
@@ -67,7 +67,7 @@ class Replica:
         return f"<Replica {self.id} {self.engine!r}>"
 
     async def start(self, until_empty: bool) -> None:
-        """Begin to crawl. Raises UserError if the status address or the output folder cannot be used."""
+        """Start crawling. Raises UserError if the status address or the output folder cannot be used."""
         await self.status.start()
         try:
             await self.engine.start(until_empty, self.status.address)
@@ -81,7 +81,7 @@ class Replica:
             log(logging.WARNING, "settings_doubtful", doubt=doubt)
 
     async def stop(self, grace_s: float) -> None:
-        """Stop the engine (see `Engine.stop`), and then what tells of it."""
+        """Stop the engine (see `Engine.stop`), and then the reporting. `grace_s`: seconds for running turns to end."""
         try:
             await self.engine.stop(grace_s)
         finally:
@@ -104,10 +104,10 @@ class Replica:
 
     async def _report(self) -> None:
         clock, retry = self._seams.clock, self.engine.runtime.retry
-        looks = deque([(0, clock.monotonic())], maxlen=RATE_LOOKS)
+        samples = deque([(0, clock.monotonic())], maxlen=RATE_SAMPLES)
         while True:
-            looks.append((self.metrics.pages_total, clock.monotonic()))
-            (pages_before, at_before), (pages, at) = looks[0], looks[-1]
+            samples.append((self.metrics.pages_total, clock.monotonic()))
+            (pages_before, at_before), (pages, at) = samples[0], samples[-1]
             rate = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(rate))
             await retry.call(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""`crawler run`: replicas of a crawl, one in this process or several in their own, to the crawl's end or a signal."""
+"""`crawler run`: runs replicas until the crawl ends or a signal arrives. One replica runs in this process; several run in
+processes of their own."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
 EMBEDDED_INTERVAL_S = 1.0
-"""On one machine a claim costs nothing, and a user waits for the first view."""
+"""The peer interval on one machine, in seconds. Heartbeats cost little there, and the user waits for the first view."""
 
 INTERRUPTED = 130
-"""Exit code of a process that SIGINT cut short, as shells report it (128 + 2)."""
+"""Exit code after a second signal, as shells report SIGINT (128 + 2)."""
 
 
 async def run_replica(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference = "stop"
 ) -> int:
-    """Run `replicas` replicas of an existing crawl, one in this process or several in their own. Raises SettingsDiffer, and
-    starts nothing, if the crawl has other settings than were given."""
+    """Run `replicas` replicas of an existing crawl, and return the exit code. Raises SettingsDiffer before starting
+    anything if the settings differ from those of the crawl and `on_difference` is "stop"."""
     if replicas > 1:
         return await _run_several(crawl, settings, replicas, until_empty, on_difference)
     settings = embedded_defaults(settings)
@@ -44,12 +45,13 @@ async def run_replica(
 
 
 def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaSettings) -> Replica:
-    """A replica of `crawl`, ready to start. Raises UserError for settings that name what cannot be had."""
+    """Return a replica of `crawl`, ready to start. Raises UserError if a hook or sink in the settings cannot be loaded."""
     return Replica(store, seams(crawl, store, settings, local), settings, local, RecentUrls(RECENT_URLS))
 
 
 async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool) -> int:
-    """Run until the crawl ends or a signal comes; a second signal cuts the grace short and makes the exit code 130."""
+    """Run until the crawl ends or a signal arrives, and return the exit code. Running turns have `grace_s` seconds to
+    end; a second signal stops the wait, and the exit code is then 130."""
     signals = 0
     stopping: asyncio.Task[None] | None = None
 
@@ -58,7 +60,7 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
         signals += 1
         replica.engine.ended.set()
         if signals > 1:
-            replica.engine.hurry()
+            replica.engine.skip_grace()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,20 +81,21 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
 async def _run_several(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference
 ) -> int:
-    async with open_store(settings.replica) as store:  # what is wrong is reported once, and not again by each replica
+    async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
         await settle(store, await open_crawl(store, crawl), settings, on_difference)
     supervisor = supervise(crawl, settings, replicas, until_empty)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop)
     async with contextlib.AsyncExitStack() as stack:
-        if not settings.replica.redis:  # keep the server for replacements of a crashed only replica
+        if not settings.replica.redis:  # keep the server running while a crashed replica is replaced
             await stack.enter_async_context(EmbeddedValkey(settings.replica.data_dir))
         return await supervisor.run()
 
 
 def embedded_defaults(settings: Settings) -> Settings:
-    """`settings` with what is different where all replicas are on one machine, unless the user has set it."""
+    """Return `settings` with the defaults for the embedded store, where all replicas are on one machine. Values that the
+    user has set are kept."""
     local = settings.replica
     if local.redis or "interval" in local.model_fields_set:
         return settings

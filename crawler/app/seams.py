@@ -1,4 +1,4 @@
-"""Where the engine reaches out of itself: Redis, the clock, chance, HTTP, the sink, and those who listen."""
+"""The external dependencies of the engine: Redis, the clock, random numbers, HTTP, the sink, and event listeners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frontier.store import Store
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """Everything outside of the engine of the replica `replica`."""
+    """The external dependencies of the engine of the replica `replica`."""
 
     replica: str
     crawl: Crawl

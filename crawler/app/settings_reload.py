@@ -1,9 +1,9 @@
-"""Running replicas follow changes of the crawl's settings.
+"""Applies changes of the crawl's settings to running replicas.
 
-Each save of the settings counts as a revision (`lua/save_settings.lua`), and the look at the operator's word that each
-replica takes every second brings its number along. When that has moved, the settings are read, and those that may
-change under way go to the parts that hold them, in one place (`Engine.apply`). The others wait for a restart and are
-told: in the log, in the health record, by `crawler status`. Settings that no replica could use change nothing.
+Each save of the settings increments their revision (`lua/save_settings.lua`). Replicas read the revision every second,
+together with the operator's commands. When it has changed, a replica reads the settings and applies those that can change
+while it runs (`Engine._apply`). The others wait for a restart; they are named in the log, in the health record and by
+`crawler status`. If the new settings cannot be used, nothing changes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from frontier.store import Store
 
 
 class Step(msgspec.Struct, frozen=True):
-    """From the settings that a replica obeys to those that it shall obey. `settings`: what it obeys from now on;
-    `followed`: names of those that change with that; `waiting`: of those that differ until the replica is restarted."""
+    """A change of the settings that a replica applies. `settings`: the settings that apply from now on; `followed`: the
+    names of those that change now; `waiting`: the names of those that change after a restart of the replica."""
 
     settings: CrawlSettings
     followed: tuple[str, ...]
@@ -32,8 +32,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def waits_because(name: str) -> str:
-    """Why a change of the crawl's setting `name` ("table.key", or a repeated table) waits for a restart of the replicas; ""
-    if running replicas follow it."""
+    """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the replicas;
+    "" if running replicas apply it."""
     table, _, key = name.partition(".")
     annotation = CrawlSettings.model_fields[table].annotation
     model = cast(type[Table], get_args(annotation)[0] if get_args(annotation) else annotation)
@@ -41,7 +41,7 @@ def waits_because(name: str) -> str:
 
 
 def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
-    """What a replica that obeys `current` does when it shall obey `wanted`."""
+    """Return the step of a replica that applies `current` when the crawl's settings become `wanted`."""
     before, after = current.flat(), wanted.flat()
     differing = [name for name in after if after[name] != before[name]]
     waiting = tuple(name for name in differing if waits_because(name))
@@ -57,10 +57,10 @@ def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
 
 
 class Follower:
-    """What one replica obeys. `revision`: the latest that it obeys as a whole; `waiting`: settings of a later one that wait
-    for its restart; `refused`: why it cannot use the latest, or "".
+    """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
+    `waiting`: settings of a later revision that wait for a restart; `refused`: why the latest one cannot be used, or "".
 
-    `apply` takes settings up, or raises UserError or BadInput and changes nothing.
+    `apply` applies settings, or raises UserError or BadInput and changes nothing.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Follower:
         return f"<Follower revision={self.revision} waiting={len(self.waiting)}>"
 
     async def follow(self, revision: int) -> None:
-        """Obey the settings of `revision`, or of a later one. Raises RedisAway, then nothing has changed."""
+        """Apply the settings of `revision`, or of a later one. Raises RedisAway; nothing has changed then."""
         if revision == self._seen:
             return
         crawl = await open_crawl(self._store, self._name)

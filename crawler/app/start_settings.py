@@ -1,12 +1,14 @@
-"""Whether the settings of a start are those of the crawl that it starts, and which of them count if they are not.
+"""Compares the settings of a command with those of the crawl, and decides which ones apply if they differ.
 
-All replicas obey the settings of the crawl, and a URL that they deny is settled for good. So a start with other settings
-changes nothing until the user has said which of the two count.
+All replicas use the settings of the crawl, and a URL that they deny is settled permanently. A command with different
+settings therefore changes nothing until the user has chosen between the two.
 
-`crawler crawl` asks for all settings that it has, its defaults included. `seed` and `run` join a crawl that has settings
-already. They ask for all of them by a settings file with tables of the crawl, as `config apply` does; without one, only for
-those that the environment names. What it may change is less: by a settings file all settings, without one those that flags
-and environment name. So to raise one limit does not reset the rest.
+Which settings are compared: `crawler crawl` compares all its settings, including defaults. `seed` and `run` join an
+existing crawl. With a settings file that has tables of the crawl they compare all settings, as `config apply` does;
+without one, only those set in the environment.
+
+Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
+raising one limit does not reset the others.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.store import Store, without_password
 
 OnDifference = Literal["stop", "keep", "apply"]
-"""What a start does if its settings differ: stop, go on with those of the crawl, or change those that it names."""
+"""What a command does if its settings differ from the crawl's: stop, use those of the crawl, or change the crawl's."""
 
 _SHARDS = "frontier.shards"
 
@@ -34,7 +36,7 @@ _DEFAULTS = CrawlSettings().flat()
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A setting ("table.key") whose value `here`, in the start, is not that of the crawl."""
+    """A setting ("table.key") whose value in the command, `here`, differs from its value in the crawl."""
 
     name: str
     crawl: Any
@@ -50,12 +52,12 @@ class Difference(msgspec.Struct, frozen=True):
 async def settle(
     store: Store, opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False
 ) -> Crawl:
-    """The crawl `opened` with the settings that a start with `settings` goes on with. `whole`: the start asks for all
-    settings that it has.
+    """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all settings,
+    including defaults.
 
-    Raises SettingsDiffer if they differ and `on_difference` is "stop", SettingsMoved if somebody else has replaced the
-    settings of the crawl since it was opened, UserError or BadInput for settings that cannot be used, RedisAway. Nothing
-    has changed then.
+    Raises SettingsDiffer if they differ and `on_difference` is "stop", SettingsMoved if the crawl's settings were changed
+    since it was opened, UserError or BadInput if the settings cannot be used, and RedisAway. In these cases nothing has
+    changed.
     """
     stored = _with_shards(CrawlSettings.from_json(opened.settings), opened.shards)
     wanted = _wanted(settings, stored, whole=False)
@@ -78,7 +80,7 @@ async def settle(
 
 
 def differences(stored: CrawlSettings, wanted: CrawlSettings) -> list[Difference]:
-    """The settings in which `wanted` differs from `stored`, in the order of the tables."""
+    """Return the settings in which `wanted` differs from `stored`, in the order of the tables."""
     before, after = stored.flat(), wanted.flat()
     return [Difference(name, before[name], after[name]) for name in after if after[name] != before[name]]
 
@@ -89,16 +91,16 @@ def _log(event: str, found: list[Difference]) -> None:
 
 
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:
-    """What a start with `settings` asks for of a crawl with the settings `stored`."""
+    """Return the settings that a command with `settings` requests for a crawl with the settings `stored`."""
     if not (whole or settings.file_has_crawl_tables):
         return _named(settings, stored)
     if "shards" in settings.frontier.model_fields_set:
         return settings.crawl
-    return _with_shards(settings.crawl, stored.frontier.shards)  # the default depends on the store
+    return _with_shards(settings.crawl, stored.frontier.shards)  # its default depends on the store
 
 
 def _named(settings: Settings, stored: CrawlSettings) -> CrawlSettings:
-    """`stored` with what `settings` does not have from its defaults."""
+    """Return `stored`, updated with the values in `settings` that are set explicitly."""
     values: dict[str, Any] = {}
     for name in settings.model_fields_set & CrawlSettings.model_fields.keys():
         table = getattr(settings, name)
@@ -114,7 +116,7 @@ def _with_shards(settings: CrawlSettings, shards: int) -> CrawlSettings:
 
 
 def _shown(name: str, value: Any) -> str:
-    """`value` as TOML, without the passwords and tokens that URLs may hold."""
+    """Return `value` as TOML, without passwords and tokens in URLs."""
     mark = " (the default)" if value == _DEFAULTS[name] else ""
     if name == "archive.upload":
         value = without_password(value)

@@ -1,7 +1,7 @@
-"""Several replicas on one machine: start them, replace those that crash, stop them in good order.
+"""Runs several replicas on one machine: starts them, replaces those that crash, and stops them cleanly.
 
-Replicas are processes of their own, so one that crashes or is killed takes nothing with it; a replacement is a new
-replica to the cluster and takes its share like any other.
+Each replica is a process, so a crash does not affect the others. A replacement joins the cluster as a new replica and
+gets its share of the shards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from crawler.settings.model import Settings
 from frontier.clock import Clock, SystemClock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-"""Before a crashed replica is replaced, doubling while replacements crash as well."""
+"""Seconds before a crashed replica is replaced, doubled for each further crash in a row."""
 
 HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
-"""A replica that lived this many seconds was healthy; so many that did not, one after the other, are a broken setup."""
+"""A replica that ran for `HEALTHY_S` seconds was healthy. After `GIVEN_UP_AFTER` crashes in a row that came sooner, the
+setup is considered broken and all replicas are stopped."""
 
 
 class Supervisor:
-    """Runs `count` replica processes, each with the command line `command` and `environment` added to ours."""
+    """Runs `count` replica processes with the command line `command`. `environment` is added to that of this process."""
 
     def __init__(
         self, command: Sequence[str], count: int, clock: Clock, environment: Mapping[str, str] = MappingProxyType({})
@@ -38,14 +39,14 @@ class Supervisor:
         self._asked_to_stop = asyncio.Event()
 
     async def run(self) -> int:
-        """Until every replica has ended by itself or was stopped. Returns the worst exit code among the last ones."""
+        """Run until every replica has ended or was stopped. Returns the highest of their final exit codes."""
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(self._keep_one()) for _ in range(self._count)]
         return max(keeper.result() for keeper in keepers)
 
     async def _keep_one(self) -> int:
-        """Run one replica, and its replacements while they crash. A usage error (exit code 2) is not retried, and
-        neither is a crash that repeats itself at once: something is broken that a new replica will not mend."""
+        """Run one replica, and a replacement after each crash. Usage errors (exit code 2) and repeated crashes right
+        after the start are not retried, because a new replica would fail in the same way."""
         pause_s, at_once = FIRST_PAUSE_S, 0
         while True:
             started = self._clock.monotonic()
@@ -68,19 +69,19 @@ class Supervisor:
         return self._asked_to_stop.is_set()
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep, unless we are asked to stop."""
+        """Sleep, or return early after `stop`."""
         waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._asked_to_stop.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
 
     async def _run_one(self) -> int:
-        """The exit code of one replica; negative if a signal ended it."""
+        """Run one replica and return its exit code; negative if a signal ended it."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             env=self._environment,
-            start_new_session=True,  # Ctrl-C goes to us alone, so that "again" means hurry and not twice at once
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
         )
         self._processes.add(process)
         if self._stopping:
@@ -90,7 +91,7 @@ class Supervisor:
         return code
 
     def stop(self) -> None:
-        """Ask all replicas to stop in good order; called again, to hurry."""
+        """Ask all replicas to stop cleanly. A second call makes them stop without waiting for requests in flight."""
         self._asked_to_stop.set()
         for process in self._processes:
             if process.returncode is None:
@@ -98,15 +99,16 @@ class Supervisor:
 
 
 def replica_command(*words: str) -> list[str]:
-    """The command line of `crawler run` with `words`, in this very Python."""
+    """Return the command line of `crawler run` with `words`, with the current Python interpreter."""
     return [sys.executable, "-m", "crawler", "run", *words]
 
 
 def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
 ) -> Supervisor:
-    """A supervisor of replicas of `crawl`, which take its settings as they are: whoever starts the supervisor has compared
-    them. The Redis URL, which may hold a password, travels by the environment, where `ps` does not show it."""
+    """Return a supervisor for replicas of `crawl`. The replicas use the crawl's settings without comparing them, since
+    the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
+    show."""
     local = settings.replica
     words = ["--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]

@@ -1,4 +1,4 @@
-"""The tasks of a replica. One that fails is a defect: the replica ends, loudly, and its leases go to the others."""
+"""The background tasks of a replica. If one fails, the replica ends with an error and others take over its leases."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Tasks:
-    """Starts tasks. `failed` is set when one has failed, and `failure` is what the first one raised."""
+    """Starts tasks. `failed` is set when one has failed, and `failure` is the exception of the first one that did."""
 
     def __init__(self) -> None:
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start `work`."""
+        """Start `work` as a task and watch it for failure."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._on_done)
         return task
@@ -27,7 +27,7 @@ class Tasks:
 
     @staticmethod
     async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-        """End `tasks`, and wait until they have ended."""
+        """Cancel `tasks`, and wait until they have ended."""
         cancelled = list(tasks)
         for task in cancelled:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The command line: the commands, what they print, and what they do beyond a call of another room.
+"""The command line: the commands, their output, and actions that combine several other packages.
 
 How a command runs, in the order in which data flows:
 
@@ -11,5 +11,5 @@ How a command runs, in the order in which data flows:
    the machine for `doctor`.
 5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end.
 
-Only `crawler/__main__.py` imports this room, and only `main`.
+Only `crawler/__main__.py` imports this package, and only `main`.
 """

@@ -1,4 +1,4 @@
-"""What the commands do: open the store, seed a crawl, and run a whole crawl on one machine."""
+"""The actions behind commands: seed a crawl, and run a whole crawl on one machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.store import RedisStore
 
 EMBEDDED_SHARDS = 64
-"""Shards of a crawl on one machine: up to a handful of replicas, and few calls to poll them."""
+"""Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
 
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
@@ -52,8 +52,8 @@ async def seed_crawl(
     files: tuple[Path, ...],
     on_difference: OnDifference = "stop",
 ) -> int:
-    """Create the crawl if need be, and push the seeds. Returns the exit code. Raises SettingsDiffer, and pushes nothing, if
-    the crawl exists with other settings than were given."""
+    """Create the crawl if it does not exist, and push the seeds. Returns the exit code. Raises SettingsDiffer, without
+    pushing anything, if the crawl exists with different settings."""
     check(settings.crawl)
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
@@ -71,13 +71,13 @@ async def seed_crawl(
 
 
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
-    """The seeds of the command line and of the files. A broken line is reported and does not stop the rest; a broken URL
-    on the command line raises UserError."""
+    """Return the seeds from the command line and the files. Invalid lines in files are reported and skipped. Raises
+    UserError for an invalid URL on the command line or an unreadable file."""
     rules = url_rules(settings)
     seeds, errors = read_seeds(urls, rules)
     if errors:
         raise UserError(f"seed {errors[0].text!r}: {errors[0].reason}; write it as https://HOST/PATH")
-    told = Console(stderr=True)
+    console = Console(stderr=True)
     for path in files:
         try:
             with path.open(encoding="utf-8", errors="replace") as lines:
@@ -86,12 +86,12 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
             raise UserError(f"seed file {path}: {error.strerror}") from error
         seeds += found
         for broken in errors:
-            told.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}", markup=False, highlight=False)
+            console.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}", markup=False, highlight=False)
     return seeds
 
 
 async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: CrawlSettings) -> Pushed:
-    """Queue the seeds at depth 0. `read_by`: the settings that they were read by."""
+    """Queue the seeds at depth 0. `read_by`: the settings with which they were parsed."""
     settings = CrawlSettings.from_json(crawl.settings)
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
@@ -119,7 +119,8 @@ async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by
 
 
 def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
-    """`seeds` by the rules of `settings`. Rules that drop fewer parameters may make a URL too long: it is reported."""
+    """Parse `seeds` again with the URL rules of `settings`. A URL that becomes too long, because these rules keep more
+    parameters, is reported and skipped."""
     found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
     for broken in errors:
         Console(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}", markup=False, highlight=False)
@@ -163,7 +164,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return code
 
     async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:
-        """The crawl, created if there are seeds for it. Raises SettingsDiffer."""
+        """Open the crawl, or create it if there are seeds. Raises SettingsDiffer, and UserError without crawl and seeds."""
         if seeds:
             opened = await create_crawl(store, self.crawl, _shards(self.settings), self.settings.crawl.to_json())
         else:

@@ -1,4 +1,4 @@
-"""`crawler audit`: was the crawl polite, by what it left behind?"""
+"""`crawler audit`: checks from its archive whether a crawl was polite."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def audit(
         float | None, typer.Option(min=0, help="Seconds between requests to a domain.", show_default=False)
     ] = None,
     user_agent: Annotated[
-        str | None, typer.Option(help="Product token; without, as the files name it.", show_default=False)
+        str | None, typer.Option(help="Product token; default: the one in the files.", show_default=False)
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Seconds by which clocks may differ.")] = 0.01,
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Check an archive for impoliteness, without asking the crawler's own counters. Exit code 1 if a rule was broken.
+    """Check from an archive alone whether a crawl was polite. Exit code 1 if a rule was broken.
 
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After.
 
@@ -62,7 +62,7 @@ def _render(found: Report, delay_s: float) -> RenderableType:
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
     examples = [
-        Text(f"{breach.rule}: {breach.url}: {breach.detail}; due were {breach.needed:.3f}")
+        Text(f"{breach.rule}: {breach.url}: {breach.detail}; required: {breach.needed:.3f}")
         for breach in found.breaches[:SHOWN]
     ]
     seen = (
@@ -70,10 +70,10 @@ def _render(found: Report, delay_s: float) -> RenderableType:
         f"{found.addresses:,} addresses, in {found.files:,} files"
     )
     if found.unasked:
-        seen += f"; of {found.unasked:,} origins no robots.txt is archived"
+        seen += f"; no robots.txt is archived for {found.unasked:,} origins"
     if found.unread:
         seen += f"; {found.unread:,} records could not be read"
-    seen += f". Judged by a delay of {delay_s:g} s: --delay or --settings for another."
+    seen += f". Checked against a delay of {delay_s:g} s; change it with --delay or --settings."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
-    told = Text("closest: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
-    return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, told)
+    shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
+    return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, shortest)

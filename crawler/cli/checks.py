@@ -1,4 +1,4 @@
-"""Is this machine, and the Redis that it would use, fit for a crawl? Each check tells what to do if it is not."""
+"""Checks whether this machine and its Redis are ready for a crawl. Each finding says what to do about a problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frontier.store import RedisStore
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
 QUEUED_COMPACTLY = 512
-"""Bytes: longer URLs are rare. One that is longer than the server's limit makes its domain's queue a skip list."""
+"""Bytes; longer URLs are rare. A URL above the server's limit turns the queue of its domain into a skip list."""
 
 CLOCK_OFF_S = 2.0
 DNS_S = 5.0
@@ -32,7 +32,7 @@ Result = Literal["good", "doubtful", "bad"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check found, and what to do about it unless it is good."""
+    """The result of a check. `remedy`: what to do unless the result is good."""
 
     check: str
     result: Result
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
-    """Make all checks. Raises nothing that a check can tell."""
+    """Run all checks. `wall`: the wall clock, in seconds since 1970. Failures are returned as findings, not raised."""
     local = settings.replica
     findings = [files(local), disk("output", local.out), contact(settings)]
     if not local.redis:
@@ -62,7 +62,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
 
 
 def files(local: ReplicaSettings) -> Finding:
-    """Enough file descriptors for all connections."""
+    """Check that there are enough file descriptors for all connections."""
     limit, needed = fd_limit.highest_fd_limit(), fd_limit.required_files(local.concurrency)
     return _judge(
         "open files",
@@ -73,7 +73,7 @@ def files(local: ReplicaSettings) -> Finding:
 
 
 def disk(what: str, folder: Path) -> Finding:
-    """Room on the disk."""
+    """Check the free disk space."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -85,89 +85,92 @@ def disk(what: str, folder: Path) -> Finding:
 
 
 def contact(settings: Settings) -> Finding:
-    """Whether a webmaster can reach the operator."""
-    told = settings.fetch.contact
+    """Check that site owners can reach the operator."""
+    address = settings.fetch.contact
     return _judge(
         "contact",
-        "doubtful" if told == HOME_PAGE else "good",
-        told,
-        "set fetch.contact to a page or mail address of yours: it is sent with every request",
+        "doubtful" if address == HOME_PAGE else "good",
+        address,
+        "set fetch.contact to your own web page or email address: it is sent with every request",
     )
 
 
 async def dns(contact_url: str) -> Finding:
-    """Whether names can be resolved."""
+    """Check that host names can be resolved."""
     host = urlsplit(contact_url).hostname or "example.com"
     lookup = DnsLookup()
     try:
         async with asyncio.timeout(DNS_S):
             answer = await lookup.lookup(host)
     except (CrawlerError, TimeoutError) as error:
-        told = str(error) or f"no answer in {DNS_S:g} s"
-        return Finding("DNS", "doubtful", f"{host}: {told}", "look at /etc/resolv.conf; without DNS no site is found")
+        problem = str(error) or f"no answer in {DNS_S:g} s"
+        return Finding("DNS", "doubtful", f"{host}: {problem}", "check /etc/resolv.conf; crawling needs DNS")
     finally:
         await lookup.close()
     return Finding("DNS", "good", f"{host} is at {answer.addresses[0]}")
 
 
 def version(server: dict[str, str]) -> Finding:
-    """`open_store` refuses what is too old, so this only tells."""
+    """Report the version. `open_store` has already refused versions that are too old."""
     name = server.get("server_name", "redis")
     number = server.get("valkey_version", server.get("redis_version", "?"))
     return Finding("Redis version", "good", f"{name} {number}, mode {server.get('redis_mode', 'standalone')}")
 
 
 def memory(facts: dict[str, str]) -> Finding:
-    """A frontier must never be evicted."""
+    """Check that Redis cannot evict keys of the frontier."""
     policy = facts.get("maxmemory_policy", "?")
     limit = int(facts.get("maxmemory", 0))
     found = f"policy {policy}, {int(facts.get('used_memory', 0)) / 2**20:.0f} MiB used"
     if limit and policy != "noeviction":
         return Finding(
-            "Redis memory", "bad", found, "CONFIG SET maxmemory-policy noeviction: else URLs are lost silently"
+            "Redis memory", "bad", found, "CONFIG SET maxmemory-policy noeviction: otherwise URLs are lost silently"
         )
     if not limit:
         return Finding(
-            "Redis memory", "doubtful", f"{found}, no limit", "set maxmemory, so that a full Redis refuses in time"
+            "Redis memory",
+            "doubtful",
+            f"{found}, no limit",
+            "set maxmemory, so that Redis refuses writes before memory runs out",
         )
     return Finding("Redis memory", "good", f"{found} of {limit / 2**20:.0f}")
 
 
 def persistence(facts: dict[str, str], embedded: bool) -> Finding:
-    """What a crash of Redis costs."""
+    """Check how much data a crash of Redis can lose."""
     if facts.get("aof_enabled") == "1":
         return Finding("Redis persistence", "good", "append-only file" + (" (embedded)" if embedded else ""))
     return Finding(
         "Redis persistence",
         "doubtful",
         "no append-only file",
-        "CONFIG SET appendonly yes: else a crash of Redis loses what happened since its last snapshot",
+        "CONFIG SET appendonly yes: otherwise a crash of Redis loses everything since its last snapshot",
     )
 
 
 def queues(longest: str | None) -> Finding:
-    """How compactly the queues are kept: `longest` is the server's zset-max-listpack-value, None if it does not tell."""
+    """Check that queues are stored compactly. `longest`: the server's zset-max-listpack-value, None if it is unknown."""
     return _judge(
         "Redis queues",
         "good" if longest is not None and int(longest) >= QUEUED_COMPACTLY else "doubtful",
-        f"compact up to {longest} bytes a URL" if longest is not None else "the server does not tell its settings",
-        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: queues of up to 128 URLs then take two thirds the memory",
+        f"compact up to {longest} bytes per URL" if longest is not None else "the server does not report its settings",
+        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: short queues (up to 128 URLs) then take a third less memory",
     )
 
 
 async def clock(server_ms: Callable[[], Awaitable[float]], wall: Callable[[], float]) -> Finding:
-    """Replicas go by the server's clock; a wrong one of ours only confuses logs and archives."""
+    """Check the local clock. Replicas use the server's clock; a wrong local one only affects logs and archives."""
     offset_s = wall() - await server_ms() / 1000
     return _judge(
         "clock",
         "good" if abs(offset_s) <= CLOCK_OFF_S else "doubtful",
         f"{offset_s:+.3f} s from the server's",
-        "synchronise with NTP: times in logs and archives are this machine's",
+        "synchronize with NTP: logs and archives have this machine's time",
     )
 
 
 async def round_trip(store: RedisStore) -> Finding:
-    """How far away Redis is: the median of five."""
+    """Check the round-trip time to Redis, as the median of five."""
     times = []
     for _ in range(5):
         began = time.perf_counter()

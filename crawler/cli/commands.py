@@ -1,4 +1,4 @@
-"""Which command is in which module, and the group that imports a module only when one of its commands is asked for."""
+"""The table of commands and their modules, and a command group that imports a module only when it is needed."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ MODULES = {
     "dead": "steer",
     "config": "configure",
 }
-"""Command -> the module of this package that has it, as a function or as a group of that name; in the order of the help."""
+"""Command -> the module of this package that defines a function or group of that name; in the order of the help."""
 
 
 class Commands(TyperGroup):
-    """The group of all commands: their names come from the table, and what they are from their modules."""
+    """The group of all commands. Names come from the table; the commands are loaded from their modules."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Loaded(dict.fromkeys(MODULES))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, without loading what they name."""
+        """Return the names, without loading the commands."""
         return list(MODULES)
 
 
@@ -58,7 +58,7 @@ class _Loaded(UserDict[str, Any]):
 
 
 def _load(name: str) -> Any:
-    """The command `name` with its parameters, as Click takes it."""
+    """Return the command `name` with its parameters, as a Click command."""
     found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), name)
     app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     if isinstance(found, typer.Typer):

@@ -26,14 +26,14 @@ from frontier.store import RedisStore, without_password
 Preset = Annotated[str, typer.Option("--preset", "-p", help=f"One of {', '.join(reference.PRESETS)}.")]
 
 config = typer.Typer(
-    help="Settings: show those of a crawl, check a file, explain one, apply a file to a crawl.",
+    help="Show, check, explain and apply settings.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A setting whose value is to be another. `because`: why the change does not take effect at once."""
+    """A changed setting. `because`: why the change does not take effect at once, or ""."""
 
     name: str
     before: Any
@@ -57,7 +57,7 @@ def init(
     """
     text = reference.commented_file(preset)
     if file.exists() and not force:
-        raise UserError(f"{file} exists already; choose another name or say --force")
+        raise UserError(f"{file} exists already; choose another name or add --force")
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -72,7 +72,7 @@ def show(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """The settings that all replicas of a crawl obey.
+    """Show the settings that all replicas of a crawl use.
 
     [bold]Example[/bold]
 
@@ -92,7 +92,8 @@ def check(
     file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
     json: AsJson = False,
 ) -> None:
-    """Whether a settings file is good, and what holds with it, environment variables included. Exit code 2 if not.
+    """Check a settings file, and show the resulting settings, including environment variables. Exit code 2 if it is
+    invalid.
 
     [bold]Example[/bold]
 
@@ -104,9 +105,9 @@ def check(
     values = {one.name: _value(loaded, one.name) for one in plain}
     values["replica.redis"] = without_password(str(values["replica.redis"]))
     changed = {one.name: values[one.name] for one in plain if values[one.name] != one.default}
-    shown: RenderableType = _toml(changed) if changed else Text("everything is at its default", style="dim")
-    doubts = [Text(f"but {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
-    emit(values, json, Group(Text(f"{file} is good; what differs from the defaults:"), shown, *doubts))
+    shown: RenderableType = _toml(changed) if changed else Text("all settings have their defaults", style="dim")
+    doubts = [Text(f"warning: {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
+    emit(values, json, Group(Text(f"{file} is valid; settings that differ from the defaults:"), shown, *doubts))
 
 
 @config.command()
@@ -114,7 +115,7 @@ def explain(
     setting: Annotated[str | None, typer.Argument(help="A setting, its key, or a table.", show_default=False)] = None,
     json: AsJson = False,
 ) -> None:
-    """What a setting means, its bounds and default, and when a change takes effect. Without an argument: all of them.
+    """Explain a setting: its meaning, bounds and default, and when a change takes effect. Default: all settings.
 
     [bold]Examples[/bold]
 
@@ -134,9 +135,9 @@ def apply(
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
-    """Replace the settings of an existing crawl by those of a file, and tell what changes and when.
+    """Replace the settings of an existing crawl with those of a file, and show what changes and when.
 
-    Replicas that run follow within two seconds, but for what the table says waits for their restart.
+    Running replicas apply the changes within two seconds, except those that need a restart according to the table.
 
     [bold]Example[/bold]
 
@@ -155,7 +156,8 @@ def apply(
 
 
 def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
-    """What `wanted` changes. Of what an existing crawl keeps, only that which was asked for by name."""
+    """Return what `wanted` changes. Settings that an existing crawl cannot change are included only if `wanted` sets them
+    explicitly."""
     old, new = before.flat(), wanted.flat()
     asked = {f"frontier.{key}" for key in wanted.frontier.model_fields_set}
     changes = []
@@ -180,7 +182,7 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
 
 
 def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
-    """`wanted`, with what an existing crawl keeps as it was."""
+    """Return `wanted`, with the settings that an existing crawl cannot change taken from `before`."""
     frontier = wanted.frontier.model_copy(update={"shards": before.frontier.shards})
     return wanted.model_copy(update={"frontier": frontier})
 

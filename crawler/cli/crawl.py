@@ -1,4 +1,4 @@
-"""Commands that crawl: `crawl` on one machine, `seed` and `run` on a cluster, `demo` on a web of its own."""
+"""Commands that crawl: `crawl` on one machine, `seed` and `run` on a cluster, `demo` on a synthetic web."""
 
 from __future__ import annotations
 
@@ -25,21 +25,24 @@ from crawler.settings.model import Settings, load
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
     list[Path] | None,
-    typer.Option("--file", "-f", help="Seed file: a URL a line. May be given again.", show_default=False),
+    typer.Option("--file", "-f", help="Seed file with one URL per line. Can be repeated.", show_default=False),
 ]
 MaxPages = Annotated[
-    int | None, typer.Option(min=0, help="Pages at most, by all replicas together.", show_default=False)
+    int | None, typer.Option(min=0, help="Maximum number of pages, over all replicas.", show_default=False)
 ]
-MaxDepth = Annotated[int | None, typer.Option(min=0, max=255, help="Links from a seed at most.", show_default=False)]
+MaxDepth = Annotated[
+    int | None, typer.Option(min=0, max=255, help="Maximum number of links from a seed.", show_default=False)
+]
 Replicas = Annotated[int, typer.Option(min=1, max=256, help="Replicas on this machine.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for WARC files and JSON lines.", show_default=False)]
 Delay = Annotated[
     float | None,
-    typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own.", show_default=False),
+    typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own sites.", show_default=False),
 ]
 ScopeKind = Annotated[str | None, typer.Option("--scope", help="seeds, domains, hosts or any.", show_default=False)]
 HostMap = Annotated[
-    list[str] | None, typer.Option(help="PATTERN=ADDRESS:PORT: connect there for hosts that match.", show_default=False)
+    list[str] | None,
+    typer.Option(help="PATTERN=ADDRESS:PORT: connect to this address for matching hosts.", show_default=False),
 ]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
 OnPage = Annotated[
@@ -48,15 +51,13 @@ OnPage = Annotated[
 ]
 Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
 Capacity = Annotated[
-    float | None, typer.Option(min=0.01, help="Weight in the share-out of shards.", show_default=False)
+    float | None, typer.Option(min=0.01, help="Weight in the distribution of shards.", show_default=False)
 ]
 Listen = Annotated[str | None, typer.Option(help="ADDRESS:PORT of /metrics, /healthz, /readyz.", show_default=False)]
-KeepSettings = Annotated[
-    bool, typer.Option("--keep-settings", help="If the settings differ, go on with those of the crawl.")
-]
+KeepSettings = Annotated[bool, typer.Option("--keep-settings", help="If the settings differ, use those of the crawl.")]
 ApplySettings = Annotated[
     bool,
-    typer.Option("--apply-settings", help="Change the crawl's settings to those given by file, environment and flags."),
+    typer.Option("--apply-settings", help="Change the crawl's settings to those from file, environment and flags."),
 ]
 UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")
@@ -85,9 +86,9 @@ def crawl(
 ) -> None:
     """Crawl from URLs or seed files until nothing is left.
 
-    Needs no service: the queue lives in the data directory. Ctrl-C stops in good order, and the same command goes on
-    where it stopped. With other settings than those of the crawl, defaults included, it shows the difference and stops,
-    unless `--keep-settings` or `--apply-settings` is given.
+    No service is needed: the queue is stored in the data directory. Ctrl-C stops cleanly, and the same command resumes
+    the crawl. If the settings, including defaults, differ from those of the crawl, the command shows the differences and
+    stops, unless `--keep-settings` or `--apply-settings` is given.
 
     [bold]Examples[/bold]
 
@@ -124,10 +125,10 @@ def seed(
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
 ) -> None:
-    """Create a crawl, or add seeds to one; replicas that run will take them up.
+    """Create a crawl, or add seeds to an existing one. Running replicas pick them up.
 
-    The first seeding sets the crawl's settings. Later ones need none. A settings file that differs from them, or an
-    environment variable, stops the command, unless `--keep-settings` or `--apply-settings` is given.
+    The first call sets the crawl's settings; later ones need none. If a settings file or an environment variable differs
+    from them, the command stops, unless `--keep-settings` or `--apply-settings` is given.
 
     [bold]Example[/bold]
 
@@ -157,17 +158,17 @@ def run(
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
 ) -> None:
-    """Run replicas of a crawl; they join those that run already, anywhere.
+    """Run replicas of a crawl. They join replicas that already run on this or other machines.
 
-    SIGTERM and Ctrl-C hand the work over and end; a second one hurries. Replicas take their settings from the crawl. A
-    settings file that differs from them, or an environment variable, stops the command, unless `--keep-settings` or
-    `--apply-settings` is given.
+    SIGTERM and Ctrl-C hand the work over and stop; a second one stops without waiting for requests in flight. Replicas
+    use the crawl's settings. If a settings file or an environment variable differs from them, the command stops, unless
+    `--keep-settings` or `--apply-settings` is given.
 
     [bold]Example[/bold]
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.app.run import run_replica  # noqa: PLC0415 - the engine, 0.4 s of imports, is of no use to the others
+    from crawler.app.run import run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
 
     otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
@@ -202,13 +203,13 @@ def demo(
 
         crawler demo --replicas 3
     """
-    from crawler.cli.demo import run_demo  # noqa: PLC0415 - the synthetic web is of no use to other commands
+    from crawler.cli.demo import run_demo  # noqa: PLC0415 - no other command needs the synthetic web
 
     _finish(run_demo(replicas, pages, domains, out))
 
 
 def _on_difference(keep: bool, apply: bool) -> OnDifference:
-    """What to do if the settings differ from those of the crawl. Raises UserError."""
+    """Return what to do if the settings differ from those of the crawl. Raises UserError if both flags are given."""
     if keep and apply:
         raise UserError("give either --keep-settings or --apply-settings, not both")
     return "keep" if keep else "apply" if apply else "stop"

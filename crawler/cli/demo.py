@@ -1,4 +1,4 @@
-"""`crawler demo`: a synthetic web on loopback, a crawl of it by several replicas, and the web's own verdict on it."""
+"""`crawler demo`: several replicas crawl a synthetic web on loopback, and the web's request log is checked afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIES = 4
 
 
 async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
-    """Serve, crawl, judge. Returns 0 if the crawl was perfect."""
+    """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         world = World(SEED, domains, pages, Features.mixed())
@@ -55,7 +55,7 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
 
 
 def _output(out: Path | None) -> Path:
-    """The demo's output folder: a fresh one, unless the user names a folder."""
+    """Return the output folder: `out`, or an emptied default folder."""
     if out is not None:
         return out
     folder = Path("demo-out")

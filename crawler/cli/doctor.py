@@ -1,4 +1,4 @@
-"""`crawler doctor`: is everything fit for a crawl?"""
+"""`crawler doctor`: checks whether everything is ready for a crawl."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def doctor(
     shown = table("check", "", "found")
     shown.columns[2].no_wrap = False
     for one in findings:
-        told = Text(one.found)
+        found = Text(one.found)
         if one.remedy:
-            told.append(f"\n-> {one.remedy}", style="yellow")
-        shown.add_row(one.check, _MARKS[one.result], told)
+            found.append(f"\n-> {one.remedy}", style="yellow")
+        shown.add_row(one.check, _MARKS[one.result], found)
     emit(findings, json, shown)
     if any(one.result == "bad" for one in findings):
         raise typer.Exit(1)

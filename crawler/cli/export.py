@@ -19,23 +19,23 @@ from crawler.sinks.warc_reader import BrokenFraming
 
 Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
-Simhash = Annotated[bool, typer.Option("--simhash", help="A fingerprint of each page's text, to find near duplicates.")]
+Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 
 
 def export(
-    archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with some.")],
+    archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with WARC files.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("export"),
     form: Annotated[str, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
     simhash: Simhash = False,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
-    """Make a pages table, or a Markdown file a page, of WARC files.
+    """Convert WARC files to a table of pages, or to one Markdown file per page.
 
-    A second run goes on where the first one stopped.
+    If it was interrupted, run the same command again to resume.
 
     [bold]Examples[/bold]
 
@@ -76,7 +76,7 @@ def extract(
         for lines in exporting.encoded(file, settings):
             sys.stdout.buffer.write(lines)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head`: the reader has had enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, BrokenFraming) as error:
         raise UserError(f"{archive}: {error}") from error

@@ -1,4 +1,4 @@
-"""Commands that only look: `status`."""
+"""The command `status`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def status(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """How a crawl stands: its replicas, its counters, who owns what.
+    """Show the state of a crawl: its replicas and counters.
 
     [bold]Example[/bold]
 

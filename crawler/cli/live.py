@@ -1,4 +1,4 @@
-"""What a person sees of `crawler crawl`: a live display while it runs, and the summary at its end."""
+"""The terminal output of `crawler crawl`: a live display while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFRESH_S = 0.5
 
 
 async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None) -> int:
-    """Run the replicas to their end, showing on `console` (None: nothing) how the crawl goes. Returns the exit code."""
+    """Run the replicas until they end, with a live display on `console` (None: no display). Returns the exit code."""
     running = asyncio.create_task(supervisor.run())
     if console is None or not console.is_terminal:
         return await running
@@ -40,7 +40,7 @@ async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console:
 
 
 def live_view(found: Overview, elapsed_s: float) -> RenderableType:
-    """The live display: how far the crawl is, and each replica."""
+    """Return the live display: the progress of the crawl, and its replicas."""
     settled = found.done + found.denied + found.dead
     head = Table.grid(padding=(0, 2))
     head.add_row(
@@ -63,7 +63,7 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) 
 
 
 def summary(found: Overview, out: Path) -> RenderableType:
-    """The closing summary, from the crawl's counters: they cover all runs of the crawl."""
+    """Return the closing summary, from the crawl's counters, which cover all runs of the crawl."""
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -87,7 +87,7 @@ def summary(found: Overview, out: Path) -> RenderableType:
 
 
 def how_to_go_on(found: Overview) -> str:
-    """What to do about the URLs that are left."""
+    """Return what to do about the URLs that are left."""
     if found.max_pages and found.done >= found.max_pages:
         return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to go on"
     return "run the same command again to go on"
@@ -100,5 +100,5 @@ def _reasons(found: Overview, outcome: str) -> str:
 
 
 def _listed(counts: list[tuple[str, int]]) -> str:
-    """Names and numbers in a row that breaks between pairs only."""
+    """Return names and numbers as a line that wraps only between pairs."""
     return "  ".join(f"{name}:\u00a0{count:,}" for name, count in counts)

@@ -15,10 +15,10 @@ from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
     0: "done",
-    1: "something failed: a replica crashed, an audit found a breach, the doctor found something bad",
-    2: "the command cannot be carried out as it was given; the message says what to change",
-    TRY_LATER: "Redis is not there now; the same command may succeed later",
-    130: "interrupted twice: requests in flight were not waited for",
+    1: "something failed: a replica crashed, an audit found a breach, or the doctor found a problem",
+    2: "the command cannot be run as given; the message says what to change",
+    TRY_LATER: "Redis is unavailable; the same command may succeed later",
+    130: "interrupted twice: the command did not wait for requests in flight",
 }
 
 app = typer.Typer(
@@ -46,8 +46,8 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line on standard error, never a traceback; settings that differ come before it,
-    a line each."""
+    """Run the command line. A user's mistake is printed as one line on standard error, without a traceback. Settings that
+    differ are printed before it, one per line."""
     try:
         app()
     except (UserError, FrontierError) as error:

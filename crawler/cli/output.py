@@ -1,4 +1,4 @@
-"""What commands about a crawl share: options that say which, and how they print: tables for people, JSON for programs."""
+"""Shared by commands about a crawl: the options that select it, and output as tables for people or JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Where:
-    """The crawl that a command is about: its name, and the options that say where it is."""
+    """The crawl that a command is about: its name, and the options that select its store."""
 
     def __init__(self, crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> None:
         self.crawl = crawl
         self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
 
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]]) -> T:
-        """The result of `work` on the opened crawl. Raises FrontierError or UserError."""
+        """Open the crawl, run `work` on it, and return the result. Raises FrontierError or UserError."""
 
         async def opened() -> T:
             async with open_store(self.settings.replica) as store:
@@ -49,7 +49,7 @@ _WHICH: dict[str, tuple[object, Any]] = {
 
 
 def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the options that say which crawl it is about in the place of its parameter `where`."""
+    """Return `command` with its parameter `where` replaced by the options that select the crawl."""
     parameters: list[Parameter] = []
     for one in signature(command, eval_str=True).parameters.values():
         if one.name == "where":
@@ -71,7 +71,7 @@ def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = True) -> None:
-    """Print `value` as JSON, or `screen`; if not `wraps`, long lines are left to the terminal, so that URLs stay whole."""
+    """Print `value` as JSON, or `screen`. Without `wraps`, long lines are not broken, so that URLs can be copied."""
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
     else:

@@ -1,4 +1,4 @@
-"""What commands that look show in a terminal: pure functions from what was read to what rich prints."""
+"""The terminal output of read-only commands: pure functions that turn data into text for rich."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class ShardLine(msgspec.Struct, frozen=True):
-    """A replica's shards, or the unowned ones (`replica` empty). `since_ms`: server time of the earliest and latest
-    take-over, 0 if nobody ever leased there."""
+    """The shards of a replica, or the unowned ones if `replica` is empty. `first_since_ms`, `last_since_ms`: server times
+    of the earliest and latest takeover, 0 for unowned shards."""
 
     replica: str
     shards: list[int]
@@ -29,7 +29,7 @@ class ShardLine(msgspec.Struct, frozen=True):
 
 
 def span(seconds: float) -> str:
-    """Seconds as a person reads them."""
+    """Format a duration with a suitable unit."""
     for limit, divisor, unit in ((10, 1, "s"), (90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
         if seconds < limit:
             return f"{seconds:.1f} s" if limit == 10 else f"{seconds / divisor:.0f} {unit}"
@@ -37,7 +37,7 @@ def span(seconds: float) -> str:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An airy table. A column whose name begins with ">" is aligned to the right."""
+    """Return a table without borders. A column whose name begins with ">" is right-aligned."""
     made = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
@@ -46,7 +46,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
-    """`crawler top`: the whole crawl on one screen."""
+    """Return the screen of `crawler top`. `rows`: the most rows in each list."""
     parts: list[RenderableType] = [_headline(snapshot)]
     if snapshot.error:
         return Group(*parts, Text(snapshot.error, style="red"))
@@ -56,7 +56,7 @@ def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
     if snapshot.summary is not None:
         parts.append(_two_lists(snapshot.summary, rows))
     parts.append(
-        Panel(failures(snapshot.replicas, rows), title="no page lately", title_align="left", border_style="dim")
+        Panel(failures(snapshot.replicas, rows), title="recent failures", title_align="left", border_style="dim")
     )
     return Group(*parts)
 
@@ -72,7 +72,7 @@ def _headline(snapshot: Snapshot) -> RenderableType:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """`values` as a row of bars, the highest full."""
+    """Return `values` as a row of bars, scaled to the highest."""
     most = max([*values, 1e-9])
     return "".join(_BARS[min(7, int(8 * value / most))] for value in values)
 
@@ -127,7 +127,7 @@ def _two_lists(summary: Summary, rows: int) -> RenderableType:
     resting = domains(summary.resting[:rows], summary.at_ms)
     grid.add_row(
         Panel(busiest, title="most queued", title_align="left", border_style="dim"),
-        Panel(resting, title="resting longest", title_align="left", border_style="dim"),
+        Panel(resting, title="due last", title_align="left", border_style="dim"),
     )
     return grid
 
@@ -147,7 +147,7 @@ def _when(ms: int) -> str:
 
 
 def why(line: DomainLine) -> str:
-    """Why a domain rests: its failures, or its delay."""
+    """Return why a domain waits: its failures, or its delay."""
     if line.failures:
         return f"{line.failures} x {line.reason or 'failed'}"
     return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"
@@ -166,7 +166,7 @@ def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:
 
 
 def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableType:
-    """`crawler shards`: who leases from how many, and since when."""
+    """Return the table of `crawler shards`: the shards of each replica, and since when it has them."""
     made = table("replica", ">shards", ">share", ">held for", "which")
     for line in lines:
         name = line.replica or "[yellow]unowned, with work[/yellow]"

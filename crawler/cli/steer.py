@@ -1,4 +1,4 @@
-"""Commands that steer a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `dead`."""
+"""Commands that control a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `dead`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frontier.errors import BadUrl
 from frontier.store import RedisStore
 from frontier.urls import canonicalize
 
-DomainArgument = Annotated[str, typer.Argument(help="Domain; a host or URL of it will do.", metavar="DOMAIN")]
+DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]
 OfDomain = Annotated[str | None, typer.Option("--domain", help="Only those of this domain.", show_default=False)]
 WithReason = Annotated[str | None, typer.Option("--reason", help="Only those with this reason.", show_default=False)]
 
@@ -28,7 +28,7 @@ REQUEUED_AT_ONCE = 5_000
 
 
 class ControlChange(msgspec.Struct, frozen=True):
-    """What a command has told the replicas of a crawl."""
+    """A change that a command has made to the control state of a crawl."""
 
     crawl: str
     action: str
@@ -45,7 +45,7 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Requeued(msgspec.Struct, frozen=True):
-    """How many dead letters are queued again."""
+    """How many dead letters were queued again."""
 
     crawl: str
     requeued: int
@@ -58,13 +58,13 @@ dead = typer.Typer(
 )
 
 
-def _apply(where: Where, said: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]) -> None:
+def _apply(where: Where, change: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]) -> None:
     async def work(store: RedisStore, opened: Crawl) -> None:
         await write(Control(store, opened.keys))
 
     where.do(work)
-    seconds = "" if said.seconds is None else f" {said.seconds:g} s"
-    emit(said, as_json, Text(f"crawl {said.crawl}: {said.action} {said.domain}".rstrip() + seconds))
+    seconds = "" if change.seconds is None else f" {change.seconds:g} s"
+    emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
 
 
 @on_a_crawl
@@ -73,7 +73,7 @@ def pause(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Let all replicas give their domains back and wait. Requests in flight end; nothing is lost.
+    """Pause all replicas. Requests in flight are completed, and leased domains are returned to the queue.
 
     [bold]Example[/bold]
 
@@ -88,7 +88,7 @@ def resume(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Take `pause` or `stop` back. After `stop`, replicas have to be started again.
+    """Undo `pause` or `stop`. After `stop`, replicas have to be started again.
 
     [bold]Example[/bold]
 
@@ -103,7 +103,7 @@ def stop(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Let all replicas, wherever they run, stop in good order. The crawl can go on after `crawler resume`.
+    """Stop all replicas on all machines cleanly. To continue later, use `crawler resume` and start replicas again.
 
     [bold]Example[/bold]
 
@@ -119,9 +119,9 @@ def block(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Fetch nothing more from a domain. Its URLs are settled as denied, reason `blocked`, as their turn comes.
+    """Stop fetching from a domain. Its URLs are settled as denied, with the reason `blocked`, when they are due.
 
-    Replicas heed it within a second or two.
+    Replicas apply this within two seconds.
 
     [bold]Example[/bold]
 
@@ -138,7 +138,7 @@ def unblock(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Take `block` back. URLs that were settled meanwhile stay settled.
+    """Undo `block`. URLs that were settled in the meantime stay settled.
 
     [bold]Example[/bold]
 
@@ -151,14 +151,16 @@ def unblock(
 @on_a_crawl
 def delay(
     domain: DomainArgument,
-    seconds: Annotated[float | None, typer.Argument(min=0, help="Seconds; without, the crawl's own again.")] = None,
+    seconds: Annotated[
+        float | None, typer.Argument(min=0, help="Seconds; default: reset to the crawl's own delay.")
+    ] = None,
     *,
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Let a domain rest so long between requests, in place of the crawl's `politeness.delay`.
+    """Set the delay between requests to a domain, instead of the crawl's `politeness.delay`.
 
-    What its robots.txt asks for still counts, and so does backoff. 0 is for your own sites only.
+    Delays in robots.txt and backoff still apply. Use 0 only for your own sites.
 
     [bold]Examples[/bold]
 
@@ -180,7 +182,7 @@ def delay(
 def list_dead(
     of_domain: OfDomain = None,
     with_reason: WithReason = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Letters at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of URLs.")] = 50,
     *,
     where: Where,
     json: AsJson = False,
@@ -220,14 +222,14 @@ async def _find(
 def requeue(
     of_domain: OfDomain = None,
     with_reason: WithReason = None,
-    everything: Annotated[bool, typer.Option("--all", help="Whatever the domain and the reason.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All URLs, of any domain and reason.")] = False,
     *,
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Queue URLs that were given up again, with their tries counted anew.
+    """Queue URLs again that were given up, with their tries reset to 0.
 
-    Choose by `--domain`, by `--reason`, by both, or say `--all`.
+    Select them with `--domain`, `--reason` or both, or use `--all`.
 
     [bold]Examples[/bold]
 
@@ -245,7 +247,7 @@ def requeue(
         while found := await _find(store, opened, domain, with_reason, REQUEUED_AT_ONCE):
             number += await letters.requeue(found, now_ms)
             if len(found) < REQUEUED_AT_ONCE:
-                break  # what dies again meanwhile is not this command's
+                break  # URLs that are given up again in the meantime are left alone
         return number
 
     number = where.do(work)
@@ -253,7 +255,7 @@ def requeue(
 
 
 def _domain_named(text: str) -> str:
-    """The domain that an operator means by a domain, a host or a URL. Raises UserError."""
+    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
     try:
         return canonicalize(text if "://" in text else f"https://{text}/").domain
     except BadUrl as error:

@@ -24,8 +24,8 @@ from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.store import RedisStore
 
-Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")]
-Once = Annotated[bool, typer.Option("--once", help="Look once and end.")]
+Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
+Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
 
 
 def top(
@@ -37,9 +37,9 @@ def top(
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """The crawl on one screen, live: throughput, replicas, busiest and resting domains, what went wrong.
+    """Watch a crawl live: throughput, replicas, domains with most queued URLs, domains due last, and recent failures.
 
-    Shows what the live page of any replica shows. Ctrl-C ends it and nothing else.
+    Shows the same data as the live page of a replica. Ctrl-C ends only this display.
 
     [bold]Examples[/bold]
 
@@ -58,7 +58,8 @@ def top(
         with Live(console=console, auto_refresh=False, screen=True) as screen:
             while True:
                 screen.update(
-                    Group(render.top(await _look(store, opened)), Text("Ctrl-C ends", style="dim")), refresh=True
+                    Group(render.top(await _look(store, opened)), Text("Press Ctrl-C to exit", style="dim")),
+                    refresh=True,
                 )
                 await asyncio.sleep(every)
 
@@ -69,7 +70,7 @@ def top(
 
 
 async def _look(store: RedisStore, crawl: Crawl) -> Snapshot:
-    """A snapshot; when no replica writes a summary, one made here."""
+    """Return a snapshot. If no replica writes a summary, one is made here."""
     try:
         found = await read(store, crawl.keys, "")
         if found.summary is not None:
@@ -84,16 +85,16 @@ async def _look(store: RedisStore, crawl: Crawl) -> Snapshot:
 
 def domains(
     crawl: CrawlName = "crawl",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=summary.LISTED, help="Domains in a list.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=summary.LISTED, help="Domains per list.")] = 10,
     redis: Redis = None,
     data_dir: DataDir = None,
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """The domains worth a look: most queued, longest overdue, resting longest and why.
+    """List notable domains: most queued URLs, longest overdue, and due last, with the reason.
 
-    They are found at the ends of each shard's sets; no command ever walks over all domains. While replicas run, this is
-    what one of them found some seconds ago.
+    They come from the ends of each shard's sorted sets, so the cost does not grow with the number of domains. While
+    replicas run, the lists are those that one of them found some seconds ago.
 
     [bold]Example[/bold]
 
@@ -112,7 +113,7 @@ def domains(
         "overdue": found.overdue[:limit],
         "resting": found.resting[:limit],
     }
-    headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "resting longest"}
+    headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "due last"}
     parts: list[RenderableType] = []
     if found.writer:
         age = render.span((now_ms - found.at_ms) / 1000)
@@ -128,7 +129,7 @@ def shards(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Who leases from which shards and since when, and which shards with work nobody owns.
+    """Show which replica leases from which shards and since when, and which shards with work are unowned.
 
     [bold]Example[/bold]
 
@@ -140,11 +141,13 @@ def shards(
 
     lines = where.do(look)
     total = max(1, sum(len(line.shards) for line in lines))
-    emit(lines, json, render.shards(lines, total, time.time() * 1000) if lines else Text("nobody has leased yet"))
+    emit(
+        lines, json, render.shards(lines, total, time.time() * 1000) if lines else Text("no shard has been leased yet")
+    )
 
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
-    """The owner table by replica. Shards with work whose last lessee is not alive come last, as nobody's."""
+    """Return the shards of each replica. Shards with work whose last replica is not alive come last, as unowned."""
     live = {record.replica for record in await health_records(store, crawl.keys)}
     counters = Counters(store, crawl.keys)
     owners = {owner.shard: owner for owner in await counters.owners() if owner.replica in live}

@@ -1,4 +1,4 @@
-"""`crawler why`: what happened to a URL, or would happen to it."""
+"""`crawler why`: explains what happened to a URL, or what would happen to it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from crawler.settings.model import CrawlSettings
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
-OutToSearch = Annotated[
-    Path | None, typer.Option("--out", help="Folder with the output to search.", show_default=False)
-]
+OutToSearch = Annotated[Path | None, typer.Option("--out", help="Output folder to search.", show_default=False)]
 
 
 @on_a_crawl
 def why(
-    url: Annotated[str, typer.Argument(help="The URL, in any spelling.")],
+    url: Annotated[str, typer.Argument(help="The URL; it is normalized like a link.")],
     *,
     where: Where,
     out: OutToSearch = None,
     json: AsJson = False,
 ) -> None:
-    """Why a URL was fetched, was not, or was not yet: from the crawl's counters, its robots.txt and the output.
+    """Explain why a URL was fetched or not, from the crawl's state, robots.txt and the output.
 
     [bold]Example[/bold]
 

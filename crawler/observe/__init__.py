@@ -1,4 +1,4 @@
-"""What a person or Prometheus sees of a crawl. Nothing here changes the course of a crawl.
+"""Metrics, status and explanations of a crawl, for people and for Prometheus. Nothing here affects what is crawled.
 
 In the order in which data flows:
 
@@ -9,10 +9,10 @@ In the order in which data flows:
 3. `collectors` passes the replica's state and the summary to Prometheus at each scrape.
 4. `snapshot` and `overview` read these records back: `snapshot` for the live page and `crawler top`, `overview` for
    `crawler status`.
-5. `explain` says why one URL was fetched, or was not. It reads the frontier and the output files.
-6. `web` is the HTTP server of a replica: the live page, the answers about a domain or a URL, and `/metrics`.
+5. `explain` explains why one URL was fetched or not. It reads the frontier and the output files.
+6. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
 
 `app` connects the parts that run inside a replica. `cli` imports what its commands show: `explain`, `health_record`,
-`overview`, `snapshot` and `summary`. This room and `worker` do not import each other: the events (`crawler/events.py`)
-are all that they share.
+`overview`, `snapshot` and `summary`. This package and `worker` do not import each other; they share only the events
+(`crawler/events.py`).
 """

@@ -1,7 +1,7 @@
-"""What is read when a scrape comes: this replica's own state, and the crawl's summary if this replica makes it.
+"""Metrics that are computed at each scrape: the state of this replica, and the crawl's summary if this replica writes it.
 
-Figures of the whole crawl are exported by one replica only, so they may be summed or looked at by `max`; a scrape asks
-nobody, it tells what is known already.
+Only one replica exports the metrics of the whole crawl, so both `sum` and `max` over replicas give the right value. A
+scrape makes no calls to Redis; it uses values that the replica already has.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from prometheus_client.registry import Collector
 from crawler.observe.summary import Summary
 
 BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
-"""What Redis needs, rounded up from what Valkey 9 takes: 11.5 a seen URL; 60 (up to 128 URLs in a domain's queue) to 150
-a queued one of 40 bytes after the host; 160 a domain and a kilobyte for its robots.txt.
+"""Bytes of Redis memory, rounded up from measurements with Valkey 9: 11.5 for a seen URL; 60 (up to 128 URLs in a domain's
+queue) to 150 for a queued URL with 40 bytes after the host; 160 for a domain and a kilobyte for its robots.txt.
 docs/how-to/size-a-crawl.md has the formula."""
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """A replica's own state. `urls`: URLs under lease; `backlog`: results that wait for the commit; `settings_revision`: of
-    the crawl's settings, the latest that it obeys as a whole."""
+    """The state of a replica. `visits`: leased domains; `busy`: requests in flight; `urls`: leased URLs;
+    `backlog`: results that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it
+    applies completely."""
 
     visits: int
     busy: int
@@ -34,14 +35,14 @@ class ReplicaState(msgspec.Struct, frozen=True):
 
 
 class MetricsCollector(Collector):
-    """Collects `own()`, and `summary()` unless that is None."""
+    """Exports the metrics of `own()`, and those of `summary()` unless it is None."""
 
     def __init__(self, own: Callable[[], ReplicaState], summary: Callable[[], Summary | None]):
         self._own = own
         self._summary = summary
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: so that registering does not collect before the replica is whole."""
+        """Return nothing, so that registering does not collect before the replica is fully built."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -52,19 +53,20 @@ class MetricsCollector(Collector):
 
 
 def replica_families(own: ReplicaState) -> Iterator[Metric]:
-    yield _gauge("visits", "Domains under lease here", own.visits)
-    yield _gauge("requests_in_flight", "Requests under way, with what comes right before and after them", own.busy)
-    yield _gauge("leased_urls", "URLs under lease here", own.urls)
+    """Yield the metrics of one replica."""
+    yield _gauge("visits", "Domains leased to this replica", own.visits)
+    yield _gauge("requests_in_flight", "Requests in flight, including the steps right before and after them", own.busy)
+    yield _gauge("leased_urls", "URLs leased to this replica", own.urls)
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
     yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
     yield _gauge(
-        "settings_revision", "Revision of the crawl's settings that is obeyed as a whole", own.settings_revision
+        "settings_revision", "Revision of the crawl's settings that this replica fully applies", own.settings_revision
     )
     yield CounterMetricFamily("peercrawl_sink_bytes", "Bytes written to the archive", own.sink_bytes)
 
 
 def crawl_families(summary: Summary) -> Iterator[Metric]:
-    """Figures of the whole crawl."""
+    """Yield the metrics of the whole crawl."""
     urls = {"queued": summary.queued, "leased": summary.leased, "waiting": summary.waiting, "dead": summary.dead}
     domains = {
         "due": summary.domains_ready,
@@ -75,28 +77,26 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _states("queue_urls", "URLs of the crawl by state", urls)
     yield _states("queue_domains", "Domains of the crawl with open URLs, by state", domains)
     waited_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
-    yield _gauge("oldest_due_seconds", "How long the domain longest due has been so", waited_ms / 1000)
+    yield _gauge("oldest_due_seconds", "Time since the longest-overdue domain became due", waited_ms / 1000)
     yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
-    yield _gauge("known_domains", "Domains that the crawl has met", summary.domains)
+    yield _gauge("known_domains", "Domains that the crawl has seen", summary.domains)
     yield _gauge("shards", "Shards of the crawl", summary.shards)
-    yield _gauge("shards_unowned", "Shards with work from which no replica of the view leases", summary.shards_unowned)
-    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, by the crawl's counters", summary.accepted)
+    yield _gauge("shards_unowned", "Shards with work that no replica in the view leases from", summary.shards_unowned)
+    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, from the crawl's counters", summary.accepted)
     counted = CounterMetricFamily(
-        "peercrawl_crawl_urls_settled", "URLs settled, by the crawl's counters", labels=["outcome"]
+        "peercrawl_crawl_urls_settled", "URLs settled, from the crawl's counters", labels=["outcome"]
     )
     for outcome, number in settled.items():
         counted.add_metric([outcome], number)
     yield counted
-    yield _counter(
-        "leases_expired", "Leases that ended with a silent holder, by the crawl's counters", summary.leases_expired
-    )
+    yield _counter("leases_expired", "Leases that expired, from the crawl's counters", summary.leases_expired)
     yield _gauge("redis_memory_bytes", "Memory that Redis uses", summary.redis_bytes)
-    yield _gauge("redis_max_memory_bytes", "Memory that Redis may use, 0 for any", summary.redis_max_bytes)
-    yield _gauge("redis_expected_memory_bytes", "Memory by the formula", expected_bytes(summary))
+    yield _gauge("redis_max_memory_bytes", "Memory limit of Redis, 0 if there is none", summary.redis_max_bytes)
+    yield _gauge("redis_expected_memory_bytes", "Redis memory expected by the sizing formula", expected_bytes(summary))
 
 
 def expected_bytes(summary: Summary) -> int:
-    """What the crawl should take in Redis, by the formula."""
+    """Return the bytes that the crawl should take in Redis according to the formula."""
     return (
         summary.seen * BYTES_A_SEEN_URL
         + (summary.open + summary.dead) * BYTES_A_QUEUED_URL

@@ -1,8 +1,7 @@
-"""Why was this URL fetched, or not, or not yet? An account of one URL, put together from the crawl's counters and the
-output.
+"""Explains why one URL was fetched, was not fetched, or is still waiting, from the frontier and the output files.
 
-`gather` reads; `account` is pure. What cannot be known is said, not guessed: in a crawl of the seeds' domains, whether a
-URL is in scope depends on the page that names it.
+`gather` reads the data; `account` is a pure function. What cannot be determined is stated as such. For example, in a crawl
+limited to the seeds' domains, whether a URL is in scope depends on the page that links to it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from politeness.robots_cache import KnownRobots, RobotsCache
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Everything about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty where they do not apply."""
+    """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
+    apply."""
 
     asked: str
     url: str
@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What `account` is made of. `line`: the newest JSON line of the URL in the output, None if there is none."""
+    """The input of `account`. `line`: the newest JSON line of the URL in the output, None if there is none."""
 
     asked: str
     url: Url
@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Facts:
-    """The facts about the URL `asked`; without `out`, no output is searched. Raises BadUrl, RedisAway."""
+    """Read the facts about the URL `asked`. `out`: the output folder to search, None for none. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
     clock = ServerClock(SystemClock(), store.time_ms)
@@ -96,7 +96,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) 
 
 
 def account(facts: Facts, settings: CrawlSettings) -> Account:
-    """The account that `facts` give under `settings`."""
+    """Return the account of a URL from its `facts` and the crawl's `settings`."""
     status, domain, entry = facts.status, facts.domain, facts.status.entry
     until_ms, waits_for = _wait(facts)
     in_scope = _scope(facts, settings)
@@ -137,7 +137,7 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
 
 
 def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
-    """One sentence."""
+    """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
     match status.where:
         case "unseen" if in_scope.startswith("no"):
@@ -159,9 +159,9 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
         case "queued_or_settled":
-            return "queued or settled: the queue of its domain is too long to tell; the output does not hold it"
+            return "queued or settled: the queue of its domain is too long to search, and the URL is not in the output"
         case _:
-            return "settled; the output folder that was searched does not hold it"
+            return "settled, but not found in the output folder that was searched"
 
 
 def _scope(facts: Facts, settings: CrawlSettings) -> str:
@@ -176,7 +176,7 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
 
 
 def _wait(facts: Facts) -> tuple[int | None, str]:
-    """Until when the URL waits (server ms), and for what."""
+    """Return until when the URL waits (server ms), and for what."""
     status, domain = facts.status, facts.domain
     if status.where == "waiting":
         return status.ready_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
@@ -193,19 +193,19 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
 
 
 def _robots(facts: Facts) -> tuple[str, int | None, str]:
-    """What robots.txt says: the answer, the deciding line, and that line's text."""
+    """Return what robots.txt says: the answer, the number of the deciding line, and its text."""
     known = facts.robots
     if known is None:
-        return "unknown: robots.txt of this origin was not asked for yet", None, ""
+        return "unknown: robots.txt of this origin was not fetched yet", None, ""
     record = known.record
     stale = "" if record.is_fresh(facts.now_ms) else "; the copy is old and will be fetched again"
     if known.rules is None:
-        told = "allowed" if record.access == "allow" else "denied"
-        return f"{told}: robots.txt could not be had ({record.reason}){stale}", None, ""
+        answer = "allowed" if record.access == "allow" else "denied"
+        return f"{answer}: robots.txt could not be fetched ({record.reason}){stale}", None, ""
     decision = known.rules.decide(facts.url.href)
-    told = "allowed" if decision.allowed else "denied"
-    by = f"by the group of {decision.group}" if decision.group else "no group is for us"
-    return f"{told}: {by}{stale}", decision.line, decision.rule or ""
+    answer = "allowed" if decision.allowed else "denied"
+    by = f"by the group of {decision.group}" if decision.group else "no group applies to this crawler"
+    return f"{answer}: {by}{stale}", decision.line, decision.rule or ""
 
 
 def _backoff(domain: DomainStatus, settings: CrawlSettings) -> str:
@@ -221,7 +221,7 @@ def _iso(at_ms: int | None) -> str:
 
 
 def render(found: Account) -> RenderableType:
-    """The account as a person reads it."""
+    """Return the account as text for a terminal."""
     table = Table.grid(padding=(0, 3))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -232,14 +232,14 @@ def render(found: Account) -> RenderableType:
 
 
 def rows(found: Account) -> list[tuple[str, str]]:
-    """The account as names and texts; an empty text has nothing to tell."""
+    """Return the account as pairs of name and text. Pairs with an empty text are not shown."""
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
     tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
     priority = "" if found.priority is None else f", priority {found.priority:g}"
     delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
     return [
         ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
-        ("stands", found.where + (f": {tried}{priority}" if tried else "")),
+        ("state", found.where + (f": {tried}{priority}" if tried else "")),
         ("dead for", found.dead_reason),
         ("waits for", found.waits_for and f"{found.waits_for}, until {found.waits_until}"),
         ("in scope", found.scope),
@@ -251,7 +251,7 @@ def rows(found: Account) -> list[tuple[str, str]]:
         ("backoff", found.backoff),
         (
             "shard",
-            f"{found.shard}, leased from last by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
+            f"{found.shard}, last leased by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
         ),
         ("last", _last(found.last)),
     ]

@@ -1,4 +1,4 @@
-"""What a replica tells about itself: the content of its health record in Redis."""
+"""The health record that each replica writes to Redis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from frontier.keys import CrawlKeys
 from frontier.store import Store
 
 HEALTH_INTERVALS = 3
-"""A health record outlives this many intervals of silence."""
+"""A health record expires when its replica has not reported for this many intervals."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A URL that was put off or given up. `at_ms`: server time in milliseconds since 1970."""
+    """A URL that is retried later or was given up. `at_ms`: server time in milliseconds since 1970."""
 
     at_ms: int
     url: str
@@ -22,10 +22,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class HealthRecord(msgspec.Struct, frozen=True):
-    """`pages` and `received_bytes` count since the replica's start; `visits` are domains under lease, `busy` those of
-    them with a request in flight, `urls` the URLs leased with them; `failures` newest first. `settings_revision`: the
-    latest that it obeys as a whole; `settings_waiting`: what of a later one waits for its restart; `settings_refused`:
-    why it cannot use that one, or ""."""
+    """The state of a replica. `pages` and `received_bytes` count since its start; `visits`: leased domains; `busy`:
+    requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `recent_failures`: newest first.
+
+    `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
+    later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
+    """
 
     replica: str
     address: str
@@ -47,7 +49,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:
-    """The replicas that reported lately, by index, those outside the view last. Raises RedisAway."""
+    """Return the current health records, ordered by index, with replicas outside the view last. Raises RedisAway."""
     records = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).records()
     decoded = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
     return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica))

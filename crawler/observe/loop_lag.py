@@ -1,7 +1,7 @@
-"""How late the event loop is: the one thing that every request of a replica feels at once.
+"""Measures the lag of the event loop, which delays every request of a replica.
 
-Nothing may hold the loop: whatever a site sends, its parsing is bounded or done in a process of its own. A timer that rings
-50 times a second tells whether that is true.
+Nothing should block the loop: parsing is bounded or done in a separate process, whatever a site sends. A timer that fires
+50 times a second checks this.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Callable
 from frontier.clock import Clock
 
 PERIOD_S = 0.02
+"""Seconds between two measurements."""
 
 
 class LoopLag:
-    """Measures until cancelled. `observe` is told each lag in seconds.
+    """Measures the lag of the event loop and calls `observe` with each value, in seconds.
 
-    `longest_s`: the longest so far. `longest_own_s`: the same, counting no more of a lag than the CPU time that this
-    process used meanwhile; the rest is other processes' doing. All threads count: each of them may hold the interpreter's
-    lock, or the core. So it is too long rather than too short where a thread ran beside the loop, or the loop before its
-    lag began.
+    `longest_s`: the longest lag so far. `longest_own_s`: the same, but with each lag limited to the CPU time that this
+    process used during it, since the rest was caused by other processes. The CPU time of all threads is included, because
+    each may hold the interpreter's lock or the core. The value may be too high if a thread ran in parallel with the loop,
+    or if the loop ran before the lag began.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Prometheus metrics: read off the events and the replica's state, never written by the crawl itself.
+"""Prometheus metrics, derived from the events and the replica's state. The crawl itself does not update metrics.
 
-Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only grows. No label takes its
-values from the web: reasons are words of closed lists, statuses are classes. `docs/reference/metrics.md` lists them all.
+Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. No label has values from
+the web: reasons are words from closed lists, and statuses are classes. `docs/reference/metrics.md` lists all metrics.
 
-The Python client exposes classic histograms only; a Prometheus that is told `convert_classic_histograms_to_nhcb` keeps
-them in native form.
+The Python client exposes classic histograms only. Prometheus stores them as native histograms if
+`convert_classic_histograms_to_nhcb` is set.
 """
 
 from __future__ import annotations
@@ -39,67 +39,75 @@ class Metrics:
         self._declare_frontier()
         self._declare_cluster()
         self._declare_storing()
-        self.pages_total = 0  # fetched and settled, for the health record
+        self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
 
     def _declare_fetching(self) -> None:
-        self.pages = self._counter("pages", "URLs settled or put off, by outcome and status class", "outcome", "status")
-        self.reasons = self._counter("page_reasons", "URLs settled or put off, by reason", "outcome", "reason")
-        self.bytes = self._counter("received_bytes", "Bytes of bodies as received")
-        self.truncated = self._counter("bodies_truncated", "Bodies cut off, by what cut them off", "reason")
-        self.cut = self._counter("pages_cut", "Pages of which something was left out, by what", "reason")
-        self.response = self._histogram("response_seconds", "Request to last byte of the response")
-        phases = "Parts of a fetch; dns, connect and tls only where a connection was opened"
+        self.pages = self._counter(
+            "pages", "URLs settled or retried later, by outcome and status class", "outcome", "status"
+        )
+        self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
+        self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
+        self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
+        self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
+        self.response = self._histogram("response_seconds", "Time from the request to the last byte of the response")
+        phases = "Phases of a fetch; dns, connect and tls only for new connections"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
     def _declare_politeness(self) -> None:
-        self.robots = self._counter("robots_files", "robots.txt files settled, by what they allow", "access")
-        self.decisions = self._counter("robots_decisions", "URLs judged by robots.txt, by verdict", "verdict")
+        self.robots = self._counter("robots_files", "robots.txt files fetched or failed, by resulting access", "access")
+        self.decisions = self._counter("robots_decisions", "URLs checked against robots.txt, by verdict", "verdict")
         self.delays = self._histogram(
-            "politeness_rest_seconds", "Rests between two requests to a domain", buckets=_LONG_SECONDS
+            "politeness_rest_seconds", "Delays between two requests to a domain", buckets=_LONG_SECONDS
         )
-        self.backoffs = self._counter("backoffs", "Times that a domain was made to rest, by reason", "reason")
-        self.backoff_delays = self._histogram("backoff_seconds", "How long backoff makes rest", buckets=_LONG_SECONDS)
-        self.late = self._histogram("turn_late_seconds", "How late domains under lease had their turn")
+        self.backoffs = self._counter("backoffs", "Backoffs of domains, by reason", "reason")
+        self.backoff_delays = self._histogram("backoff_seconds", "Duration of backoffs", buckets=_LONG_SECONDS)
+        self.late = self._histogram("turn_late_seconds", "How late the turns of leased domains began")
 
     def _declare_frontier(self) -> None:
-        self.links = self._counter("links", "Links offered to the frontier, by what became of them", "fate")
+        self.links = self._counter("links", "Links offered to the frontier, by result", "fate")
         self.dropped = self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
-        self.leases = self._counter("domains_leased", "Domains that came under lease")
+        self.leases = self._counter("domains_leased", "Domains leased")
         self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")
-        self.fenced = self._counter("leases_fenced", "Lease calls refused for a newer view")
-        self.stale = self._counter("leases_lost", "Leases found stale when settling")
+        self.fenced = self._counter("leases_fenced", "Lease calls refused because of a newer view")
+        self.stale = self._counter("leases_lost", "Leases that were lost before their results were settled")
 
     def _declare_cluster(self) -> None:
-        self.epoch = self._gauge("view_epoch", "Epoch of the view in force")
+        self.epoch = self._gauge("view_epoch", "Epoch of the current view")
         self.index = self._gauge("peer_index", "Index of this replica in the view, 0 if it is not in it")
         self.replicas = self._gauge("replicas", "Replicas in the view")
-        self.checksum = self._gauge("view_checksum", "32 bits over the view: equal on all replicas in an epoch")
-        self.shards = self._gauge("shards_owned", "Shards that the view gives to this replica")
-        self.moved = self._counter("shards_moved", "Shards that came or went with a view", "direction")
-        self.handovers = self._histogram("handover_seconds", "View to last domain given back, when shards went")
-        self.away = self._gauge("redis_away", "1 while Redis cannot serve")
-        self.losses = self._counter("redis_losses", "Times that Redis went away")
-        self.round_trips = self._histogram("redis_round_trip_seconds", "Round trips to Redis, a batch of calls each")
+        self.checksum = self._gauge("view_checksum", "32-bit checksum of the view, equal on all replicas in an epoch")
+        self.shards = self._gauge("shards_owned", "Shards that the view assigns to this replica")
+        self.moved = self._counter("shards_moved", "Shards gained or lost with a new view", "direction")
+        self.handovers = self._histogram(
+            "handover_seconds", "Time from a view that removes shards to the return of their last lease"
+        )
+        self.away = self._gauge("redis_away", "1 while Redis is unavailable")
+        self.losses = self._counter("redis_losses", "Outages of Redis")
+        self.round_trips = self._histogram(
+            "redis_round_trip_seconds", "Round trips to Redis, each with a batch of calls"
+        )
         self.redis_errors = self._counter("redis_errors", "Round trips to Redis that failed")
 
-        self.loop_lag = self._histogram("event_loop_lag_seconds", "How late the event loop was", buckets=_LAG_SECONDS)
-        self.longest_loop_lag = self._gauge("event_loop_lag_max_seconds", "How late the event loop was at worst")
+        self.loop_lag = self._histogram("event_loop_lag_seconds", "Lag of the event loop", buckets=_LAG_SECONDS)
+        self.longest_loop_lag = self._gauge("event_loop_lag_max_seconds", "Longest lag of the event loop so far")
         self._longest_loop_lag_s = 0.0
 
     def lagged(self, lag_s: float) -> None:
-        """The event loop was `lag_s` late."""
+        """Count a lag of the event loop, in seconds."""
         self.loop_lag.observe(lag_s)
         if lag_s > self._longest_loop_lag_s:
             self._longest_loop_lag_s = lag_s
             self.longest_loop_lag.set(lag_s)
 
     def _declare_storing(self) -> None:
-        self.commit = self._histogram("commit_seconds", "Steps of the commit of a group of pages", "step")
-        self.commit_lag = self._histogram("commit_lag_seconds", "First page of a group to its settlement")
-        self.hook_failures = self._counter("hook_failures", "Pages that a page hook failed for", "hook")
-        self.defects = self._counter("defects", "Errors while handling what a site sent, by what was done", "stage")
-        self.sink_blocked = self._counter("sink_blocked", "Groups of pages that the sink had no room for")
+        self.commit = self._histogram("commit_seconds", "Duration of the steps of a group commit", "step")
+        self.commit_lag = self._histogram(
+            "commit_lag_seconds", "Time from the first result of a group to its settlement"
+        )
+        self.hook_failures = self._counter("hook_failures", "Failures of page hooks", "hook")
+        self.defects = self._counter("defects", "Unexpected errors while handling data from sites, by stage", "stage")
+        self.sink_blocked = self._counter("sink_blocked", "Writes refused because the sink had no room")
 
     def _counter(self, name: str, meaning: str, *labels: str) -> CounterMetric:
         return self._registered(CounterMetric(f"peercrawl_{name}", meaning, *labels))
@@ -112,9 +120,9 @@ class Metrics:
     ) -> HistogramMetric:
         return self._registered(HistogramMetric(f"peercrawl_{name}", meaning, buckets, *labels))
 
-    def _registered(self, tally: _Metric) -> _Metric:
-        self.registry.register(tally)
-        return tally
+    def _registered(self, metric: _Metric) -> _Metric:
+        self.registry.register(metric)
+        return metric
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
@@ -213,16 +221,17 @@ class Metrics:
             self.truncated.count(exchange.truncated)
 
     def round_trip(self, seconds: float, failed: bool) -> None:
-        """Count a round trip to Redis."""
+        """Count a round trip to Redis that took `seconds`."""
         self.round_trips.observe(seconds)
         if failed:
             self.redis_errors.count()
 
     def render(self) -> bytes:
-        """The text exposition format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 def bounded(reason: str) -> str:
-    """`reason`, or one word for all statuses that no standard knows: a server may invent hundreds of them."""
+    """Return `reason`, but "http_other" for all non-standard statuses, since servers may send hundreds of different
+    ones."""
     return "http_other" if reason.startswith("http_") and reason not in _KNOWN_STATUSES else reason

@@ -1,4 +1,4 @@
-"""How a crawl stands, read from Redis alone: what `crawler status`, the live display and the summary show."""
+"""The state of a crawl, read from Redis only, for `crawler status`, the live display and the closing summary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from frontier.store import RedisStore
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """One look at a crawl. `owned`: how many shards each replica leased from last; `unleased`: shards with work that
-    nobody holds."""
+    """The state of a crawl at server time `at_ms`. `owned`: the number of shards that each replica was the last to lease
+    from."""
 
     crawl: str
     at_ms: float
@@ -43,9 +43,9 @@ class Overview(msgspec.Struct, frozen=True):
     last_ms: int  # when the last one was
     reasons: dict[str, int]  # "outcome:reason" -> URLs
     dropped: dict[str, int]
-    cut: dict[str, int]  # reason -> pages of which something was left out
+    cut: dict[str, int]  # reason -> pages of which a part is missing
     settings_revision: int
-    max_pages: int  # the limit, 0 without one
+    max_pages: int  # 0 for no limit
 
     @property
     def crawled_s(self) -> float:
@@ -58,7 +58,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 async def read(store: RedisStore, crawl: Crawl) -> Overview:
-    """Look at `crawl`. Raises RedisAway."""
+    """Read the state of `crawl`. Raises RedisAway."""
     keys = crawl.keys
     counters = Counters(store, keys)
     counts: Counts = await counters.counts()
@@ -94,22 +94,22 @@ async def read(store: RedisStore, crawl: Crawl) -> Overview:
 
 
 def render(found: Overview) -> RenderableType:
-    """The overview as a person reads it."""
+    """Return the overview as text for a terminal."""
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
     return Group(_counters_table(found), _replicas_table(found), *behind)
 
 
 def settings_behind(found: Overview) -> list[str]:
-    """A line for each replica that does not obey the crawl's settings as they stand."""
+    """Return a line for each replica that does not apply the latest revision of the crawl's settings."""
     lines = []
     for record in found.replicas:
         if record.settings_revision < found.settings_revision:
-            told = f"replica {record.index or record.replica} runs settings revision {record.settings_revision}"
+            line = f"replica {record.index or record.replica} runs settings revision {record.settings_revision}"
             if record.settings_refused:
-                told += f", since it cannot use the later one: {record.settings_refused}"
+                line += f", since it cannot use the later one: {record.settings_refused}"
             elif record.settings_waiting:
-                told += f"; restart it for {', '.join(record.settings_waiting)}"
-            lines.append(told)
+                line += f"; restart it for {', '.join(record.settings_waiting)}"
+            lines.append(line)
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What went wrong lately: the last few URLs that brought no page, with the reason, for those who look at a replica."""
+"""The latest failures of a replica: URLs that brought no page, with the reason."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LONGEST_URL = 200
 
 
 class RecentFailures:
-    """The last `KEPT` of a replica. `observe` is an event listener."""
+    """The last `KEPT` failures of a replica. `observe` is an event listener."""
 
     def __init__(self) -> None:
         self._kept: deque[Failure] = deque(maxlen=KEPT)
 
     @property
     def latest(self) -> list[Failure]:
-        """Newest first."""
+        """The failures, newest first."""
         return list(reversed(self._kept))
 
     def observe(self, event: Event) -> None:

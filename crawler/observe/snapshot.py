@@ -1,4 +1,4 @@
-"""A crawl at one moment, as replicas report it: what the live page and `crawler top` show."""
+"""A snapshot of a crawl from the reports of its replicas, for the live page and `crawler top`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from frontier.store import RedisStore, command
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A crawl at one moment. `summary` is None while no replica writes one; `error` says why nothing could be read."""
+    """The state of a crawl at one time. `summary` is None while no replica writes one; `error` says why nothing could be
+    read, or is empty."""
 
     crawl: str
     served_by: str
@@ -23,7 +24,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 async def read(store: RedisStore, keys: CrawlKeys, served_by: str) -> Snapshot:
-    """Look once. The cost grows with the number of replicas only. Raises RedisAway."""
+    """Read a snapshot. The cost grows only with the number of replicas. Raises RedisAway."""
     records = await health_records(store, keys)
     (state,) = await store.send([command("HGET", keys.control, "state")])
     return Snapshot(

@@ -1,7 +1,7 @@
-"""The summary of a crawl: one record that says how the whole stands, written by one replica and read by all who watch.
+"""The summary of a crawl: one record about the whole crawl, written by one replica and read by all observers.
 
-Whoever looks at a crawl (each scrape, each open page, `crawler top`) would otherwise ask every shard; this way the
-shards are asked once in a while however many look, and all of them see the same figures.
+Without it, each scrape, each open live page and `crawler top` would query every shard. With it, the shards are queried at
+a fixed interval, however many observers there are, and all observers see the same values.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LISTED = 20
 """Domains in each list."""
 
 RATES = 120
-"""How many rates are remembered."""
+"""How many rates are kept."""
 
 NAMED = 256
-"""Domains named by all shards together, at each of three ends."""
+"""Domains that all shards together return for each of the three lists."""
 
 
 class DomainLine(msgspec.Struct, frozen=True):
-    """A domain worth a look. `at_ms`: when it is due, or when its lease ends; `failures` in a row, the last for
+    """A domain in one of the lists. `at_ms`: when it is due, or when its lease ends; `failures`: in a row, the last one for
     `reason`."""
 
     domain: str
@@ -46,11 +46,11 @@ class DomainLine(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """How a crawl stands, at server time `at_ms`. URLs, unless a name says otherwise.
+    """The state of a crawl at server time `at_ms`. Numbers count URLs, unless the name says otherwise.
 
-    `leased`: with replicas. `oldest_due_ms`: since when the domain longest due has been so, 0 if none is. `busiest`,
-    `overdue`, `resting`: domains with most URLs queued, longest due, and due last; among those that a survey names.
-    `rates`: pages done a second, from summary to summary, the latest last.
+    `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due.
+    `busiest`, `overdue`, `resting`: the domains with the most queued URLs, the longest-overdue ones, and those due last,
+    among the domains that a survey returns. `rates`: pages done per second between summaries, latest last.
     """
 
     crawl: str
@@ -81,7 +81,7 @@ class Summary(msgspec.Struct, frozen=True):
     last_ms: int
     reasons: dict[str, int]
     dropped: dict[str, int]
-    cut: dict[str, int]  # reason -> pages of which something was left out
+    cut: dict[str, int]  # reason -> pages of which a part is missing
     busiest: list[DomainLine]
     overdue: list[DomainLine]
     resting: list[DomainLine]
@@ -95,8 +95,8 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, live: Collection[str]) -> Summary:
-    """Survey the crawl. `live`: the replicas in the view; a shard with work that none of them leases from is unowned.
-    Raises RedisAway."""
+    """Survey the crawl and return its summary. `live`: the replicas in the view. A shard with work that none of them leases
+    from is unowned. Raises RedisAway."""
     count = len(keys.shards)
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
@@ -147,7 +147,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
 
 
 def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample], ...]:
-    """The busiest, the longest overdue, and those that rest longest."""
+    """Return the domains with the most queued URLs, the longest-overdue ones, and those due last."""
     overdue = [sample for sample in samples if sample.held == "due" and sample.at_ms <= now_ms]
     resting = [sample for sample in samples if sample.held == "due" and sample.at_ms > now_ms]
     return (
@@ -172,7 +172,7 @@ def _line(sample: DomainSample, delays: DomainDelay) -> DomainLine:
 
 
 def followed(summary: Summary, before: Summary | None) -> Summary:
-    """`summary` with the rates of the one `before` it, and its own."""
+    """Return `summary` with the rates of the one `before` it and the rate since then."""
     if before is None or before.at_ms >= summary.at_ms:
         return summary
     rate = max(0.0, (summary.done - before.done) / (summary.at_ms - before.at_ms) * 1000)
@@ -180,11 +180,12 @@ def followed(summary: Summary, before: Summary | None) -> Summary:
 
 
 async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: float) -> None:
-    """Keep `summary` for `ttl_s`, so that an old one passes for no present one."""
+    """Store `summary` for `ttl_s` seconds, so that an outdated one is not mistaken for the current one. Raises
+    RedisAway."""
     await store.send([command("SET", keys.summary, msgspec.json.encode(summary), "PX", int(ttl_s * 1000))])
 
 
 async def load(store: RedisStore, keys: CrawlKeys) -> Summary | None:
-    """The summary that a replica wrote last, or None if none has for a while."""
+    """Return the latest summary, or None if it has expired or none was written. Raises RedisAway."""
     (reply,) = await store.send([command("GET", keys.summary)])
     return msgspec.json.decode(reply, type=Summary) if reply else None

@@ -1,4 +1,4 @@
-"""The ledger: while this replica has index 1 in the view, it keeps the crawl's summary fresh for everybody."""
+"""Writes the crawl's summary periodically while this replica has index 1 in the view."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from frontier.peers import View
 from frontier.store import RedisStore
 
 SHORTEST_S, SECONDS_A_SHARD = 1.0, 0.01
-"""How often the summary is made: a survey of a shard costs this replica some 50 us, so half a percent of a core."""
+"""The period of the summary: at least `SHORTEST_S`, and `SECONDS_A_SHARD` for each shard. Surveying a shard takes about
+50 us of CPU time, so this uses half a percent of a core."""
 
 KEPT_PERIODS = 3
+"""A summary expires after this many periods."""
 
 
 def period_s(shards: int) -> float:
-    """Seconds between two summaries of a crawl with so many shards."""
+    """Return the seconds between two summaries of a crawl with `shards` shards."""
     return max(SHORTEST_S, shards * SECONDS_A_SHARD)
 
 
 class SummaryWriter:
-    """`latest`: the summary if this replica made it lately, else None."""
+    """Writes the summary. `latest`: the last one if this replica wrote it, otherwise None."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class SummaryWriter:
         self.latest: Summary | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write summaries until cancelled."""
         period = period_s(len(self._keys.shards))
         while True:
             view = self._view()

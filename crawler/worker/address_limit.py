@@ -1,7 +1,7 @@
-"""The address rate limiter in the turns of visits: a visit that has to wait for its slot goes back into the queue.
+"""Applies the address rate limit to visits: a visit that has to wait for its slot returns to the queue.
 
-A slot is reserved for one request to one network. It is kept with the visit while the visit waits, so that the turn
-that comes at that slot goes ahead without asking again.
+A slot is a reservation for one request to one network. The visit keeps it while it waits, so its next turn can send the
+request without another reservation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from crawler.worker.visit import Visit
 from politeness.address_rate_limit import HORIZON_S, RateLimiter, RateLimitPolicy, network_of
 
 KEPT_S = 5.0
-"""A slot that was not used for so long after it came is given up: those after it would find it crowded."""
+"""How long after its start a slot may still be used. Later, the request could collide with those of the next slots."""
 
 
 class AddressLimiter:
-    """Asks the gate that `made` makes of the policy in force. Without a gate everybody is let through."""
+    """Reserves slots at a rate limiter, which `made` creates from the current policy. Without a rate limit in the policy,
+    every request is allowed."""
 
     def __init__(self, runtime: Runtime, fetcher: HttpClient, made: Callable[[RateLimitPolicy], RateLimiter]) -> None:
         self._runtime = runtime
@@ -35,15 +36,15 @@ class AddressLimiter:
         return self._limiter
 
     async def may_request(self, visit: Visit, url: str) -> bool:
-        """Whether `visit` may request `url` now. If not, the visit's next turn is set to when it may; a visit that would
-        have to wait long gives its lease back."""
+        """Return whether `visit` may request `url` now. If not, its next turn is set to the start of the slot; a visit that
+        would have to wait longer than `HORIZON_S` is closed."""
         limiter = self._current()
         if limiter is None:
             return True
         try:
             network = network_of(await self._fetcher.locate(url))
         except FetchFailed:
-            return True  # the request itself will fail for this reason, without leaving this machine
+            return True  # the request will fail for the same reason before anything is sent
         slot = visit.take_slot()
         if slot is not None and slot[0] == network and self._runtime.now() <= slot[1] + KEPT_S:
             return True

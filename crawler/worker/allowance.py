@@ -1,7 +1,7 @@
-"""The permits of this replica for the workers: how `frontier.budget` is filled up in time, and who waits when it is empty.
+"""The page permits of this replica: it refills `frontier.budget` in time, and holds the visits that wait for a permit.
 
-A visit that found no permit waits here, not on the schedule: it costs nothing until permits come. Permits are fetched
-ahead of need, so that with a limit far away no visit ever waits; only near the limit, or after a rest, there may be none.
+A visit without a permit waits here and not in the delay queue, so it costs nothing until there are permits. Permits are
+fetched ahead of need. Visits have to wait only near the page limit, or after an idle period.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from crawler.worker.visit import Visit
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
 
 GATHER_S = 0.01
-"""Between two calls, at least, so that what happens meanwhile is told in one."""
+"""Shortest time between two calls, so that one call reports everything that happened in between."""
 
 
 class Allowance:
-    """The permits of `budget` for up to `at_once` requests in flight. `refusals`: how often a visit found no permit."""
+    """Manages the permits of `budget` for up to `at_once` requests in flight. `refusals`: how often there was no permit."""
 
     def __init__(self, runtime: Runtime, budget: Budget, queue: DelayQueue[Visit], at_once: int) -> None:
         self._runtime = runtime
@@ -38,29 +38,29 @@ class Allowance:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a visit waits for a permit: then there is no use in further ones."""
+        """Whether a visit waits for a permit. If so, it is useless to lease further domains."""
         return bool(self._waiting)
 
     def take(self) -> bool:
-        """Take a permit for one page, if there is one."""
+        """Take a permit for one page. Returns False if there is none."""
         taken = self.budget.take()
         self.refusals += not taken
         self._note()
         return taken
 
     def give_back(self) -> None:
-        """A taken permit brought no page."""
+        """Return a permit that was taken and brought no page."""
         self.budget.give_back()
         self._wake()
 
     def _observe(self, event: Event) -> None:
-        """Pages with a permit were settled."""
+        """Count the permits that settled pages have used."""
         if isinstance(event, GroupCommitted):
             self.budget.used(event.done)
             self._note()
 
     def wait(self, visit: Visit) -> None:
-        """Queue `visit` when there is a permit for it."""
+        """Put `visit` into the queue as soon as there is a permit for it."""
         visit.want_permit(False)
         self._waiting.append(visit)
         self._wake()
@@ -70,34 +70,33 @@ class Allowance:
             self._is_due.set()
 
     def _wake(self) -> None:
-        """As many visits as there are free permits have their turn now."""
+        """Put as many waiting visits into the queue as there are free permits."""
         now = self._runtime.now()
         for _ in range(min(len(self._waiting), self.budget.free)):
             visit = self._waiting.popleft()
-            if not visit.closing:  # else it was given back meanwhile
+            if not visit.closing:  # otherwise its lease was returned in the meantime
                 visit.wait_at_least_until(now)
                 self.queue.put(visit, visit.next_at)
 
     async def run(self, on_spent: Callable[[], None]) -> None:
-        """Keep permits in hand, until cancelled. `on_spent` is called again and again once the crawl has all the pages that
-        it may have."""
+        """Keep permits in stock until cancelled. Calls `on_spent` repeatedly once the crawl has reached its page limit."""
         while True:
-            await self._runtime.retry.call(self._look)
-            self._is_due.clear()  # what it was set for meanwhile, the answer may have brought
+            await self._runtime.retry.call(self._refresh)
+            self._is_due.clear()  # it may have been set during the call, for permits that the call has brought
             self._note()
             self._wake()
             if self.budget.is_exhausted:
                 on_spent()
             await self._pause()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         await self.budget.refresh(self._at_once, len(self._waiting))
         if self.budget.is_used_up and not self.budget.is_exhausted:
             await self.budget.recount()
             await self.budget.refresh(self._at_once, len(self._waiting))
 
     async def _pause(self) -> None:
-        """Until permits run low, or the next report is due."""
+        """Wait until permits run low or the next report is due."""
         await self._runtime.clock.sleep(GATHER_S)
         period_s = SHORT_PERIOD_S if self.budget.is_short or self._waiting else PERIOD_S
         timer = asyncio.get_running_loop().call_later(period_s, self._is_due.set)

@@ -1,15 +1,16 @@
-"""The commit: what a visit brought home becomes durable, in an order that a crash cannot turn against us.
+"""The commit: it makes the results of visits durable, in an order that loses nothing in a crash.
 
 Results are collected for some tens of milliseconds and committed as a group:
 
-1. **push** the links, so that no settled page can have links that nobody knows;
-2. make the pages' records **durable** in the sink, so that no settled URL is without its record;
-3. **settle** the URLs. A crash before this costs a second fetch, never a page or a link: whoever finishes the sink's files
-   takes back the pages that were not settled. So does this replica with those whose lease was lost meanwhile.
+1. **push** the links, so that the links of every settled page are in the frontier;
+2. make the pages' records **durable** in the sink, so that every settled URL has its record;
+3. **settle** the URLs. After a crash before this step, URLs are fetched a second time, but no page or link is lost: when
+   the sink's files are recovered, the pages that were not settled are removed from them. This replica does the same with
+   pages whose lease was lost before they were settled.
 
-Each step is repeated until it succeeds before the next begins, and none is repeated after it has succeeded. The backlog
-is bounded: a worker that brings a result waits while the groups before it are not through, so that a slow disk or a
-Redis that is away stops the fetching.
+Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
+The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
+the fetching.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, Set
 T = TypeVar("T")
 
 EVENTS_PER_SLICE = 64
-"""Pages that listeners are told of without letting the event loop go on in between: 3 ms."""
+"""Page events that are emitted before yielding to the event loop: about 3 ms."""
 
 MANY_LINKS = 1_000
-"""Of a page with so many links nothing is looked at without letting the event loop go on in between."""
+"""After a page with more links than this, the commit yields to the event loop."""
 
 
 class PageSink(Protocol):
-    """Where records go. `write` returns when they are durable: the URLs whose body was kept before. `leased` tells for each
-    page under which lease it was fetched. `settled` says that the group is settled, but for the pages with the numbers
-    `unsettled`, which are taken back. Both raise SinkFull when there is no room, and the same call may then be made
-    again."""
+    """Where records are written.
+
+    `write` returns when the records are durable. It returns the URLs whose bodies were already archived. `leased` has the
+    lease under which each page was fetched. `settled` reports that the group is settled, except for the pages with the
+    indexes `unsettled`, which the sink removes. Both raise SinkFull when there is no room; the call may then be repeated.
+    """
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -54,7 +57,7 @@ class PageSink(Protocol):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What one turn of a visit brought: a URL's end and its record, links, or a robots.txt to archive."""
+    """The result of one turn of a visit: a settled URL with its page, links to push, or a robots.txt to archive."""
 
     visit: Visit
     settled: Settled | None = None
@@ -64,15 +67,16 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def leased(self) -> LeasedUrl:
-        """What was settled, and under which lease."""
+        """The settled URL and its lease."""
         assert self.settled is not None
         lease = self.visit.lease
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
 
 class CommitSettings(msgspec.Struct, frozen=True):
-    """`window_s`: how long results are collected; longer groups cost less and settle later. `group`: results a group.
-    `backlog`: results that may wait before those who bring more must wait, too."""
+    """`window_s`: how long results are collected, in seconds; a longer window costs less per page but settles later.
+    `group`: if this many results already wait, they are committed without waiting for the window. `backlog`: the number
+    of waiting results at which workers have to wait."""
 
     window_s: float = 0.03
     group: int = 64
@@ -86,7 +90,7 @@ class _Group(msgspec.Struct):
 
 
 class _VisitReport(msgspec.Struct):
-    """What a group has to tell Redis about one visit."""
+    """What a group reports to Redis about one visit."""
 
     urls: list[Settled] = msgspec.field(default_factory=list)
     received_bytes: int = 0
@@ -103,12 +107,12 @@ class _VisitReport(msgspec.Struct):
 
 
 _FREED_AT_ONCE = 4 << 20
-"""Bytes of bodies whose memory the event loop gives back in one turn: 10 MB take the kernel 0.7 ms and more, and a group
-may hold 64 such bodies."""
+"""Bytes of bodies that are freed before yielding to the event loop. Freeing 10 MB takes the kernel 0.7 ms or more, and a
+group may have 64 such bodies."""
 
 
 async def _release_memory(results: list[Result]) -> None:
-    """Forget `results`, large bodies little by little."""
+    """Drop `results`, and yield to the event loop between large bodies."""
     freed = 0
     while results:
         freed += _body_bytes(results.pop())
@@ -123,7 +127,7 @@ def _body_bytes(result: Result) -> int:
 
 
 class Committer:
-    """Commits results in groups, one group at a time, in the order in which they came."""
+    """Commits results in groups, one group at a time, in the order of arrival."""
 
     def __init__(
         self,
@@ -141,7 +145,7 @@ class Committer:
         self._recent = recent
         self.held = held
         self._next, self._now = _Group(), _Group()  # collecting, and being committed
-        self._something = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -152,11 +156,11 @@ class Committer:
 
     @property
     def backlog(self) -> int:
-        """Results that wait for the next group."""
+        """The number of results that wait for the next group."""
         return len(self._next.results)
 
     def awaits(self, visit: Visit) -> bool:
-        """Whether there is something of `visit` that Redis has not been told yet."""
+        """Whether results or the release of `visit` are not yet committed to Redis."""
         return any(
             visit in group.closing or any(result.visit is visit for result in group.results)
             for group in (self._now, self._next)
@@ -164,11 +168,11 @@ class Committer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was brought is committed."""
+        """Whether all results are committed."""
         return self._idle.is_set()
 
     async def add(self, result: Result) -> None:
-        """Take `result` in; waits while the backlog is full."""
+        """Add `result` to the next group. Waits while the backlog is full."""
         await self._room.wait()
         if not self._next.results:
             self._next.first_at = self._runtime.clock.monotonic()
@@ -178,31 +182,31 @@ class Committer:
         self._emit_pages()
 
     def give_back(self, visit: Visit) -> None:
-        """Release the lease of `visit` with what is left in it, after the results that came before."""
+        """Release the lease of `visit` with its remaining URLs, after the results that were added before."""
         self._next.closing.append(visit)
         self._emit_pages()
 
     def _emit_pages(self) -> None:
         self._idle.clear()
-        self._something.set()
+        self._has_work.set()
 
     async def run(self) -> None:
         """Commit group after group until cancelled."""
         while True:
-            await self._something.wait()
+            await self._has_work.wait()
             if len(self._next.results) < self._settings.group:
                 await self._runtime.clock.sleep(self._settings.window_s)
             self._now, self._next = self._next, _Group()
-            self._something.clear()
+            self._has_work.clear()
             self._room.set()
             await self._commit(self._now)
             done, self._now = self._now.results, _Group()
             await _release_memory(done)
-            if not self._something.is_set():
+            if not self._has_work.is_set():
                 self._idle.set()
 
     async def flush(self) -> None:
-        """Return when everything brought so far is committed."""
+        """Wait until all results added so far are committed."""
         await self._idle.wait()
 
     async def _commit(self, group: _Group) -> None:
@@ -229,7 +233,7 @@ class Committer:
     def _emit_page(self, page: Page) -> None:
         try:
             self._runtime.events.emit(PageSettled(page))
-        except Exception as error:  # a listener's; the page is settled all the same
+        except Exception as error:  # raised by a listener; the page is settled nevertheless
             self._runtime.events.emit(defect("listener", page.url, error))
 
     async def _push(self, results: Sequence[Result]) -> None:
@@ -255,16 +259,16 @@ class Committer:
             )
 
     async def _write(self, results: Sequence[Result]) -> frozenset[str]:
-        told = [result for result in results if result.page is not None]
-        pages = [result.page for result in told if result.page is not None]
+        with_page = [result for result in results if result.page is not None]
+        pages = [result.page for result in with_page if result.page is not None]
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
             return frozenset()
-        leased = [result.leased for result in told]
+        leased = [result.leased for result in with_page]
         return await self._write_until_there_is_room(lambda: self._sink.write(pages, exchanges, leased))
 
     async def _write_until_there_is_room(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of `call` to the sink, made again until there is room."""
+        """Repeat `call` to the sink until it has room, and return the result."""
         wait_s = 1.0
         while True:
             try:
@@ -275,9 +279,10 @@ class Committer:
                 wait_s = min(wait_s * 2, 30.0)
 
     async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
-        """Settle the group's URLs; returns the visits that turned out to be stale.
+        """Settle the group's URLs. Returns the visits whose leases were lost.
 
-        A Redis that was away since there had been `absences` may have lost the links, and is told them again first.
+        If there was an outage after the links were pushed (`absences` has changed), Redis may have lost them, so they are
+        pushed again first.
         """
         by_visit: dict[Visit, _VisitReport] = {}
         for result in results:
@@ -292,12 +297,16 @@ class Committer:
             if self._runtime.retry.absences != absences:
                 await self._frontier.push([link for result in results for link in result.links])
             at = self._runtime.clock.monotonic()
-            told = by_visit.items()
+
             settlements = [
                 visit.settlement(
-                    self._runtime.server_ms(visit.next_at), news.urls, news.received_bytes, news.duplicates, news.cut
+                    self._runtime.server_ms(visit.next_at),
+                    report.urls,
+                    report.received_bytes,
+                    report.duplicates,
+                    report.cut,
                 )
-                for visit, news in told
+                for visit, report in by_visit.items()
             ]
             replies = await self._frontier.settle(settlements)
             return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
@@ -308,22 +317,22 @@ class Committer:
         return {visit for visit, reply, _ in replies if reply.stale}
 
     async def _keep(self, results: Sequence[Result], stale: set[Visit]) -> None:
-        """Let the sink keep what it was given, but for those pages of `stale` visits that were not settled.
+        """Report the group as settled to the sink, except for pages of `stale` visits that were not settled.
 
-        A settle that has ended the lease, and whose reply was lost, is told "stale" when it is sent again: hence the
-        question.
+        If a settle call ended the lease but its reply was lost, the repeated call is answered "stale" although the page is
+        settled. Redis is therefore asked which of these pages are settled.
         """
-        told = [result for result in results if result.page is not None]
-        if not told:
+        with_page = [result for result in results if result.page is not None]
+        if not with_page:
             return
-        doubtful = [number for number, result in enumerate(told) if result.visit in stale]
-        leased = [told[number].leased for number in doubtful]
+        doubtful = [number for number, result in enumerate(with_page) if result.visit in stale]
+        leased = [with_page[number].leased for number in doubtful]
         answers = await self._runtime.retry.call(lambda: self._frontier.revoke(leased)) if leased else []
         unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
         await self._write_until_there_is_room(lambda: self._sink.settled(unsettled))
 
     async def renew(self, visits: Sequence[Visit]) -> None:
-        """Renew the leases of `visits`."""
+        """Renew the leases of `visits`. Raises RedisAway."""
         at = self._runtime.clock.monotonic()
         settlements = [self._renewal(visit) for visit in visits]
         for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
@@ -354,10 +363,11 @@ class Committer:
 
 
 def lease_deadline(asked_at: float, lease_ms: int) -> float:
-    """Until when (monotonic seconds) a lease asked for at `asked_at` may be trusted.
+    """Return until when (monotonic seconds) a lease that was requested at `asked_at` may be used.
 
-    Earlier than its expiry by a twentieth, at most a second: the server clock as others estimate it may be ahead of ours
-    by a round trip, and a request must have left before the domain can be anybody else's.
+    This is earlier than its expiry by a twentieth of `lease_ms`, but at most by a second. Other replicas' estimates of the
+    server clock may be ahead of ours by a round trip, and a request must be sent before another replica can lease the
+    domain.
     """
     lease_s = lease_ms / 1000
     return asked_at + lease_s - min(1.0, lease_s / 20)

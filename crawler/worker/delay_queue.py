@@ -1,4 +1,5 @@
-"""When each leased domain may have its next turn. A waiting domain costs a place in a heap: no worker, no connection."""
+"""The queue of leased domains, ordered by the time of their next turn. A waiting domain occupies an entry in a heap, but
+no worker and no connection."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ from frontier.clock import Clock
 Item = TypeVar("Item")
 
 WOKEN = 8
-"""Takers on their way at a time. Each does up to a millisecond of work before it waits again, and a batch of leases would
-wake all workers in one turn of the event loop."""
+"""How many takers may be awake at a time. Each works for up to a millisecond before it waits again; without this limit, a
+batch of leases would wake all workers in one iteration of the event loop."""
 
 
 BEHIND_S = 0.1
-"""When the item longest due has waited so long for a taker, there is more to do than can be done."""
+"""The queue is overloaded when the item that has been due the longest has waited for a taker longer than this."""
 
 BYTES_PER_S = 1 << 20
-"""What a domain may then send: that of a body of 10 MiB, which takes a tenth of a CPU second to receive, read and archive,
-gives way to the others for 10 seconds."""
+"""Under overload, a domain is delayed by one second for this many bytes of its last body. A body of 10 MiB takes a tenth
+of a CPU second to receive, parse and archive; its domain then waits 10 seconds longer."""
 
 
 class DelayQueue(Generic[Item]):
-    """Items by the moment when they are due. `take` hands out the one longest due, and waits while none is.
+    """Items ordered by the time when they are due. `take` returns the one that has been due the longest, and waits while
+    none is due.
 
-    One timer serves all items: it is set for the earliest moment only, and only while somebody waits.
+    One timer serves all items. It is set for the earliest item, and only while a taker waits.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -36,7 +38,7 @@ class DelayQueue(Generic[Item]):
         self._heap: list[tuple[float, int, Item]] = []
         self._order = count()
         self._takers: deque[asyncio.Future[None]] = deque()
-        self._woken = 0  # takers that have been woken and did not look yet
+        self._woken = 0  # takers that were woken but have not run yet
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -45,16 +47,16 @@ class DelayQueue(Generic[Item]):
 
     @property
     def idle_takers(self) -> int:
-        """How many are waiting for something to be due."""
+        """The number of takers that wait for an item."""
         return len(self._takers)
 
     def lateness(self) -> float:
-        """Seconds for which the item longest due has been waiting for a taker; 0 or less if none is due."""
+        """Return for how many seconds the first item has been due; 0 or less if none is due."""
         return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
 
     def put(self, item: Item, due: float, size: int = 0) -> None:
-        """Hand `item` out at `due` (monotonic seconds) or soon after. `size`: how much came of it the last time; while
-        there is more to do than can be done, items of which much comes give way to the others."""
+        """Add `item`, to be taken at `due` (monotonic seconds) or later. `size`: bytes of its last response body; under
+        overload (`BEHIND_S`), items with large responses are due later."""
         if self.lateness() > BEHIND_S:
             due += size / BYTES_PER_S
         heapq.heappush(self._heap, (due, next(self._order), item))
@@ -62,7 +64,7 @@ class DelayQueue(Generic[Item]):
             self._wake()
 
     async def take(self) -> Item:
-        """The item longest due."""
+        """Return the item that has been due the longest. Waits until one is due."""
         while not (self._heap and self._heap[0][0] <= self._clock.monotonic()):
             taker = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
@@ -74,7 +76,7 @@ class DelayQueue(Generic[Item]):
                     self._takers.remove(taker)
                 elif not taker.cancelled():
                     self._woken -= 1
-                self._wake()  # it may have been woken for an item that now wants another taker
+                self._wake()  # the item that it was woken for needs another taker
                 raise
             self._woken -= 1
         item = heapq.heappop(self._heap)[2]
@@ -83,13 +85,13 @@ class DelayQueue(Generic[Item]):
         return item
 
     def remove(self, unwanted: set[Item]) -> None:
-        """Take `unwanted` out."""
-        self._heap = [place for place in self._heap if place[2] not in unwanted]
+        """Remove the items `unwanted`."""
+        self._heap = [entry for entry in self._heap if entry[2] not in unwanted]
         heapq.heapify(self._heap)
 
     def _wake(self) -> None:
-        """Have as many takers awake as items are due, and at most `WOKEN`: each wakes the next one. If none is awake, set
-        the timer for the first item."""
+        """Wake as many takers as items are due, at most `WOKEN`; each of them wakes the next one. If none is awake, set the
+        timer for the first item."""
         now = self._clock.monotonic()
         due = self._count_due(now, WOKEN)
         while self._takers and self._woken < due:
@@ -108,7 +110,7 @@ class DelayQueue(Generic[Item]):
         self._wake()
 
     def _count_due(self, now: float, limit: int) -> int:
-        """How many items are due, counted up to `limit`: a walk down the heap that stops at what is not due."""
+        """Count the items that are due, up to `limit`, by descending the heap until items are not due."""
         due, pending = 0, [0]
         while pending and due < limit:
             at = pending.pop()

@@ -1,7 +1,7 @@
-"""Requests to a domain that the visit holds no lease on: the hops of a robots.txt that lead abroad.
+"""Requests to a domain that the visit holds no lease on: a robots.txt may redirect to another domain.
 
-The domain abroad may be leased by another replica, so each such hop needs a reservation (`frontier.reservations`). While
-a visit waits for one it is in the queue and holds no worker.
+Another replica may hold the lease on that domain, so each such request needs a reservation (`frontier.reservations`).
+While a visit waits for its reservation it is in the queue and occupies no worker.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from frontier.urls import domain_of
 from politeness.backoff import HEALTHY, after_failure, parse_retry_after
 
 MAX_WAIT_MS = 30_000
-"""A domain that rests longer than this is looked at again when it has rested, without a reservation until then."""
+"""If the other domain is not available within this time, no reservation is made; the visit asks again at the end of the
+domain's delay."""
 
 KEPT_MS = 5_000
-"""How late after its slot a reserved request may begin; it must have been answered before the reservation ends."""
+"""How long after its slot a reserved request may still begin. The response has to end before the reservation does."""
 
 MOST_REFUSALS = 4
-"""Each refusal lengthens the wait, up to this many times, so that many who wait for one domain do not crowd Redis."""
+"""Each refusal in a row lengthens the wait by its base value, up to this factor, so that many visits that wait for the same
+domain do not overload Redis."""
 
 
 class ForeignDomainAccess:
-    """Lets visits pass by domains that are not theirs."""
+    """Reserves requests to domains that a visit has not leased."""
 
     def __init__(self, runtime: Runtime, reservations: Reservations) -> None:
         self._runtime = runtime
         self._reservations = reservations
 
     async def may_request(self, visit: Visit, url: str) -> bool:
-        """Whether `visit` may request `url` now. If not, its next turn is set to when that makes sense."""
+        """Return whether `visit` may request `url` now. If not, its next turn is set to the slot, or to when it should ask
+        again."""
         domain = domain_of(host_of(url))
         if domain == visit.domain:
             return True
@@ -58,8 +61,8 @@ class ForeignDomainAccess:
         visit.wait_at_least_until(self._runtime.now() + wait_ms / 1000)
 
     async def end_request(self, visit: Visit, exchange: Exchange | None, delay_ms: int) -> bool:
-        """The request that `may_request` allowed has ended, without an answer if `exchange` is None. The domain
-        abroad, if it was one, rests; returns whether it was one."""
+        """End the request that `may_request` allowed. `exchange`: the response, None without one; `delay_ms`: the delay of
+        the visit's own domain. If the request went to another domain, starts that domain's delay and returns True."""
         held = visit.take_reservation()
         if held is None:
             return False
@@ -69,7 +72,8 @@ class ForeignDomainAccess:
         return True
 
     def _backed_off_until(self, exchange: Exchange | None, now_ms: int) -> int:
-        """When the domain abroad may be asked again after an answer such as 429. Its own backoff is its holder's affair."""
+        """Return when (server ms) the other domain may be requested again after a response such as 429; 0 if at once. The
+        domain's stored backoff is not changed, because that belongs to its lease."""
         if exchange is None or not (result := judge_status(exchange.status)).backs_off:
             return 0
         header = exchange.header(b"retry-after")

@@ -1,4 +1,4 @@
-"""The leases in hand, and when each owned shard is to be asked for more. State and decisions only, no I/O."""
+"""The leases that this replica holds, and when to ask each owned shard for more. State and decisions only, no I/O."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from frontier.queue import Leased, SettleReply
 
 
 class HeldLeases:
-    """What this replica owns and holds. `wake` is set when a shard is to be asked earlier than was known."""
+    """The owned shards and held leases of this replica. `wake` is set when a shard should be asked earlier than planned."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._visits: dict[Visit, None] = {}  # a set that keeps its order, so that a run can be repeated exactly
+        self._visits: dict[Visit, None] = {}  # an ordered set, so that runs are reproducible
         self._visits_of_shard: Counter[int] = Counter()
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
-        self._empty: set[int] = set()  # owned shards where nothing was queued or leased when they were asked
-        self._leaving: set[Visit] = set()  # of shards that a view took away
+        self._empty: set[int] = set()  # owned shards that had nothing queued or leased when last asked
+        self._leaving: set[Visit] = set()  # visits in shards that a view assigned to others
         self._leaving_since = 0.0
         self.wake = asyncio.Event()
 
@@ -39,18 +39,18 @@ class HeldLeases:
 
     @property
     def shards(self) -> frozenset[int]:
-        """The shards owned in the view adopted last."""
+        """The shards that this replica owns according to the latest view."""
         return frozenset(self._poll_at)
 
     def add_shards(self, shards: Collection[int]) -> None:
-        """These shards are ours from now on."""
+        """Add `shards` to the owned shards. They are asked at once."""
         now = self._runtime.now()
         for shard in shards:
             self._poll_at[shard] = now
         self.wake.set()
 
     def remove_shards(self, shards: Collection[int]) -> list[Visit]:
-        """These shards are somebody else's. Returns the visits to give back for that."""
+        """Remove `shards` from the owned shards. Returns their visits, whose leases have to be returned."""
         for shard in shards:
             del self._poll_at[shard]
             self._empty.discard(shard)
@@ -61,30 +61,30 @@ class HeldLeases:
         return parting
 
     def disown_all(self) -> None:
-        """No shard is to be asked any more."""
+        """Stop asking all shards. Held leases stay."""
         self._poll_at.clear()
 
-    # when to ask
+    # when to ask shards
 
     def due(self, at_most: int) -> list[int]:
-        """Shards that are to be asked now, up to so many."""
+        """Return up to `at_most` shards that should be asked now."""
         now = self._runtime.now()
         return [shard for shard, at in self._poll_at.items() if at <= now][:at_most]
 
     def next_due(self) -> float:
-        """When the first shard is to be asked, in monotonic seconds; infinite if none is."""
+        """Return when the next shard should be asked, in monotonic seconds; infinite if no shard is owned."""
         return min(self._poll_at.values(), default=float("inf"))
 
     def empty_among(self, shards: Collection[int]) -> set[int]:
-        """Those of `shards` that were empty when they were asked."""
+        """Return those of `shards` that were empty when last asked."""
         return self._empty.intersection(shards)
 
     def filled(self, shards: Collection[int]) -> None:
-        """There is something in these `shards` now."""
+        """Record that `shards` are no longer empty."""
         self._empty.difference_update(shards)
 
     def ask_later(self, shards: Collection[int], now: float, at: float) -> None:
-        """Leave those of `shards` that were to be asked by `now` alone until `at`."""
+        """Postpone those of `shards` that were due by `now` until `at` (monotonic seconds)."""
         for shard in shards:
             if self._poll_at.get(shard, float("inf")) <= now:
                 self._poll_at[shard] = at
@@ -97,7 +97,9 @@ class HeldLeases:
     # leases
 
     def take(self, answer: Leased, deadline: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
-        """Hold the leases of `answer`. Returns their visits, and whether their shard is still ours."""
+        """Add the leases of `answer`. `deadline`: until when they may be used; `asked_at`: when they were requested,
+        both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their visits, and
+        whether this replica still owns their shard."""
         visits = [Visit(lease, deadline, asked_at) for lease in answer.leases]
         for visit in visits:
             self._visits[visit] = None
@@ -113,7 +115,7 @@ class HeldLeases:
         return visits, is_ours
 
     def settled(self, visit: Visit, reply: SettleReply) -> None:
-        """A settle or release call for `visit` was answered."""
+        """Apply the reply to a settle or release call for `visit`."""
         if reply.expires_ms is not None:
             return
         self.forget(visit)
@@ -121,7 +123,8 @@ class HeldLeases:
             self._poll(visit.lease.shard, self._runtime.monotonic(reply.due_ms))
 
     def pushed(self, shards: Collection[int]) -> None:
-        """URLs were queued in `shards`: look there soon, unless a lease there will tell us anyway."""
+        """Record that URLs were queued in `shards`. Those without a lease are asked at once; for the others, the next
+        settle reply says when to ask."""
         now = self._runtime.now()
         self.filled(shards)
         for shard in shards:
@@ -129,7 +132,7 @@ class HeldLeases:
                 self._poll(shard, now)
 
     def forget(self, visit: Visit) -> None:
-        """The lease of `visit` is over."""
+        """Remove `visit`, whose lease has ended."""
         if visit in self._visits:
             del self._visits[visit]
             self._visits_of_shard[visit.lease.shard] -= 1
@@ -140,5 +143,5 @@ class HeldLeases:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a worker has taken any of them."""
+        """Whether a worker is busy with any of the visits."""
         return any(visit.busy for visit in self._visits)

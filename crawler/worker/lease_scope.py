@@ -1,4 +1,4 @@
-"""The end of a lease under way: what it breaks off, and when."""
+"""Cancels the requests of a visit when its lease ends."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import asyncio
 
 
 class LeaseScope:
-    """Cancels the tasks that are within it when the lease of their visit ends.
+    """A cancel scope: when the lease of a visit ends, it cancels the tasks that have entered it.
 
-    As `asyncio.timeout` would, but with one timer for all requests of a lease instead of one each, which takes 6 us of a
-    page's time: it is set when there is none that rings early enough, and set again when it rings too early.
+    It works like `asyncio.timeout`, but with one timer for all requests of a lease; a timer for each request would cost
+    6 us per page. The timer is replaced when the lease ends earlier, and set again if it fires before the lease has ended.
     """
 
     __slots__ = ("_cancelled", "_ends_at", "_tasks", "_timer")
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[object], int] = {}  # with the cancellations that each had before
+        self._tasks: dict[asyncio.Task[object], int] = {}  # task -> its `cancelling()` count on entry
         self._cancelled: set[asyncio.Task[object]] = set()
         self._ends_at = 0.0  # by the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, task: asyncio.Task[object], left_s: float) -> None:
-        """The current `task` is within from now on; the lease lasts `left_s` seconds more."""
+        """Enter with the current `task`. The lease ends in `left_s` seconds."""
         self._tasks[task] = task.cancelling()
         self.reschedule(left_s)
 
     def leave(self, task: asyncio.Task[object]) -> bool:
-        """It is within no more. Whether it was cancelled by the end of the lease, and by nobody else."""
+        """Leave with `task`. Returns whether the end of the lease, and nothing else, cancelled it."""
         cancellations = self._tasks.pop(task)
         if task not in self._cancelled:
             return False
@@ -34,7 +34,7 @@ class LeaseScope:
         return task.uncancel() <= cancellations
 
     def reschedule(self, left_s: float) -> None:
-        """The lease lasts `left_s` seconds from now on; it is over if that is not positive."""
+        """Move the end of the lease to `left_s` seconds from now; 0 or less means that it has ended."""
         if not self._tasks:
             return
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""A request under a lease: it leaves only while the lease holds, and is broken off when the lease ends under way.
+"""A request under a lease: it is sent only while the lease is valid, and cancelled when the lease ends.
 
-A response that outlived its lease would overlap with the first request of the domain's next holder. As long as renewals
-come through, the lease does not end: each one moves its end (`Visit.renewed`).
+A response that continued after the lease would overlap with the first request of the domain's next holder. Each renewal
+moves the end of the lease (`Visit.renewed`), so a lease does not end while renewals succeed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from frontier.clock import Clock
 
 
 class LeasedFetch:
-    """Fetches for visits. `validators`: of pages that are asked for only if they have changed. Requests leave at the
-    `time_slice`, which those who asked for them keep as well when they see to the answers."""
+    """Fetches URLs for visits. `validators` add the headers of conditional requests. Each request waits for the
+    `time_slice` first; callers wait for it again before they process the response."""
 
     def __init__(self, fetcher: HttpClient, clock: Clock, validators: Validators | None = None) -> None:
         self._fetcher = fetcher
@@ -28,8 +28,8 @@ class LeasedFetch:
         self.time_slice = TimeSlice(clock)
 
     async def fetch(self, visit: Visit, url: str) -> Exchange:
-        """GET `url` within the lease of `visit`. Raises FetchFailed; LEASE_EXPIRED when the lease ended before or under
-        way."""
+        """GET `url` within the lease of `visit`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during
+        the request."""
         task = await self.time_slice.wait()
         visit.lease_scope.enter(task, visit.deadline - self._clock.monotonic())
         try:
@@ -40,7 +40,9 @@ class LeasedFetch:
             )
         except BaseException as error:
             if visit.lease_scope.leave(task) and isinstance(error, asyncio.CancelledError):
-                raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended under way", request_sent=True) from error
+                raise FetchFailed(
+                    FailureKind.LEASE_EXPIRED, "the lease ended during the request", request_sent=True
+                ) from error
             raise
         visit.lease_scope.leave(task)
         return exchange

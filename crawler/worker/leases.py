@@ -1,8 +1,8 @@
-"""The lease manager: which shards this replica owns, and how their due domains get into the local queue.
+"""The lease manager: it leases due domains from the shards that this replica owns, and puts them into the local queue.
 
-It asks a shard for domains only when workers could use them and when something may be due there: a lease call tells
-when the shard is next due, a settle call when the domain that it gave back is, and a push tells which shards it filled
-(`HeldLeases`). What others push into an idle shard is found by looking there every `poll_s`.
+It asks a shard only when workers are free and a domain may be due there. The reply to a lease call says when the shard is
+next due, the reply to a settle call says when the returned domain is due, and a push says which shards got URLs
+(`HeldLeases`). Idle shards are polled every `poll_s`, because other replicas may push URLs into them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from frontier.queue import Frontier, Leased
 from frontier.ring import plan_handoff
 
 CALLS_A_ROUND = 64
-"""Lease calls in one round trip: about 1 ms of the server's time, which nobody else can use meanwhile."""
+"""Lease calls in one round trip. They block the Redis server for about 1 ms."""
 
 Prefetch = Callable[[Sequence[Visit]], Awaitable[None]]
-"""Is awaited with new visits before they have their first turn."""
+"""Called with new visits, and awaited, before they enter the queue."""
 
 
 class LeaseManagerSettings(msgspec.Struct, frozen=True):
-    """`ahead`: due domains kept ready for the workers. `visits`: leases held at most, those that wait included: each
-    costs about 4 KB. `poll_s`: how often an idle shard is looked at, at least."""
+    """`ahead`: domains requested in one round, over all shards. `visits`: the most leases held at a time, including waiting
+    ones; each takes about 4 KB. `poll_s`: the longest time in seconds between two polls of an idle shard."""
 
     ahead: int = 128
     visits: int = 20_000
@@ -40,7 +40,7 @@ class LeaseManagerSettings(msgspec.Struct, frozen=True):
 
 
 class LeaseManager:
-    """Leases due domains of the owned shards, keeps their leases alive, and gives them back."""
+    """Leases due domains of the owned shards, renews the leases, and returns them."""
 
     def __init__(
         self,
@@ -67,9 +67,8 @@ class LeaseManager:
         return f"<LeaseManager {self.held!r}>"
 
     def adopt(self, view: View) -> None:
-        """Take up the shards that `view` gives us and let go of those that it takes away. Work on the others goes on.
-
-        Once quiet we take up none."""
+        """Adopt `view`: start leasing from shards that it adds, and return the leases of shards that it removes. Work on
+        the other shards continues. After `quiet`, views are ignored."""
         if self._quiet:
             return
         handoff = plan_handoff(self.held.shards, () if self._paused else view.owners, self._runtime.replica)
@@ -79,14 +78,14 @@ class LeaseManager:
         self._runtime.events.emit(ViewAdopted(view, len(self.held.shards), len(handoff.take), len(handoff.drop)))
 
     def pause(self, paused: bool) -> None:
-        """While `paused`, own nothing and give everything back at once; views are followed all the same."""
+        """While `paused`, own no shards and return all leases. Views are still adopted."""
         if paused != self._paused:
             self._paused = paused
             if self.view is not None:
                 self.adopt(self.view)
 
     def quiet(self) -> None:
-        """Take no more leases, and give back those that wait for their turn."""
+        """Take no more leases, and return those of visits that no worker is busy with."""
         self._quiet = True
         self.held.disown_all()
         self._close(self.held)
@@ -102,13 +101,13 @@ class LeaseManager:
                 self.finish(visit)
 
     def finish(self, visit: Visit) -> None:
-        """`visit` has had its last turn: what is left of it goes back."""
+        """Return the lease of `visit` with its remaining URLs, after its last turn."""
         if visit.pending:
             visit.pending.clear()
             self._committer.give_back(visit)
 
     async def run(self) -> None:
-        """Lease until cancelled."""
+        """Lease domains until cancelled."""
         while True:
             self.held.wake.clear()
             if self._has_room:
@@ -122,7 +121,7 @@ class LeaseManager:
         return self.queue.idle_takers > 0 or self.queue.lateness() < 0.01
 
     async def _pause(self) -> None:
-        """Until a shard is to be asked; at least a moment, so that calls gather."""
+        """Wait until a shard should be asked, and for at least 10 ms, so that several calls share a round trip."""
         await self._runtime.clock.sleep(0.01)
         if not self._has_room:
             return
@@ -141,14 +140,14 @@ class LeaseManager:
         each = max(1, self._settings.ahead // len(shards))
 
         async def lease() -> tuple[float, list[Leased], list[Fenced]]:
-            asked_at = self._runtime.now()  # of the attempt that succeeds: Redis may have been away before it
+            asked_at = self._runtime.now()  # set by each attempt: earlier ones may have failed
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
         asked_at, leased, fenced = await self._runtime.retry.call(lease)
         taken = [visit for answer in leased for visit in self._accept(answer, asked_at)]
         for refusal in fenced:
             self._runtime.events.emit(ShardFenced(str(refusal)))
-        self._ask_later(shards, now)  # fenced: the next view will tell
+        self._ask_later(shards, now)  # fenced shards too: the next view says who owns them
         count = sum(len(answer.leases) for answer in leased)
         urls = sum(len(lease.entries) for answer in leased for lease in answer.leases)
         self._runtime.events.emit(DomainsLeased(count, urls, self._runtime.now() - now))
@@ -158,13 +157,13 @@ class LeaseManager:
         if visits:
             await self._prefetch(visits)
         for visit in visits:
-            if not visit.closing:  # by now
+            if not visit.closing:  # it may have been closed during the prefetch
                 self.queue.put(visit, visit.next_at)
 
     async def _without_idle(self, shards: list[int], now: float) -> list[int]:
-        """`shards` but for those that were empty when they were asked, and still are.
+        """Return `shards` without those that were empty when last asked and still are.
 
-        A shard that is new here is asked in any case: that, even if in vain, makes us its owner in the eyes of others.
+        A newly owned shard is always asked: even an empty lease call records this replica as its owner.
         """
         empty = self.held.empty_among(shards)
         if not empty:
@@ -179,7 +178,7 @@ class LeaseManager:
         self.held.ask_later(shards, now, now + self._settings.poll_s)
 
     def _accept(self, answer: Leased, asked_at: float) -> list[Visit]:
-        """Hold the leases of `answer`; returns the visits that are to be queued."""
+        """Take the leases of `answer`. Returns the visits to put into the queue."""
         deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
         visits, is_ours = self.held.take(answer, deadline, asked_at, self._settings.poll_s)
         if is_ours and not self._quiet:
@@ -192,15 +191,16 @@ class LeaseManager:
     async def keep_alive(self) -> None:
         """Renew leases that have less than half of their time left, until cancelled.
 
-        One with which we are through, and which Redis still holds, is given back: a Redis that lost its last second
-        has lost what we settled, and would otherwise wait for us for ever.
+        A lease whose URLs are all settled but that Redis still has is returned instead. This happens when Redis restarts
+        and loses its last second of writes: the settle call is lost, and without the return the lease would be renewed
+        for ever.
         """
         half_s = self._frontier.settings.lease_ms / 2000
         while True:
             await self._runtime.clock.sleep(half_s / 4)
             now = self._runtime.now()
             old = [visit for visit in self.held if now < visit.deadline < now + half_s]
-            for visit in [visit for visit in old if self._is_through(visit)]:
+            for visit in [visit for visit in old if self._is_finished(visit)]:
                 old.remove(visit)
                 self._committer.give_back(visit)
             for at in range(0, len(old), CALLS_A_ROUND):
@@ -208,7 +208,7 @@ class LeaseManager:
                 await self._runtime.retry.call(lambda batch=batch: self._committer.renew(batch))  # type: ignore[misc]
             for visit in self.held:
                 if visit.deadline <= now and not visit.busy:
-                    self.held.forget(visit)  # lost: it expired while nobody could renew it
+                    self.held.forget(visit)  # it expired before it could be renewed
 
-    def _is_through(self, visit: Visit) -> bool:
+    def _is_finished(self, visit: Visit) -> bool:
         return not (visit.pending or visit.busy or self._committer.awaits(visit))

@@ -1,7 +1,7 @@
-"""What an answer, or the lack of one, means for a URL and for its domain. Pure: a table and its reading.
+"""What a response or a failed request means for the URL and its domain. Tables and pure functions.
 
-The domain backs off when the server says so (429, 503) or shows it (time-outs, refused connections). Other errors are
-the URL's own: it is tried again later, while the rest of the domain goes on.
+The domain backs off when the server asks for it (429, 503) or appears overloaded (timeouts, refused connections). After
+other errors only the URL is retried later; the other URLs of the domain are not delayed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from crawler.page import Outcome
 
 
 class UrlResult(msgspec.Struct, frozen=True):
-    """`outcome` for the URL, `reason` for counters and metrics, `backs_off`: whether the domain must rest."""
+    """`outcome`: of the URL; `reason`: for counters and metrics; `backs_off`: whether the domain backs off."""
 
     outcome: Outcome
     reason: str
@@ -21,7 +21,7 @@ class UrlResult(msgspec.Struct, frozen=True):
 
 
 _RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
-"""RFC 9110 15.5.9 (408), RFC 8470 5.2 (425), RFC 6585 4 (429), server errors that pass, and Cloudflare's own."""
+"""RFC 9110 15.5.9 (408), RFC 8470 5.2 (425), RFC 6585 4 (429), temporary server errors, and those of Cloudflare."""
 
 _BACKOFF_STATUSES = frozenset({429, 503})
 
@@ -43,14 +43,14 @@ _FAILURES = {
 
 
 DEFECT = UrlResult(Outcome.DEAD, "defect")
-"""On a URL whose handling raised what it should not have. To try again would raise it again."""
+"""The result for a URL whose handling raised an unexpected exception. It is not retried, because it would raise again."""
 
-NOBODYS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION})
-"""Kinds that say nothing about the URL: our lease or our process ended, or a kept-alive connection was closed."""
+NOT_THE_URLS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION})
+"""Failures that say nothing about the URL: our lease or process ended, or the server closed a kept-alive connection."""
 
 
 def judge_status(status: int) -> UrlResult:
-    """The verdict on a response's status code."""
+    """Return the result for a response's status code."""
     if status in _RETRIED_STATUSES:
         return UrlResult(Outcome.RETRY, f"http_{status}", backs_off=status in _BACKOFF_STATUSES)
     if 300 <= status < 400 and status != 304:
@@ -61,12 +61,14 @@ def judge_status(status: int) -> UrlResult:
 
 
 def judge_failure(kind: FailureKind) -> UrlResult:
-    """The verdict on a request that brought no response. `NOBODYS_FAULT` has none: the URL is as it was."""
+    """Return the result for a request that failed with `kind`. Raises KeyError for the kinds in `NOT_THE_URLS_FAULT`, which
+    leave the URL unchanged."""
     return _FAILURES[kind]
 
 
 def last_try(result: UrlResult, tries_before: int, allowed: int) -> UrlResult:
-    """`result`, or death for the same reason when there have been `allowed` tries with this one."""
+    """Return `result`, or a dead URL with the same reason if it asks for a retry and this was the last of `allowed` tries.
+    `tries_before`: failed tries before this one."""
     if result.outcome is Outcome.RETRY and tries_before + 1 >= allowed:
         return UrlResult(Outcome.DEAD, result.reason, result.backs_off)
     return result

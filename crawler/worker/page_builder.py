@@ -1,4 +1,4 @@
-"""From an exchange to a page: decode the body, extract links and data, choose what to crawl next."""
+"""Builds a page from an exchange: decodes the body, extracts links and data, and selects the links to crawl."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
 
 MAX_SITEMAPS = 500
-"""Sitemaps of one robots.txt at most."""
+"""The most sitemaps that are taken from one robots.txt."""
 
 SLICE = 500
-"""Links judged before the event loop gets its turn: 4 ms."""
+"""Links that are filtered before yielding to the event loop: about 4 ms."""
 
 
 class BuildSettings(msgspec.Struct, frozen=True):
-    """`max_decoded`: bytes of a decoded body at most. `sitemaps`: read them. `via`: note in each
-    entry the page where it was found."""
+    """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps. `via`: whether to store in
+    each entry the page where its URL was found."""
 
     extract: ExtractPolicy
     max_decoded: int
@@ -42,7 +42,8 @@ class BuildSettings(msgspec.Struct, frozen=True):
 
 
 class PageBuilder:
-    """Builds pages. Links that are not followed are reported to `events`; `robots` knows which sitemaps a site names."""
+    """Builds pages. It emits an event for links that are not followed. `robots` has the sitemaps that a robots.txt
+    names."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class PageBuilder:
         self._events = events
 
     def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
-        """Build pages by these from now on."""
+        """Use these settings and this link filter from now on."""
         self._settings = settings
         self._links = links
         self._limits = ParseLimits(settings.extract, settings.max_decoded)
@@ -68,7 +69,7 @@ class PageBuilder:
             self._events.emit(LinkDropped(reason, count))
 
     def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
-        """The entries for the sitemaps that are `named` in the robots.txt of `origin`."""
+        """Return the entries for the sitemaps that the robots.txt of `origin` names."""
         if not self._settings.sitemaps:
             return []
         base = f"{origin}/robots.txt"
@@ -84,7 +85,8 @@ class PageBuilder:
         exchange: Exchange | None,
         settled_at: float,
     ) -> tuple[Page, Sequence[Entry]]:
-        """The page of `entry`, and the entries for the links to push."""
+        """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
+        `settled_at`: seconds since 1970."""
         if exchange is None:
             page = Page(
                 entry.url,
@@ -102,7 +104,7 @@ class PageBuilder:
         if target is None:
             document = self._document(entry, exchange, content_type)
             reading = read_quickly(document, self._limits) or await self._offload.read(document, self._limits)
-        else:  # the body of a redirect is a note to people whose browser does not follow it
+        else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
         found = reading.found
@@ -144,12 +146,12 @@ class PageBuilder:
         )
 
     def _sitemaps_named_for(self, url: str) -> Collection[str]:
-        """The sitemaps, as written, in the robots.txt that counts for `url`, if it is known here."""
+        """Return the sitemap URLs, as written, in the robots.txt that applies to `url`; empty if it is not in the cache."""
         known = self._robots.recall(origin_of(url))
         return known.rules.sitemaps if known is not None and known.rules is not None else ()
 
     async def _select(self, entry: Entry, reading: ParsedDocument) -> list[Entry]:
-        """The entries for the links to follow; those dropped are told."""
+        """Return the entries for the links to follow. Emits an event for those that are dropped."""
         found = reading.found
         selected: list[Entry] = []
         for at in range(0, len(found.urls), SLICE):
@@ -162,15 +164,15 @@ class PageBuilder:
         return self._found_on(entry.url, selected)
 
     def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
-        """`entries` with the page where they were found, if the settings ask for it."""
+        """Return `entries` with the page where they were found, if `via` is set."""
         return [msgspec.structs.replace(entry, via=via) for entry in entries] if self._settings.via else entries
 
     def _redirect(self, exchange: Exchange) -> Url | None:
-        """The target of a redirect (RFC 9110 10.2.2)."""
+        """Return the target of a redirect (RFC 9110 10.2.2), or None."""
         if not 300 <= exchange.status < 400 or (location := exchange.header(b"location")) is None:
             return None
         try:
-            # Bytes beyond ASCII are UTF-8 in practice; the URL standard percent-encodes them.
+            # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
             return canonicalize(location.decode("utf-8", "replace"), exchange.url, self._settings.extract.rules)
         except BadUrl as error:
             self._events.emit(LinkDropped(error.reason, 1))

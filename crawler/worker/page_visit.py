@@ -1,4 +1,4 @@
-"""What becomes of one URL of a visit: it is requested and its page is built, or it is settled without a request."""
+"""Handles one URL of a visit: requests it and builds its page, or settles it without a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crawler.events import UrlPostponed
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer, Result
-from crawler.worker.outcomes import DEFECT, NOBODYS_FAULT, UrlResult, judge_failure, judge_status, last_try
+from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
@@ -19,7 +19,7 @@ from politeness.robots_cache import KnownRobots
 
 
 class PageVisits:
-    """Requests pages for visits, and hands what they brought to the commit."""
+    """Requests pages for visits, and passes the results to the committer."""
 
     def __init__(
         self, runtime: Runtime, fetch: PoliteFetch, builder: PageBuilder, committer: Committer, allowance: Allowance
@@ -31,7 +31,8 @@ class PageVisits:
         self._allowance = allowance
 
     async def may_request(self, visit: Visit, entry: Entry) -> bool:
-        """Whether the request for `entry`, the next of `visit`, leaves now, with a permit. If not, the visit waits."""
+        """Return whether `entry`, the next URL of `visit`, may be requested now. If so, takes a permit and removes the URL
+        from the visit. If not, the visit has to wait."""
         if not self._allowance.take():
             visit.want_permit(True)
             return False
@@ -42,7 +43,7 @@ class PageVisits:
         return True
 
     async def request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
-        """Request `entry`, for which `may_request` was true, and hand over what came of it."""
+        """Request `entry`, for which `may_request` returned True, and pass the result to the committer."""
         try:
             exchange = await self._fetch.fetch(visit, entry.url, known)
         except FetchFailed as failure:
@@ -61,13 +62,13 @@ class PageVisits:
             await self._answered(visit, entry, exchange)
 
     def wait_for_permit(self, visit: Visit) -> None:
-        """Queue `visit` when there is a permit for it."""
+        """Put `visit` into the queue as soon as there is a permit for it."""
         self._allowance.wait(visit)
 
     async def settle_without_request(
         self, visit: Visit, entry: Entry, result: UrlResult, known: KnownRobots | None
     ) -> None:
-        """`entry` is denied or dead, or waits until the robots.txt in `known` is tried again."""
+        """Settle `entry` as denied or dead, or postpone it until the robots.txt in `known` is fetched again."""
         if result.outcome is Outcome.RETRY and known is not None:
             settled = postpone(entry, result.reason, known.record.retry_at_ms)
             self._runtime.events.emit(UrlPostponed(result.reason))
@@ -78,7 +79,7 @@ class PageVisits:
     async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
         result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
         if result.outcome is not Outcome.DONE:
-            self._allowance.give_back()  # that of a page is used when the page is settled
+            self._allowance.give_back()  # a page uses its permit when it is settled
         try:
             self._fetch.throttle.back_off(visit, result, exchange)
         except Exception as error:
@@ -86,7 +87,7 @@ class PageVisits:
         await self._settle(visit, entry, result, exchange)
 
     async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
-        if failure.kind in NOBODYS_FAULT:
+        if failure.kind in NOT_THE_URLS_FAULT:
             visit.pending.appendleft(entry)
             return
         result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
@@ -94,7 +95,7 @@ class PageVisits:
         await self._settle(visit, entry, result)
 
     async def _settle(self, visit: Visit, entry: Entry, result: UrlResult, exchange: Exchange | None = None) -> None:
-        """Hand the end of `entry` to the commit, with the page and the links that it brought."""
+        """Pass the outcome of `entry` to the committer, with its page and links."""
         if result.outcome is Outcome.RETRY:
             ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, result)
             settled = retry(entry, result.reason, ready_ms, entry.priority - 1)
@@ -118,7 +119,7 @@ class PageVisits:
         self._runtime.events.emit(defect(stage, entry.url, error))
 
     def _bare_page(self, entry: Entry, result: UrlResult, exchange: Exchange | None) -> Page:
-        """The page of `entry` without anything that its body says."""
+        """Return the page of `entry` without any data from its body."""
         return Page(
             url=entry.url,
             domain=entry.domain,

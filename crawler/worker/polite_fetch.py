@@ -1,4 +1,4 @@
-"""Requests that a visit makes: each waits for its slot, leaves within the lease, and starts the domain's delay."""
+"""The requests of visits: each waits for its slot, is sent within the lease, and starts the domain's delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from politeness.robots_cache import KnownRobots
 
 
 class PoliteFetch:
-    """What pages and robots.txt files are requested through."""
+    """Requests pages and robots.txt files within the rate limits, leases and delays."""
 
     def __init__(
         self,
@@ -31,22 +31,22 @@ class PoliteFetch:
         self.throttle = throttle
 
     async def may_request(self, visit: Visit, url: str) -> bool:
-        """Whether `visit` may request `url`, of its own domain, now. If not, its next turn is set to when it may, or it is
-        closing."""
+        """Return whether `visit` may request `url`, a URL of its own domain, now. If not, its next turn is set to when
+        it may, or the visit is closing."""
         return await self._limiter.may_request(visit, url)
 
-    async def may_request_abroad(self, visit: Visit, url: str) -> bool:
-        """The same where `url` may be of another domain. After the request `ended_abroad` must be called."""
+    async def may_request_any_domain(self, visit: Visit, url: str) -> bool:
+        """Like `may_request`, but `url` may belong to another domain. After the request, call `end_foreign_request`."""
         return await self._foreign.may_request(visit, url) and await self._limiter.may_request(visit, url)
 
-    async def ended_abroad(self, visit: Visit, exchange: Exchange | None) -> bool:
-        """The request that `may_request_abroad` allowed has ended, without an answer if `exchange` is None. Returns whether
-        it went to another domain, whose delay has begun now."""
+    async def end_foreign_request(self, visit: Visit, exchange: Exchange | None) -> bool:
+        """End the request that `may_request_any_domain` allowed. `exchange`: the response, None without one. If the request
+        went to another domain, starts that domain's delay and returns True."""
         return await self._foreign.end_request(visit, exchange, visit.delay_ms)
 
     async def fetch(self, visit: Visit, url: str, known: KnownRobots | None) -> Exchange:
-        """GET `url`. The delay of the domain starts when the response ends, or when a request that was sent fails; `known`
-        is the robots.txt that it depends on. Raises FetchFailed."""
+        """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`: the
+        robots.txt that may set the delay, None if unknown. Raises FetchFailed."""
         began = self._runtime.now()
         try:
             exchange = await self._fetch.fetch(visit, url)
@@ -54,7 +54,7 @@ class PoliteFetch:
             if failure.request_sent:
                 self.throttle.start_delay(visit, self._runtime.now() - began, known)
             raise
-        except BaseException:  # cut off, or a defect; the site may have been asked all the same
+        except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless
             self.throttle.start_delay(visit, self._runtime.now() - began, known)
             raise
         self.throttle.start_delay(visit, exchange.elapsed, known)

@@ -1,4 +1,5 @@
-"""The pool of workers: as many tasks as requests may be in flight, and stand-ins for those that wait for something else."""
+"""The pool of workers: one task for each request that may be in flight, plus substitutes for workers that wait for other
+work."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-"""Starts a task whose failure is noticed."""
+"""Starts a task and reports its failure."""
 
 
 class WorkerPool:
-    """Runs `work` again and again in a number of tasks, from `start` to `stop`."""
+    """Runs `work` repeatedly in a number of tasks, from `start` until `stop`."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order, so that a run can be repeated
@@ -23,7 +24,7 @@ class WorkerPool:
         return f"<WorkerPool workers={len(self._tasks)}>"
 
     def start(self, work: Callable[[], Awaitable[None]], count: int, spawn: Spawn) -> None:
-        """Start `count` workers, each of which awaits `work()` over and over."""
+        """Start `count` workers, each of which awaits `work()` in a loop."""
 
         def begin() -> None:
             worker = spawn(self._run(work))
@@ -43,8 +44,8 @@ class WorkerPool:
 
     @asynccontextmanager
     async def stand_in(self) -> AsyncIterator[None]:
-        """While the caller, a worker, waits within this block, another one does its work. After the block there is one
-        worker too many: the next to finish its work ends."""
+        """Run an additional worker while the calling worker waits in this block. After the block there is one worker
+        too many, so the next one that finishes its work ends."""
         if self._begin is not None:
             self._begin()
         try:
@@ -53,7 +54,7 @@ class WorkerPool:
             self._surplus += self._begin is not None
 
     async def stop(self) -> None:
-        """Cancel the workers, and wait for their end."""
+        """Cancel the workers, and wait until they have ended."""
         self._begin = None
         workers = list(self._tasks)
         for worker in workers:

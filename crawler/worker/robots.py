@@ -1,4 +1,5 @@
-"""The robots.txt that counts for a visit's next URL: from here, from Redis, or from the site, one hop a turn."""
+"""Finds the robots.txt that applies to a visit's next URL: in the local cache, in Redis, or on the site. Each turn makes at
+most one request on the way to the file."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decode_body
 from crawler.worker.commit import Committer, Result
-from crawler.worker.outcomes import NOBODYS_FAULT, judge_status
+from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
@@ -24,7 +25,7 @@ from politeness.robots_text import MAX_BODY
 
 
 class RobotsService:
-    """Knows, or finds out, what robots.txt says. `builder` makes entries of the sitemaps that a file names."""
+    """Looks up and fetches robots.txt files. `builder` creates entries for the sitemaps that a file names."""
 
     def __init__(
         self, runtime: Runtime, cache: RobotsCache, fetch: PoliteFetch, builder: PageBuilder, committer: Committer
@@ -36,8 +37,8 @@ class RobotsService:
         self._committer = committer
 
     async def prefetch(self, visits: Sequence[Visit]) -> None:
-        """Read what Redis has of the robots.txt that counts for the first URL of each of `visits`: one round trip for all,
-        where each would make one. Where a long delay leaves one page to a lease, that is an eighth of the CPU of a page."""
+        """Read from Redis the robots.txt for the first URL of each of `visits`, in one round trip instead of one for each
+        visit. With long delays, when a lease is used for a single page, this saves an eighth of the CPU time of a page."""
         asking = {origin_of(visit.pending[0].url): visit for visit in visits if visit.pending}
         domains = {origin: visit.domain for origin, visit in asking.items() if not self._is_cached(origin)}
         if domains:
@@ -50,7 +51,7 @@ class RobotsService:
         return known is not None and known.record.is_fresh(self._now_ms())
 
     async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
-        """What counts for `url`, or None when this turn of `visit` went to finding out."""
+        """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it."""
         origin = origin_of(url)
         now_ms = self._now_ms()
         known = self._cache.recall(origin)
@@ -78,15 +79,15 @@ class RobotsService:
 
     async def _request_next_hop(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
         if visit.busy > 1:
-            visit.limit_to(1)  # alone, since the file may ask for a delay
+            visit.limit_to(1)  # no other request at the same time, since the file may ask for a delay
             return
         fetch = visit.robots.setdefault(origin, RobotsFetch(origin))
         if self._fetch.throttle.is_blocked(domain_of(host_of(fetch.url))):
-            # A hop leads to a domain that an operator has blocked.
+            # The robots.txt redirects to a domain that an operator has blocked.
             del visit.robots[origin]
             await self._save(visit, origin, known, fetch.failed("blocked", self._now_ms()))
             return
-        if await self._fetch.may_request_abroad(visit, fetch.url):
+        if await self._fetch.may_request_any_domain(visit, fetch.url):
             await self._request(visit, origin, known, fetch)
 
     async def _request(self, visit: Visit, origin: str, known: KnownRobots | None, fetch: RobotsFetch) -> None:
@@ -97,8 +98,8 @@ class RobotsService:
         except FetchFailed as failure:
             if not failure.request_sent:
                 self._fetch.throttle.start_delay(visit, 0.0, known)
-            if failure.kind in NOBODYS_FAULT:
-                await self._fetch.ended_abroad(visit, None)
+            if failure.kind in NOT_THE_URLS_FAULT:
+                await self._fetch.end_foreign_request(visit, None)
                 return
             result = fetch.failed(str(failure.kind), self._now_ms())
         except Exception as error:
@@ -108,13 +109,13 @@ class RobotsService:
                 result = fetch.received(exchange, self._now_ms(), _decoded(exchange))
             except Exception as error:
                 result = self._defect(fetch, error)
-        was_abroad = await self._fetch.ended_abroad(visit, exchange)
+        was_foreign = await self._fetch.end_foreign_request(visit, exchange)
         if exchange is not None:
-            if not was_abroad:
-                # Whoever answers "too many requests" means the site, and not this file.
+            if not was_foreign:
+                # A status such as 429 applies to the whole site and not only to this file.
                 self._fetch.throttle.back_off(visit, judge_status(exchange.status), exchange)
             await self._committer.add(Result(visit, exchange=exchange))
-        if result is not None:  # else a redirect: the next hop is the next turn
+        if result is not None:  # None after a redirect, which the next turn follows
             del visit.robots[origin]
             await self._save(visit, origin, known, result)
 
@@ -128,8 +129,8 @@ class RobotsService:
         await self._offer_sitemaps(visit, origin, saved)
 
     async def _offer_sitemaps(self, visit: Visit, origin: str, known: KnownRobots) -> None:
-        """Push the sitemaps that the file names. Whoever comes to know the file does, also by loading it: who fetched it
-        may have died before the push, and a second push changes nothing."""
+        """Push the sitemaps that the file names. A replica that only loads the file from Redis does this too, because the
+        one that fetched it may have crashed before the push. A second push changes nothing."""
         if known.rules is not None and known.rules.sitemaps:
             links: Sequence[Entry] = ()
             try:
@@ -140,7 +141,7 @@ class RobotsService:
                 await self._committer.add(Result(visit, links=links))
 
     def _defect(self, fetch: RobotsFetch, error: Exception) -> RobotsFetchResult:
-        """A file that cannot be handled counts as unreachable."""
+        """Report the defect. A robots.txt that cannot be processed counts as unreachable."""
         self._runtime.events.emit(defect("robots", fetch.url, error))
         return fetch.failed("defect", self._now_ms())
 
@@ -149,10 +150,10 @@ class RobotsService:
 
 
 def _decoded(exchange: Exchange) -> bytes | None:
-    """The body without its content coding, or None if it has none or cannot be decoded."""
+    """Return the decoded body, or None if it has no content coding or cannot be decoded."""
     coding = exchange.header_list(b"content-encoding")
     if not coding:
         return None
-    # So much input holds all the output that counts, and bounds the time of input that holds none.
+    # MAX_BODY bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
     decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY)
     return None if decoded.error else decoded.data

@@ -1,4 +1,4 @@
-"""What all parts of a replica share."""
+"""Objects that all parts of a replica share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from politeness.policy import CurrentPolicy
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """A replica's name, its clocks, its way to Redis, its events, its random numbers, and the policy that it goes by."""
+    """A replica's name, clocks, Redis retries, events, random numbers, and current politeness policy."""
 
     replica: str
     clock: Clock
@@ -25,13 +25,13 @@ class Runtime(msgspec.Struct, frozen=True):
     policy: CurrentPolicy
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return the time in monotonic seconds."""
         return self.clock.monotonic()
 
     def server_ms(self, at: float) -> int:
-        """The moment `at` (monotonic seconds) in server time, rounded up to milliseconds."""
+        """Convert `at` (monotonic seconds) to server time in milliseconds, rounded up."""
         return self.server_clock.now_ms() + math.ceil((at - self.now()) * 1000)
 
     def monotonic(self, server_ms: int) -> float:
-        """The moment `server_ms` (server time) in monotonic seconds."""
+        """Convert `server_ms` (server time in milliseconds) to monotonic seconds."""
         return self.now() + (server_ms - self.server_clock.now_ms()) / 1000

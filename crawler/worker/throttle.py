@@ -1,4 +1,4 @@
-"""When a visit's domain may be asked again, and its URLs tried again: delays and backoff, applied to visits."""
+"""Delays and backoff of visits: when a domain may be requested again, and when its URLs may be retried."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from politeness.robots_cache import KnownRobots
 
 
 class Throttle:
-    """Applies the policy, and what an operator has said of single domains, to visits."""
+    """Applies the politeness policy, and an operator's rules for single domains, to visits."""
 
     def __init__(self, runtime: Runtime, control: Control) -> None:
         self._runtime = runtime
         self._control = control
 
     def start_delay(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
-        """A response that took `response_s` seconds has just ended: the domain rests for its delay."""
+        """Start the domain's delay after a response that took `response_s` seconds and has just ended. `known`: the
+        robots.txt that may set the delay."""
         visit.start_delay(self._delay_ms(visit, known, response_s), self._runtime.now())
 
     def must_wait_longer(self, visit: Visit, known: KnownRobots) -> bool:
-        """Whether the origin asks for a longer delay than the one that its domain has just waited; then the visit's next
-        turn is set to its end."""
+        """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the visit's
+        next turn is set to the end of that delay."""
         due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
         if self._runtime.now() >= due:
             return False
@@ -43,25 +44,26 @@ class Throttle:
         policy = self._runtime.policy.throttle.delay
         set_delay_s = self._control.rules.delays.get(visit.domain)
         if set_delay_s is not None:
-            share = policy.response_share if set_delay_s else 0.0  # no delay at all is for one's own site
+            share = policy.response_share if set_delay_s else 0.0  # 0 is for the operator's own sites
             policy = msgspec.structs.replace(policy, min_delay_s=set_delay_s, response_share=share)
-        # Not by its truth: a file may ask for a delay and have no rule.
+        # Compared with None because a file may ask for a delay and have no rules, and is then false.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)
 
     def concurrency(self, visit: Visit, known: KnownRobots) -> int:
-        """How many requests of the domain may be in flight at once: several only where there is no delay, by settings,
-        operator or robots.txt, and where the domain has no failures that are not forgiven yet."""
+        """Return how many requests to the domain may be in flight at once. More than one is allowed only if neither
+        settings, operator nor robots.txt set a delay, and the domain's backoff counts no failures."""
         policy = self._runtime.policy.throttle
         if policy.parallel == 1 or visit.backoff.failures or self._delay_ms(visit, known, 0.0):
             return 1
         return policy.parallel
 
     def back_off(self, visit: Visit, result: UrlResult, exchange: Exchange | None) -> None:
-        """Keep the domain's backoff. A domain that must rest long gives its lease back."""
+        """Update the domain's backoff after `result`. If the domain has to back off, closes the visit. `exchange`: the
+        response, None without one."""
         now_ms = self._runtime.server_clock.now_ms()
         before, policy = visit.backoff, self._runtime.policy.throttle.backoff
-        is_backing_off = visit.closing and before.until_ms > now_ms  # this was in flight when the rest began
+        is_backing_off = visit.closing and before.until_ms > now_ms  # this request was in flight when the backoff began
         if not result.backs_off:
             if not is_backing_off:
                 visit.back_off(after_success(before, policy, now_ms))
@@ -85,23 +87,23 @@ class Throttle:
         self._runtime.events.emit(BackedOff(result.reason, delay_s))
 
     def is_blocked(self, domain: str) -> bool:
-        """Whether an operator has said that `domain` gets no request."""
+        """Return whether an operator has blocked `domain`."""
         return domain in self._control.rules.blocked
 
     def exceeds_cap(self, known: KnownRobots) -> bool:
-        """Whether the crawl leaves the origin out, because its robots.txt asks for more patience than the crawl has."""
+        """Return whether the robots.txt asks for a delay above the crawl's cap. The crawl then skips the origin."""
         rules = known.rules
         return rules is not None and is_above_cap(
             self._runtime.policy.throttle.delay, rules.crawl_delay, rules.request_rate
         )
 
     def has_given_up(self, visit: Visit) -> bool:
-        """Whether the domain has failed so long that this crawl asks it no more."""
+        """Return whether the domain has failed so often that the crawl makes no more requests to it."""
         return is_given_up(visit.backoff, self._runtime.policy.throttle.backoff)
 
     def retry_at_ms(self, visit: Visit, entry: Entry, result: UrlResult) -> int:
-        """When `entry` may be tried again, in server time: with its domain if that backs off, else on the same schedule
-        by its own tries."""
+        """Return when `entry` may be tried again, in server milliseconds. If the domain backs off, this is the end of the
+        backoff; otherwise the delay grows with the tries of the URL itself."""
         if result.backs_off:
             return visit.backoff.until_ms
         policy, rng = self._runtime.policy.throttle.backoff, self._runtime.rng

@@ -1,8 +1,9 @@
-"""The workers' pace: how much of their work is done in one turn of the event loop.
+"""Cooperative yielding: limits how much work is done in one iteration of the event loop.
 
-Fifty responses may come to an end in one moment, and each of them is a millisecond or two of work: a page to read, a
-request to send. Done in one turn of the loop that is a tenth of a second, in which nothing else happens. So a worker asks
-before each such step, and when the turn has lasted long enough it waits for the next one, behind those who asked before.
+Fifty responses may end at the same time, and each causes a millisecond or two of work, such as parsing a page or sending
+a request. Done in one iteration, this would block the event loop for a tenth of a second. Before each such step a worker
+therefore waits for the time slice. If the current iteration has lasted too long, the worker continues in a later one,
+after the workers that began to wait earlier.
 """
 
 from __future__ import annotations
@@ -13,32 +14,32 @@ from collections import deque
 from frontier.clock import Clock
 
 SPAN_S = 0.005
-"""From a first step to the last that may begin before the loop has had its turn."""
+"""Seconds from the first step of an iteration during which further steps may begin."""
 
 WOKEN = 3
-"""How many of those who wait go on in a turn."""
+"""How many waiting workers continue in one iteration."""
 
 
 class TimeSlice:
-    """Lets steps begin for `SPAN_S`, and then not before the next turn of the event loop. Who made the last step may make
-    another: it asks for the next page when it has seen to one.
+    """Allows steps to begin for `SPAN_S` in an iteration of the event loop; later steps wait for the next iteration. The
+    task that made the last step need not wait, because it requests the next page right after processing one.
 
-    It learns of a new turn only when somebody waits for one: to be told of each would cost as many more turns, and 20 us
-    for each step. So a step may wait though its turn has just begun.
+    New iterations are noticed only while a task waits: a callback for each iteration would cost 20 us per step. A step
+    may therefore wait although its iteration has just begun.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began: float | None = None  # when the first step did
-        self._last: asyncio.Task[object] | None = None  # whose step was the last
+        self._began: float | None = None  # when the first step of this iteration began
+        self._last: asyncio.Task[object] | None = None  # the task that made the last step
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False  # whether it will be told of the next turn
+        self._is_scheduled = False  # whether a callback for the next iteration is scheduled
 
     def __repr__(self) -> str:
-        return f"<Pace waiting={len(self._waiting)}>"
+        return f"<TimeSlice waiting={len(self._waiting)}>"
 
     async def wait(self) -> asyncio.Task[object]:
-        """Return when a step may begin: at once, or in a later turn of the loop. Returns the current task."""
+        """Wait until a step may begin: at once, or in a later iteration of the event loop. Returns the current task."""
         me = asyncio.current_task()
         assert me is not None
         if me is not self._last and (self._waiting or not self._has_time()):
@@ -47,7 +48,7 @@ class TimeSlice:
             if not self._is_scheduled:
                 self._schedule_turn()
             await waiter
-            self._has_time()  # may be the first step of its turn
+            self._has_time()  # starts the slice if this is the first step of its iteration
         self._last = me
         return me
 
@@ -64,7 +65,7 @@ class TimeSlice:
     def _on_next_turn(self) -> None:
         self._began, self._is_scheduled = None, False
         if self._waiting:
-            self._schedule_turn()  # before those who go on now, so that their time counts in the turn in which they do
+            self._schedule_turn()  # before the tasks that continue now, so that their time counts in this iteration
         for _ in range(min(WOKEN, len(self._waiting))):
             waiter = self._waiting.popleft()
             if not waiter.done():  # its worker was cancelled

@@ -1,11 +1,11 @@
-"""The workers: each takes the visit that has been due the longest off the queue and gives it one turn.
+"""The workers: each takes the visit that has been due the longest from the queue and gives it one turn.
 
-A turn makes at most one HTTP request to the domain: a page, or one hop on the way to a robots.txt. URLs that need no
-request (denied, or of an origin whose robots.txt cannot be had now) are settled on the way. Then the domain waits for
-its delay, from the end of the response on, and goes back to the queue: while it waits it holds no worker.
+A turn makes at most one HTTP request to the domain: for a page, or for a robots.txt or one of its redirects. URLs that
+need no request (denied, or of an origin whose robots.txt is unreachable) are settled during the turn. After the response
+the visit returns to the queue and waits for the domain's delay; it occupies no worker while it waits.
 
-A domain without any delay may have several requests in flight (`Throttle.concurrency`): it goes back to the queue as
-soon as a request of it has left, as long as there may be more, and otherwise when one of them ends.
+A domain without a delay may have several requests in flight (`Throttle.concurrency`). Its visit returns to the queue as
+soon as a request was sent if further ones are allowed, and otherwise when a request ends.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from frontier.entries import Entry
 from politeness.robots_cache import KnownRobots
 
 NO_SUCH_HOST_TRIES = 2
-"""Look-ups of a host that the DNS says does not exist: that is an answer, and a second one is for its hiccups."""
+"""Lookups of a host that does not exist according to the DNS. One retry is enough, for temporary DNS errors."""
 
 SLICE_S = 0.005
-"""For so long URLs without a request are settled before the event loop gets its turn: judging one may take milliseconds."""
+"""For how long URLs are settled without a request before yielding to the event loop. Each may take milliseconds."""
 
 
 class Worker:
@@ -46,7 +46,7 @@ class Worker:
         self._pages = pages
 
     async def run(self) -> None:
-        """Wait for a visit to be due, and give it one turn."""
+        """Wait until a visit is due, and give it one turn."""
         visit = await self._queue.take()
         late_s = max(0.0, self._runtime.now() - visit.next_at)
         self._runtime.events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
@@ -62,7 +62,7 @@ class Worker:
             return
         over = visit.closing or not visit.holds(self._runtime.now())
         if visit.busy >= (1 if over else visit.concurrency):
-            return  # until another of its requests ends
+            return  # continues when another of its requests ends
         if visit.closing:
             self._leases.finish(visit)
         elif over:
@@ -91,8 +91,8 @@ class Worker:
             await self._pages.request(visit, entry, known)
 
     async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
-        """The URL to request now, taken from `visit` with a permit, or None when this turn brings no request for a page.
-        What needs none is settled on the way."""
+        """Return the URL to request now, after taking it from `visit` with a permit; None if this turn requests no page.
+        URLs that need no request are settled here."""
         since = self._runtime.now()
         while visit.pending and not visit.closing:
             if not visit.holds(self._runtime.now()):
@@ -103,7 +103,7 @@ class Worker:
             if result is None:
                 known = await self._robots.robots_for(visit, entry.url)
                 if known is None or self._throttle.must_wait_longer(visit, known):
-                    return None  # the turn went to robots.txt, or comes too early for this origin
+                    return None  # robots.txt was requested, or it is too early for this origin
                 result = self._result_by_robots(entry, known)
             if result is None:
                 assert known is not None
@@ -117,7 +117,7 @@ class Worker:
 
     async def _may_request(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
         if visit.busy > 1 and self._throttle.concurrency(visit, known) == 1:
-            visit.limit_to(1)  # until the others have ended, and their delay
+            visit.limit_to(1)  # wait until the other requests and their delay have ended
             return False
         return await self._pages.may_request(visit, entry)
 
@@ -134,7 +134,7 @@ class Worker:
             return DEFECT
         if record.access == "disallow":
             # RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to
-            # fetch the file, as many times as it would be tried itself.
+            # fetch the file; there are as many attempts as for a page.
             is_gone, tries = record.reason == "no_such_host", self._runtime.policy.tries
             tries = min(tries, NO_SUCH_HOST_TRIES) if is_gone else tries
             outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY

@@ -1,4 +1,4 @@
-"""The embedded store: started by the first, joined by others, stopped by the last, and what was in it stays."""
+"""The embedded store: the first user starts it, others join, the last one stops it, and its data is kept."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_does_not_start_is_told_with_its_last_word(tmp_path: Path) -> None:
-    """A damaged append-only file: the server refuses it, and whoever starts it must not wait for half a minute."""
+    """A damaged append-only file: the server refuses it, and the start must fail without waiting for the timeout."""
     async with EmbeddedValkey(tmp_path) as server:
         await put(server.url, "x")
     manifest = next((tmp_path / "appendonlydir").glob("*.manifest"))

@@ -1,4 +1,4 @@
-"""The collector of a process that crawls: cycles go, old and young, and nothing is collected at other moments."""
+"""The collection schedule: old and young cycles are collected, and only at the scheduled times."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from crawler.app.gc_schedule import paced_collection
 
 
 class Node:
-    """Something that holds itself."""
+    """An object with a reference to itself."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
 async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> None:
-    """Given a young cycle of garbage, then it stays for as long as the event loop is busy, whatever is made meanwhile, and
-    goes when the loop is not."""
+    """Given a young garbage cycle, then it is kept while the event loop is busy, however many objects are created, and
+    collected when the loop is idle."""
     gone = asyncio.Event()
     async with paced_collection():
         weakref.finalize(Node(), gone.set)
@@ -30,7 +30,7 @@ async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> Non
 
 
 async def test_what_became_garbage_later_is_collected_too() -> None:
-    """Given an object that outlived the youngest generation, when it becomes garbage, then the middle one's turn comes."""
+    """Given an object that survived the youngest generation, when it becomes garbage, then the middle one is collected."""
     gone = asyncio.Event()
     async with paced_collection():
         node = Node()

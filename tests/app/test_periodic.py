@@ -1,4 +1,4 @@
-"""Duties by the clock: one replica reads the seed file, new lines are queued, a sitemap is fetched again."""
+"""Periodic duties: one replica reads the seed file, new lines are queued, and a sitemap is fetched again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What running replicas do about changed settings."""
+"""How running replicas apply changed settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def crawl(**tables: Any) -> CrawlSettings:
 
 
 def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
-    """The same in the reference and in what replicas do."""
+    """The reference and the behaviour of replicas agree."""
     told = {one.name: one.because for one in reference.all_settings() if one.table not in ("replica", "schedule")}
     assert {name: waits_because(name) for name in CrawlSettings().flat() if name != "schedule"} == told
     assert not any(told[name] for name in told if name.startswith(("politeness.", "limits.")))
@@ -45,8 +45,8 @@ def test_a_step_follows_what_it_may_and_keeps_the_rest() -> None:
     assert plan_step(step.settings, kept).followed == plan_step(step.settings, kept).waiting == ()
 
 
-class Told:
-    """What a follower applied and reported."""
+class Recorder:
+    """Records what a follower applied and reported."""
 
     def __init__(self) -> None:
         self.applied: list[CrawlSettings] = []
@@ -59,20 +59,20 @@ class Told:
 
 
 @pytest.fixture
-async def recorder(store: RedisStore, crawl_name: str) -> Told:
+async def recorder(store: RedisStore, crawl_name: str) -> Recorder:
     await create_crawl(store, crawl_name, 1, crawl().to_json())
-    return Told()
+    return Recorder()
 
 
 @pytest.fixture
-async def follower(store: RedisStore, crawl_name: str, recorder: Told) -> Follower:
+async def follower(store: RedisStore, crawl_name: str, recorder: Recorder) -> Follower:
     events = Events()
     events.subscribe(recorder.events.append)
     return Follower(store, await open_crawl(store, crawl_name), crawl(), recorder.apply, events)
 
 
 async def test_a_revision_is_obeyed_once(
-    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower
+    store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower
 ) -> None:
     wanted = crawl(limits={"max_pages": 5})
     assert await save_settings(store, await open_crawl(store, crawl_name), wanted.to_json()) == 2
@@ -91,7 +91,7 @@ async def test_no_question_is_asked_while_the_revision_stays(store: RedisStore, 
 
 
 async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
-    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower
+    store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), crawl(archive={"compression": "zstd"}).to_json())
     await follower.follow(2)
@@ -104,7 +104,7 @@ async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
 
 @pytest.mark.parametrize("stored", [crawl(scope={"exclude": ["x"]}).to_json(), b'{"politeness": {"dely": 1}}', b"{"])
 async def test_what_cannot_be_used_changes_nothing(
-    store: RedisStore, crawl_name: str, recorder: Told, follower: Follower, stored: bytes
+    store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower, stored: bytes
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), stored)
     await follower.follow(2)

@@ -1,4 +1,4 @@
-"""A crawl on a real Valkey, and a hand that types commands."""
+"""A crawl on a real Valkey, and a helper that runs commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.valkey import ValkeyProcess
 
 
 class Hand:
-    """Types `crawler ... --crawl NAME --redis URL`."""
+    """Runs `crawler ... --crawl NAME --redis URL`."""
 
     def __init__(self, url: str, crawl: str) -> None:
         self.url = url
@@ -25,7 +25,7 @@ class Hand:
         self._runner = CliRunner()
 
     def type(self, *words: str, here: bool = True) -> str:
-        """What a command prints; `here` adds the options that name the crawl. Raises what the command raises."""
+        """Return what a command prints. `here`: add the options that select the crawl. Raises what the command raises."""
         place = ("--crawl", self.crawl, "--redis", self.url) if here else ()
         result = self._runner.invoke(app, [*words, *place], catch_exceptions=False, env={"COLUMNS": "160"})
         assert result.exit_code == 0, result.output
@@ -49,7 +49,7 @@ class Hand:
 
 @pytest.fixture
 def hand(valkey: ValkeyProcess, crawl_name: str) -> Hand:
-    """On a crawl with four seeds in three domains, that nobody crawls."""
+    """Return a helper for a crawl with four seeds in three domains and no replicas."""
     made = Hand(valkey.url, crawl_name)
     made.type("seed", "https://a.test/1", "https://a.test/2", "https://www.b.test/", "https://c.test/")
     return made

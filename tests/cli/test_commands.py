@@ -1,4 +1,4 @@
-"""What each command does to a crawl and prints of it."""
+"""The effects and the output of each command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def rules(store: RedisStore, crawl: Crawl) -> Control:
 
 
 async def bury_all(store: RedisStore, crawl: Crawl) -> None:
-    """Every queued URL dies of time-outs."""
+    """Give up every queued URL because of timeouts."""
     clock = ServerClock(SystemClock(), store.time_ms)
     await clock.refresh()
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
@@ -240,14 +240,14 @@ def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(typed: Typed, words: 
 
 
 def test_a_redis_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
-    """As a process of its own, so that its exit code is the one that a shell sees."""
+    """In a separate process, so that the exit code is the one that a shell sees."""
     words = [sys.executable, "-m", "crawler", "top", "--redis", "redis://127.0.0.1:1/0"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (75, False)
 
 
 def test_no_command_takes_long_on_a_crawl_with_many_domains(hand: Hand) -> None:
-    """The time is of this process alone: a loaded machine must not fail the test."""
+    """Only the CPU time of this process counts, so that the test does not fail on a loaded machine."""
     hand.type("seed", *(f"https://d{number}.test/" for number in range(2_000)))
     for words in (["status"], ["top"], ["domains"], ["shards"], ["pause"], ["block", "x.test"], ["dead", "list"]):
         began = time.process_time()

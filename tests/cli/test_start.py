@@ -1,4 +1,4 @@
-"""A command starts quickly: it imports what it needs, and the table of commands knows where that is."""
+"""Commands start quickly: each imports only what it needs, and the table of commands is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from crawler.cli.commands import MODULES
 
 NOBODY = "redis://127.0.0.1:1/0"
-"""No server listens there, so a command ends when it has loaded what it needs."""
+"""No server listens there, so a command ends after its imports."""
 
 ENGINE = {
     "crawler.app.engine",
@@ -28,8 +28,8 @@ URLS = {"tldextract", "requests"}
 
 
 def commands_of(module: ModuleType) -> set[str]:
-    """The commands that `module` has: whatever shows an example of itself, and the groups. What is in a group goes by
-    the group's name."""
+    """Return the commands in `module`: functions with an example in their docstring, and groups. Commands in a group are
+    represented by the group."""
     groups = {name: one for name, one in vars(module).items() if isinstance(one, typer.Typer)}
     grouped = {info.callback for group in groups.values() for info in group.registered_commands}
     own = {name for name, one in vars(module).items() if getattr(one, "__module__", "") == module.__name__}

@@ -1,4 +1,4 @@
-"""A start whose settings differ from those of the crawl shows the difference and stops, unless it says which to keep."""
+"""A command whose settings differ from the crawl's shows the differences and stops, unless a flag says which to use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPLY, KEEP = "--apply-settings", "--keep-settings"
 
 
 class Cluster:
-    """Types commands about one crawl on a Valkey server, in a folder with settings files."""
+    """Runs commands for one crawl on a Valkey server, in a folder with settings files."""
 
     def __init__(self, typed: Typed, folder: Path, url: str, crawl: str) -> None:
         self.url, self.crawl = url, crawl
@@ -84,7 +84,7 @@ def slow(cluster: Cluster) -> Cluster:
 
 
 def assert_stopped(done: Finished, *lines: str) -> None:
-    """The command has shown exactly these differences, and then said in a line what to do."""
+    """Assert that the command printed exactly these differences, and then one line that says what to do."""
     assert done.code == 2, done
     *shown, last = done.err.splitlines()
     assert shown == list(lines)
@@ -128,7 +128,7 @@ def test_the_same_settings_again_are_no_difference(slow: Cluster) -> None:
 
 
 def test_seeds_alone_are_read_by_the_rules_of_the_crawl(cluster: Cluster) -> None:
-    """`seed` without settings wants none: not even its URLs are changed by other rules than the crawl's."""
+    """`seed` without settings uses those of the crawl, including the rules that normalize its URLs."""
     cluster.seed(FIRST, "-s", cluster.file({"scope": {"strip_params": ["color"]}}))
     assert "0 seeds queued, 1 known before" in cluster.seed("https://a.test/1?color=red").out
     assert "1 seeds queued, 0 known before" in cluster.seed("https://a.test/1?utm_source=x").out
@@ -201,7 +201,7 @@ def test_of_two_that_create_a_crawl_with_different_settings_one_stops(cluster: C
 
 
 def test_settings_that_changed_since_they_were_compared_are_not_replaced(slow: Cluster) -> None:
-    """The other starter comes between the comparison and the replacement."""
+    """Another command changes the settings between the comparison and the replacement."""
 
     async def race(store: RedisStore) -> None:
         opened = await open_crawl(store, slow.crawl)

@@ -1,4 +1,4 @@
-"""What an operator says to a crawl is heeded by its replicas: judged by the log of the web that they crawl."""
+"""Replicas apply an operator's commands, as shown by the request log of the web that they crawl."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_blocked_domains_get_no_request_and_slowed_ones_rest(tmp_path: Path) -> 
         commands.type("delay", slowed, str(SLOW_S))
         done = commands.run("run", "--until-empty")
         assert done.code == 0, done.err
-        books = commands.status()
+        status = commands.status()
         records = web.records()
-    assert books["open"] == 0
-    assert books["reasons"]["denied:blocked"] > 0
+    assert status["open"] == 0
+    assert status["reasons"]["denied:blocked"] > 0
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for record in records:
         spans[record.domain].append((record.start, record.end))
@@ -45,8 +45,8 @@ def test_blocked_domains_get_no_request_and_slowed_ones_rest(tmp_path: Path) -> 
 
 
 def test_a_robots_txt_that_leads_to_a_blocked_domain_is_not_followed_there(tmp_path: Path) -> None:
-    """Given hosts whose robots.txt redirect to one domain, when that is blocked, then it gets no request, and no page is
-    fetched, because nobody knows what the file would have said (RFC 9309 2.3.1.4)."""
+    """Given hosts whose robots.txt redirects to one domain, when that is blocked, then it gets no request, and no page is
+    fetched, because the file is unreachable (RFC 9309 2.3.1.4)."""
     features = replace(EVEN, robots={RobotsKind.SHARED: 1.0})
     tables = {"politeness": {"backoff_base": 0.05, "tries": 2}}
     with (
@@ -58,10 +58,10 @@ def test_a_robots_txt_that_leads_to_a_blocked_domain_is_not_followed_there(tmp_p
         commands.type("block", "rules.test")
         done = commands.run("run", "--until-empty")
         assert done.code == 0, done.err
-        books = commands.status()
+        status = commands.status()
         asked = {record.url for record in web.records()}
-    assert books["open"] == 0
-    assert books["reasons"]["dead:robots_unreachable"] == 4
+    assert status["open"] == 0
+    assert status["reasons"]["dead:robots_unreachable"] == 4
     assert len(asked) == 4
     assert all(url.endswith("/robots.txt") and "rules.test" not in url for url in asked)
 

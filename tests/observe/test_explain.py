@@ -1,4 +1,4 @@
-"""The account of one URL: each verdict, from facts that are given."""
+"""The explanation of one URL: each verdict for given facts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1
     return KnownRobots(record, Rules.parse(body, "peercrawl") if access == "rules" else None)
 
 
-def told(
+def explained(
     status: UrlStatus,
     url: str = "https://a.test/x",
     settings: CrawlSettings | None = None,
@@ -62,23 +62,26 @@ QUEUED = UrlStatus("queued", ENTRY)
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (told(UrlStatus("unseen")), "never queued: no page that was crawled links to it, or a limit dropped the link"),
         (
-            told(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
+            explained(UrlStatus("unseen")),
+            "never queued: no page that was crawled links to it, or a limit dropped the link",
+        ),
+        (
+            explained(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
             "never queued: out of scope (excluded)",
         ),
-        (told(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
-        (told(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
-        (told(QUEUED), "queued, and its domain is due"),
-        (told(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
+        (explained(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
+        (explained(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
+        (explained(QUEUED), "queued, and its domain is due"),
+        (explained(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
         (
-            told(QUEUED, domain=domain(state=f"2 {NOW + 9_000} 0 http_429")),
+            explained(QUEUED, domain=domain(state=f"2 {NOW + 9_000} 0 http_429")),
             "queued: its domain waits for the end of a backoff (http_429, 2 failures in a row)",
         ),
-        (told(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
-        (told(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
-        (told(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
-        (told(UrlStatus("settled")), "settled; the output folder that was searched does not hold it"),
+        (explained(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
+        (explained(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
+        (explained(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
+        (explained(UrlStatus("settled")), "settled, but not found in the output folder that was searched"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -87,29 +90,31 @@ def test_each_state_has_its_sentence(found: Account, verdict: str) -> None:
 
 
 def test_the_line_of_robots_txt_that_decides_is_named() -> None:
-    found = told(QUEUED, "https://a.test/private/1")
+    found = explained(QUEUED, "https://a.test/private/1")
     assert (found.robots_line, found.robots_rule) == (2, "Disallow: /private/")
     assert found.robots.startswith("denied: by the group of *")
 
 
 def test_a_robots_txt_that_could_not_be_had_is_told() -> None:
-    assert told(QUEUED, robots=robots("disallow")).robots.startswith("denied: robots.txt could not be had")
-    assert told(QUEUED, robots=None).robots.startswith("unknown")
-    assert "the copy is old" in told(QUEUED, robots=robots(retry_at_ms=NOW)).robots
+    assert explained(QUEUED, robots=robots("disallow")).robots.startswith("denied: robots.txt could not be fetched")
+    assert explained(QUEUED, robots=None).robots.startswith("unknown")
+    assert "the copy is old" in explained(QUEUED, robots=robots(retry_at_ms=NOW)).robots
 
 
 def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
-    assert told(QUEUED).scope == "if a page of its own domain links to it, or a seed redirects to it"
-    assert told(QUEUED, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
+    assert explained(QUEUED).scope == "if a page of its own domain links to it, or a seed redirects to it"
+    assert explained(QUEUED, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
 
 
 def test_a_domain_that_failed_often_is_called_parked() -> None:
     settings = CrawlSettings(politeness=PolitenessTable())
-    assert told(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith("parked, 7 ")
+    assert explained(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith(
+        "parked, 7 "
+    )
 
 
 def test_markup_in_a_rule_is_shown_as_it_is() -> None:
-    found = told(QUEUED, "https://a.test/[b]x", robots=robots(body=b"User-agent: *\nDisallow: /[b]x\n"))
+    found = explained(QUEUED, "https://a.test/[b]x", robots=robots(body=b"User-agent: *\nDisallow: /[b]x\n"))
     assert found.robots_rule == "Disallow: /[b]x"
     assert render(found) is not None
 

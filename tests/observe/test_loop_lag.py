@@ -1,4 +1,4 @@
-"""The lag of the event loop, measured on a clock and a CPU that the test turns."""
+"""The lag of the event loop, measured with a clock and a CPU meter that the test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frontier.clock import SystemClock
 
 
 class Rounds:
-    """A clock whose sleeps take as long as the list says, and a CPU meter beside it; ends the measuring after the last."""
+    """A clock and a CPU meter whose sleeps take the times in a list. The measurement is cancelled after the last one."""
 
     def __init__(self, rounds: list[tuple[float, float]]) -> None:
         self._rounds = rounds
@@ -40,7 +40,8 @@ def measure(rounds: list[tuple[float, float]], observe: Callable[[float], None])
 
 
 def test_what_others_took_is_told_apart_from_what_we_took() -> None:
-    """Given a lag that another process caused and one of our own, then both are seen and only ours counts as ours."""
+    """Given a lag caused by another process and one caused by this one, then both are measured, and only the latter counts
+    as own."""
     seen: list[float] = []
     lag = measure([(PERIOD_S, 0.001), (PERIOD_S + 0.5, 0.004), (PERIOD_S + 0.08, 0.09)], seen.append)
     assert seen == pytest.approx([0, 0.5, 0.08])
@@ -49,21 +50,21 @@ def test_what_others_took_is_told_apart_from_what_we_took() -> None:
 
 
 def hold_the_lock(seconds: float) -> None:
-    """Hold the interpreter's lock for so many seconds of CPU, in one call of C."""
+    """Hold the interpreter's lock in calls into C, for so many seconds of CPU time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         sum(range(100_000))
 
 
 def wait_for(thread: threading.Thread) -> None:
-    """Let the lock go again and again until `thread` has ended, as one system call after another does."""
+    """Release the lock repeatedly until `thread` has ended, as a series of system calls does."""
     while thread.is_alive():
         time.sleep(0)
 
 
 async def test_a_thread_that_holds_the_interpreters_lock_is_our_own_doing() -> None:
-    """Given a thread that computes while the loop makes one system call after another, each of which gives the lock away,
-    then the lag is our own, though the loop itself has hardly run."""
+    """Given a thread that computes while the loop makes system calls, each of which releases the lock, then the lag counts
+    as own, although the loop itself has hardly run."""
     lag = LoopLag(SystemClock(), lambda lag_s: None)
     measuring = asyncio.create_task(lag.run())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Tallies expose what the Prometheus client's own counters and histograms would."""
+"""The metrics are exposed exactly like the counters and histograms of the Prometheus client."""
 
 from __future__ import annotations
 

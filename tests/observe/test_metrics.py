@@ -1,4 +1,4 @@
-"""What the events of a crawl become in its metrics."""
+"""How the events of a crawl change its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary: what it says of a crawl, who writes it, and that its cost does not grow with the crawl."""
+"""The summary: its content, which replica writes it, and the metrics derived from it."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str)
 
     async def keep(me: str) -> Summary | None:
         redis_retry = RedisRetry(time, Events(), random.Random(1))
-        ledger = SummaryWriter(store, frontier.keys, (OneRound(time), server), redis_retry, lambda: views[me])
+        writer = SummaryWriter(store, frontier.keys, (OneRound(time), server), redis_retry, lambda: views[me])
         try:
-            await ledger.run()
+            await writer.run()
         except asyncio.CancelledError:
-            return ledger.latest
+            return writer.latest
         raise AssertionError
 
     assert await keep("r2") is None
@@ -86,7 +86,7 @@ async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str)
 
 
 class OneRound:
-    """A clock whose first sleep ends the loop that sleeps."""
+    """A clock whose first sleep cancels the caller."""
 
     def __init__(self, time: ManualTime) -> None:
         self.monotonic = time.monotonic

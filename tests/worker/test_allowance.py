@@ -1,4 +1,4 @@
-"""Visits that found no permit wait without a turn, and have one as soon as there is a permit for them."""
+"""Visits without a permit wait outside the queue, and return to it as soon as there is a permit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
     assert allowance.is_awaited
     assert len(queue) == 0
     closed.close()
-    allowance.give_back()  # goes to the visit that waits longest, though that has been given back meanwhile
+    allowance.give_back()  # goes to the visit that has waited the longest, although its lease was returned
     assert len(queue) == 0
     assert allowance.take()
     allowance.give_back()
@@ -54,7 +54,7 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
 async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
     store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
-    """No turn is spent on waiting."""
+    """Waiting uses no turns."""
     other = await made(store, crawl_name, queue, "other", limit=2)
     await other.budget.refresh(4, 0)
     allowance = await made(store, crawl_name, queue, "one", limit=2)

@@ -1,4 +1,4 @@
-"""What the counters know of a group of pages after its commit."""
+"""The order of the steps of a commit, and the counters after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def on_a_clock(time: ManualTime) -> Runtime:
 
 
 class WatchingSink:
-    """Has no room at first, and looks into the crawl's counters at each call."""
+    """Refuses the first call, and reads the crawl's counters at each call."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -71,7 +71,7 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     assert seen == [("write", 2, 0), ("write", 2, 0), ("settled", 2, 1)]
 
 
-async def test_the_books_count_bodies_that_were_archived_before(
+async def test_the_counters_include_bodies_that_were_archived_before(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     # Given a lease on four URLs, three of which answer with the same body,

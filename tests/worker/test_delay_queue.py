@@ -1,5 +1,4 @@
-"""The delay queue: the one longest due first, nobody early, nobody forgotten, one timer for all, large ones last when
-late."""
+"""The delay queue: order by due time, no early or lost items, one timer, and later turns for large responses under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request under a lease leaves only while the lease holds, and ends with it."""
+"""A request under a lease is sent only while the lease is valid, and is cancelled when the lease ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ URL = "https://a.test/"
 
 
 class NeverEnds:
-    """A site whose response does not end, and that notices when it is hung up on."""
+    """A site whose response never ends, and that notices when the client disconnects."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -40,7 +40,7 @@ class NeverEnds:
 
 
 LEASE_S = 0.3
-"""Long enough for a busy machine to begin the request in."""
+"""Long enough to begin the request on a busy machine."""
 
 
 def a_visit(lasts_s: float) -> Visit:
@@ -65,7 +65,7 @@ async def test_a_renewal_under_way_moves_the_limit() -> None:
     visit.renewed(now + 60, now)
     _, pending = await asyncio.wait([request], timeout=1.5 * LEASE_S)
     assert pending
-    visit.renewed(float("-inf"), clock.monotonic())  # told that the lease has gone to somebody else
+    visit.renewed(float("-inf"), clock.monotonic())  # another replica holds the lease now
     with pytest.raises(FetchFailed):
         await request
     assert site.hung_up

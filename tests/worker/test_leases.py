@@ -1,4 +1,4 @@
-"""The lease manager leases what is due in its shards, and only looks at those where nothing is."""
+"""The lease manager leases due domains of its shards, and only polls empty shards."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.worker.test_throttle import runtime
 
 
 async def nothing(visits: Sequence[Visit]) -> None:
-    """Nothing is to be prepared."""
+    """Prefetch nothing."""
 
 
 class LookedAtStore(CountingStore):
-    """`looked` is set after ten looks at the shards."""
+    """`looked` is set after ten polls of the shards."""
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(store)
@@ -49,7 +49,7 @@ class LookedAtStore(CountingStore):
 
 @dataclass
 class Fed:
-    """A leases with one shard, on a real server."""
+    """A lease manager with one shard, on a real server."""
 
     frontier: Frontier
     committer: Committer

@@ -1,4 +1,4 @@
-"""What stands in Redis of robots.txt files is read for many visits at once, and looked at when a visit has its turn."""
+"""The robots.txt records in Redis are read for many visits at once, and used when a visit has its turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
     robots_service = RobotsService(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
-    # When they are foreseen, but for one that is known here,
+    # When they are prefetched, except for one that is cached,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
     await robots_service.prefetch(list(visits.values()))

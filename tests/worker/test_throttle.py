@@ -1,4 +1,4 @@
-"""How many requests of a domain may be in flight at once, and what failures of several at once count."""
+"""How many requests to a domain may be in flight at once, and how simultaneous failures are counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUSY = UrlResult(Outcome.RETRY, "http_429", backs_off=True)
 
 
 class Stopped:
-    """A clock whose hand is moved by the test, in seconds; the server shows the same."""
+    """A clock that the test sets, in seconds. It is also the server's clock."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -44,7 +44,7 @@ class Stopped:
 
 
 def runtime(clock: Any, server_clock: Any = None, throttle: ThrottlePolicy | None = None) -> Runtime:
-    """A runtime whose clocks are given. `server_clock`: the same clock unless given."""
+    """Return a runtime with the given clocks. `server_clock`: `clock` by default."""
     policy = PolitenessPolicy(throttle or ThrottlePolicy(DelayPolicy(), BackoffPolicy()), RobotsPolicy(), tries=3)
     events, rng = Events(), random.Random(1)
     retry = RedisRetry(clock, events, rng)
@@ -84,18 +84,18 @@ def answer(retry_after: bytes) -> Exchange:
         (1, 0.0, 4, {}, b"User-agent: *\nCrawl-delay: 1\n", ""),
         (4, 0.0, 4, {}, b"User-agent: other\nCrawl-delay: 1\n", ""),
         (1, 0.0, 4, {}, b"User-agent: *\nRequest-rate: 1/5\n", ""),
-        (1, 0.0, 4, {}, b"", "1 999000000 999500000 http_503"),  # well again, but not for long
+        (1, 0.0, 4, {}, b"", "1 999000000 999500000 http_503"),  # it has recovered, but only recently
     ],
 )
-def test_lanes_are_for_domains_of_which_nobody_asks_a_delay(
+def test_concurrency_is_for_domains_without_a_delay(
     concurrency: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
 ) -> None:
     assert throttle_for(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == concurrency
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
-    """Given four requests in flight, when all are answered 429, then the domain rests as after one, for the longest that
-    any answer asked for; a good answer among them shortens nothing."""
+    """Given four requests in flight, when they are answered 429, then the domain backs off as after one failure, for the
+    longest time that a response asked for. A successful response among them does not shorten it."""
     clock, leased = Stopped(), visit()
     judge = throttle_for(clock)
     for header in (b"5", b"20", b"10"):

@@ -1,4 +1,4 @@
-"""The workers' pace: a turn of the event loop ends in time, nobody is left behind, and nobody is passed."""
+"""Time slices: an iteration of the event loop ends in time, and waiting workers continue in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Crowd:
         self.done.append(number)
 
     async def turns(self) -> list[int]:
-        """How many steps were made in each turn of the loop, to the end."""
+        """Return how many steps were made in each iteration of the loop."""
         steps = []
         while not all(task.done() for task in self.tasks):
             before = len(self.done)
@@ -70,11 +70,11 @@ async def test_later_turns_have_their_own_time() -> None:
     for _ in range(3):
         crowd.tasks = [asyncio.create_task(crowd.work(1)) for _ in range(AT_ONCE)]
         assert len(await crowd.turns()) <= 4
-    assert repr(crowd.time_slice) == "<Pace waiting=0>"
+    assert repr(crowd.time_slice) == "<TimeSlice waiting=0>"
 
 
 async def test_who_made_the_last_step_may_make_another() -> None:
-    """Given others who wait, then the next step of the one at work is not a turn of the loop away."""
+    """Given waiting tasks, then the task that made the last step can make its next one without waiting."""
     crowd = Crowd(0)
     for _ in range(3 * AT_ONCE):
         await crowd.work(0)

@@ -1,4 +1,4 @@
-"""A worker's turn, between a queue and delays that are real and a web, a frontier and an archive that are not."""
+"""A worker's turn, with a real queue and real delays, and fakes for the web, the frontier and the archive."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The HTTP side of a replica. Read-only: nothing on the network changes a crawl's state but Redis.
+"""The HTTP server of a replica. It is read-only: the state of a crawl can only be changed through Redis.
 
-`/` is the live page, fed by server-sent events at `/events`; `/domain/NAME` and `/why?url=` answer questions;
-`/metrics` is for Prometheus, which finds all replicas by `/sd` of any one; `/healthz` and `/readyz` are for whoever
-keeps the process alive.
+`/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME` and `/why?url=` are pages
+about a domain and a URL. `/metrics` is for Prometheus, which discovers all replicas through `/sd` of any one. `/healthz`
+and `/readyz` are for process supervisors.
 
-How figures reach the page: each replica keeps a health record in Redis, one of them the crawl's summary
-(`crawler.observe.summary_writer`). While at least one page is open, `live` reads these records once a second and hands them
-to all open pages. So a page costs a few small reads a second, whatever the size of the crawl and however many pages are
-open.
+Data for the live page: each replica writes a health record to Redis, and one replica writes the crawl's summary
+(`crawler.observe.summary_writer`). While at least one page is open, `live` reads these records once a second and sends
+them to all open pages. The cost is a few small reads per second, regardless of the size of the crawl and the number of
+open pages.
 """
 
 from crawler.observe.web.answers import CrawlQueries

@@ -1,4 +1,4 @@
-"""Pages that answer: how one domain does, and why one URL was fetched, or was not. Whole without JavaScript."""
+"""Pages about the state of one domain, and about why one URL was fetched or not. They work without JavaScript."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from politeness.backoff import BackoffState
 Rows = Sequence[tuple[str, str]]
 
 AT_ONCE = 2
-"""Questions looked into at one time: a URL in a very long queue takes Redis a quarter of a second."""
+"""Queries that run at the same time: searching a very long queue for a URL takes Redis a quarter of a second."""
 
-SETTLED = "Settled. How, stands in the output: ask `crawler why` where that is."
+SETTLED = "Settled. For the outcome, run `crawler why` on a machine with the output."
 
 
 class CrawlQueries:
-    """Answers questions about the crawl named `crawl`. The output is not searched: `crawler why` does that."""
+    """Answers queries about the crawl named `crawl`. It does not search the output, unlike `crawler why`."""
 
     def __init__(self, store: RedisStore, crawl: str) -> None:
         self._store = store
         self._crawl = crawl
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._template = files("crawler.observe.web").joinpath("answer.html").read_text(encoding="utf-8")
 
     async def why(self, url: str) -> str:
-        """The page for one URL."""
+        """Return the HTML page for one URL. Errors are shown in the page."""
         if not url:
-            return self._page("Why this URL?", "Ask for a URL.", [])
+            return self._page("Why this URL?", "Enter a URL.", [])
         try:
-            async with self._room:
+            async with self._slots:
                 crawl = await open_crawl(self._store, self._crawl)
                 facts = await explain.gather(self._store, crawl, url, None)
         except FrontierError as error:
@@ -52,16 +52,16 @@ class CrawlQueries:
         return self._page(found.url, headline, explain.rows(found), found.url)
 
     async def domain(self, name: str) -> str:
-        """The page for one domain; a host of it will do."""
+        """Return the HTML page for one domain, given by its name or one of its hosts. Errors are shown in the page."""
         try:
             domain = canonicalize(f"https://{name}/").domain
-            async with self._room:
+            async with self._slots:
                 status, control = await self._look(domain)
         except BadUrl:
-            return self._page(name, "That is no domain.", [])
+            return self._page(name, "This is not a domain.", [])
         except FrontierError as error:
             return self._page(name, str(error), [])
-        headline = "Known to the crawl." if status.accepted else "Nothing of it was queued yet."
+        headline = "Known to the crawl." if status.accepted else "None of its URLs has been queued yet."
         if domain in control.rules.blocked:
             headline = "Blocked by an operator."
         return self._page(domain, headline, domain_rows(status, control.rules.delays.get(domain)))
@@ -87,7 +87,8 @@ class CrawlQueries:
 
 
 def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
-    """How a domain does, in names and texts."""
+    """Return the state of a domain as pairs of name and text. `operator_delay_s`: the delay that an operator has set, None
+    if none is set."""
     backoff = BackoffState.parse(status.state)
     failures = f"{backoff.failures} failures in a row, last {backoff.reason or 'unknown'}"
     delay = "" if status.delay_ms is None else f"{status.delay_ms / 1000:g} s"
@@ -99,9 +100,12 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
         ("leased until", _time(status.leased_until_ms)),
         ("next request not before", _time(status.next_ms)),
         ("delay", delay),
-        ("delay by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
+        ("delay set by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
         ("backoff", failures if backoff.failures else ""),
-        ("shard", f"{status.shard}, leased from last by {status.owner or 'nobody'}"),
+        (
+            "shard",
+            f"{status.shard}, last leased by {status.owner}" if status.owner else f"{status.shard}, not leased yet",
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the live page shows, read from Redis once a second while somebody looks."""
+"""The data of the live page, read from Redis once a second while at least one page is open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFRESH_S = 1.0
 
 
 class Live:
-    """Hands snapshots, as JSON texts, to all who watch. Reads only while somebody does."""
+    """Provides snapshots, as JSON, to all open pages. Reads Redis only while a page is open."""
 
     def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str, clock: Clock) -> None:
         self._store = store
@@ -35,12 +35,12 @@ class Live:
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
+        """The number of open pages."""
         return self._watchers
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Somebody watches within this block."""
+        """Count an open page for the duration of this block."""
         self._watchers += 1
         try:
             yield
@@ -48,14 +48,14 @@ class Live:
             self._watchers -= 1
 
     async def snapshot(self) -> Snapshot:
-        """How the crawl stands, or why that cannot be said."""
+        """Return the current snapshot. If Redis cannot be read, its `error` says why."""
         try:
             return await read(self._store, self._keys, self._served_by)
         except FrontierError as error:
             return Snapshot(self._keys.crawl, self._served_by, error=str(error))
 
     async def next(self, after: int) -> tuple[int, bytes] | None:
-        """The first snapshot with a number above `after`; None when the replica stops."""
+        """Wait for a snapshot with a number above `after`, and return its number and JSON; None when the replica stops."""
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
         async with self._news:
@@ -74,7 +74,7 @@ class Live:
             self._reader = None
 
     async def close(self) -> None:
-        """Let all who watch go."""
+        """End all `next` calls and stop reading."""
         self._closed = True
         async with self._news:
             self._news.notify_all()

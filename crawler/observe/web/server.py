@@ -1,4 +1,4 @@
-"""The HTTP server of a replica: who may ask what, and with which headers it is answered."""
+"""The HTTP server of a replica: its routes, limits and response headers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
 
 MAX_WATCHERS = 64
-"""Open live pages: each costs a connection and some kilobytes a second."""
+"""The most live pages open at a time. Each takes a connection and some kilobytes per second."""
 
 STOP_S = 1.0
-"""How long requests under way may still take when the replica stops."""
+"""Seconds that running requests may still take when the replica stops."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class StatusServer:
-    """Serves at `listen` ("address:port") and tells others to come to `advertise` (empty: found out).
+    """Listens at `listen` ("ADDRESS:PORT"). `advertise` is the address that others use; if empty, it is derived from
+    `listen` (see `advertised`).
 
-    `why_not_ready` returns a reason, or None when the replica is ready.
+    `why_not_ready` returns a reason, or None when the replica is ready. Raises UserError if `listen` is malformed.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class StatusServer:
         self.address = ""
 
     async def start(self) -> None:
-        """Raises UserError if the address cannot be listened at."""
+        """Start listening. Raises UserError if the address cannot be used."""
         app = web.Application()
         app.add_routes([web.get(path, handler) for path, handler in self._routes().items()])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
@@ -103,7 +104,7 @@ class StatusServer:
         return _json(msgspec.json.encode(await self._live.snapshot()))
 
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events (HTML Standard 9.2): one a second, each a whole snapshot."""
+        """Send server-sent events (HTML Standard 9.2): a complete snapshot each second."""
         if self._live.watchers >= MAX_WATCHERS:
             return web.Response(status=503, text=f"{MAX_WATCHERS} pages are open already\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -119,10 +120,10 @@ class StatusServer:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _serve_targets(self, _: web.Request) -> web.Response:
-        """Prometheus' HTTP service discovery: a target for each replica that reported lately."""
+        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record."""
         found = await self._live.snapshot()
         if found.error:
-            return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps the list it has
+            return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps its current list
         groups = [
             {
                 "targets": [record.address],
@@ -146,7 +147,7 @@ def _json(body: bytes) -> web.Response:
 
 
 def _html(page: bytes) -> web.Response:
-    """A page, with headers that allow it its own script and style and nothing else."""
+    """Return a page with headers that allow only its own scripts and styles."""
 
     def hashed(tag: str) -> str:
         parts = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), page, re.DOTALL)
@@ -168,10 +169,10 @@ def _html(page: bytes) -> web.Response:
 
 
 def advertised(host: str, port: int, advertise: str) -> str:
-    """Where others reach a server that listens at `host`:`port`.
+    """Return the "ADDRESS:PORT" at which others reach a server that listens at `host` and `port`.
 
-    `advertise` is "ADDRESS" or "ADDRESS:PORT"; without it, a server that listens on all addresses is reached by that of
-    the machine's own name, which is what containers and pods have one of.
+    `advertise` is "ADDRESS" or "ADDRESS:PORT". If it is empty and the server listens on all addresses, the result is the
+    address of the machine's host name; containers and pods have exactly one.
     """
     if advertise:
         return advertise if re.search(r"[^:]:\d+$|\]:\d+$", advertise) else f"{advertise}:{port}"

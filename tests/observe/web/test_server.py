@@ -121,7 +121,7 @@ async def test_a_page_tells_of_one_domain(store: RedisStore, crawl_name: str) ->
         assert "<td>7 s</td>" in text
         await control.block("a.test")
         assert "Blocked by an operator." in (await get(server.address, "/domain/a.test"))[2]
-        assert "Nothing of it was queued yet." in (await get(server.address, "/domain/unknown.test"))[2]
+        assert "None of its URLs has been queued yet." in (await get(server.address, "/domain/unknown.test"))[2]
 
 
 async def test_a_page_tells_why_a_url_was_not_fetched(store: RedisStore, crawl_name: str) -> None:
