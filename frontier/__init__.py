@@ -1,10 +1,13 @@
-"""The frontier: what is to be fetched, and who may fetch it. Usable without the crawler.
+"""The frontier: which URLs are to be fetched, and which replica may fetch them. It works without the crawler.
 
-In the order in which data flows: URLs get their one canonical form and their domain (`urls`, `domains`). The peer loop
-(`peers`) tells each replica the roster of an epoch, and the ring (`ring`) which shards are whose in it; the table of owners
-(`owners`) is what the ring remembers; `health` keeps what each replica reports. `queue` pushes, leases, settles and
-releases, by the scripts in `lua/`, over the seam to Redis (`store`, `scripts`, `keys`); `entries` is a URL as Redis keeps
-it. `crawls` creates and opens crawls, `budget` and `duties` share out what all replicas may do together, `reservations`
-lets one request pass into a domain that somebody else holds. `counters`, `survey`, `lookup` and `dead_letters` read what
-the transitions have written down. `control` carries an operator's commands to all replicas.
+In data-flow order:
+
+- `urls` and `domains` give each URL its canonical form and its domain.
+- `peers` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners` stores
+  the assignment from one epoch to the next. `health` stores what each replica reports.
+- `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`. `store`, `scripts` and `keys` are the
+  interface to Redis, and `entries` defines how Redis stores a URL.
+- `crawls` creates and opens crawls. `budget` and `duties` divide the page limit and the periodic duties among the
+  replicas. `reservations` allows single requests to a domain that another replica has leased.
+- `counters`, `survey`, `lookup` and `dead_letters` read the state. `control` sends an operator's commands to all replicas.
 """

@@ -1,20 +1,20 @@
 """The budget of a crawl: how many pages all replicas together may fetch.
 
-A page is a URL that is settled as done. A replica takes a permit before it requests one, from a store of its own that
-`refresh` fills up, and the permit is used when the page is settled. Used and held permits of all replicas together never
-pass the limit, so a crawl of 100 pages fetches 100, with any number of replicas. Rules for editors:
+A page is a URL that is settled as done. Before a replica requests a page, it takes a permit from its local supply, which
+`refresh` fills up. The permit is used when the page is settled. The used and held permits of all replicas together never
+exceed the limit, so a crawl with a limit of 100 pages fetches 100 with any number of replicas. Rules for editors:
 
-**When in doubt, a permit counts as used.** Of the permits of a replica that died, nobody knows how many pages they
-brought; nor of a page whose settlement found the lease lost. So fewer pages may have been fetched than were counted, but
-never more.
+**When in doubt, a permit counts as used.** It is unknown how many pages a replica fetched with its permits before it
+died, or whether a page was fetched whose lease was lost before it was settled. So fewer pages may have been fetched than
+were counted, but never more.
 
-**The counters decide in the end.** Once as many permits are used as the limit allows, and nobody holds one, no page is
-about to be settled, and the counters of the shards (`Counters.done`) tell how many there are. If there are fewer than
-the limit, `recount` corrects the count and the crawl goes on. They are also read when a replica begins to count, so that a
-limit which is set in mid-crawl is one on the whole crawl; without a limit nothing is counted here.
+**The shard counters are authoritative.** Once all permits are used and no replica holds one, no page is about to be
+settled, so `Counters.done` is the exact number of pages. If it is below the limit, `recount` corrects the count and the
+crawl continues. The shard counters are also read when a replica starts to count, so that a limit that is set during the
+crawl applies to the whole crawl. Without a limit nothing is counted here.
 
-**Only its holder takes a permit away.** A replica trims its own store before it asks, and the script never leaves it
-less than it keeps. So a lost, late or doubled call changes nothing that another replica relies on.
+**A permit is taken away only by its holder.** A replica reduces its own supply before it calls Redis, and the script
+never leaves it fewer than it keeps. So a lost, late or repeated call changes nothing that another replica relies on.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, run
 
 PERIOD_S = 1.0
-"""How often a replica reports, at least, while permits are plentiful."""
+"""Maximum seconds between two reports of a replica while enough permits are left."""
 
 SHORT_PERIOD_S = 0.2
-"""The same while they are not: others may return some at any time."""
+"""The same while permits are scarce. Other replicas may return some at any time."""
 
 AFTER_LEASE_MS = 2_000
-"""Permits lapse so long after the leases of the same replica: until then another one may find its pages settled."""
+"""Milliseconds from the end of a replica's leases until its permits expire. Its pages may still be settled until then."""
 
 GAP_MS, GRACE_MS = 5_000, 10_000
-"""A replica that was not answered for `GAP_MS` lets nobody's permits lapse for `GRACE_MS`: if Redis was away, all were
-silent, and they come back within this time (`crawler.redis_retry`)."""
+"""A replica that got no reply for `GAP_MS` does not expire other replicas' permits for `GRACE_MS`. If Redis was away, no
+replica could report, and all of them reconnect within this time (`crawler.redis_retry`)."""
 
 
 def permits_wanted(in_use: int, drawn: int, elapsed_s: float, at_once: int) -> int:
-    """How many permits a replica should hold, those for pages under way (`in_use`) included.
+    """How many permits a replica should hold, including those in use by pages in progress (`in_use`).
 
-    There should be one for each of the `at_once` requests that can begin at any moment, and for two periods at the rate
-    of the last `elapsed_s`, in which `drawn` were asked for. A replica that asked for none wants no more than it uses.
+    It should have one for each of the `at_once` requests that can start at any time, and enough for two periods at the
+    rate of the last `elapsed_s` seconds, in which `drawn` permits were requested. If none were requested, it needs only
+    those in use.
     """
     if not drawn:
         return in_use
@@ -55,7 +56,7 @@ def permits_wanted(in_use: int, drawn: int, elapsed_s: float, at_once: int) -> i
 
 
 class _Answer(NamedTuple):
-    """What Redis said last. `used` and `held`: by all replicas; `share`: the most that this replica could hold now."""
+    """The last reply of Redis. `used` and `held`: by all replicas; `share`: the most that this replica may hold now."""
 
     used: int
     held: int
@@ -64,8 +65,8 @@ class _Answer(NamedTuple):
 
 
 class Budget:
-    """One replica's part of the budget of the crawl that `keys` name. `limit` 0: unlimited; it may be set anew at any time,
-    and so may `lease_ms`, the time for which domains are leased."""
+    """One replica's part of the page budget of the crawl with `keys`. `limit`: maximum number of pages, 0 for unlimited.
+    `lease_ms`: how long domains are leased. `apply` may change both at any time."""
 
     def __init__(
         self, store: Store, keys: CrawlKeys, clock: ServerClock, replica: str, limit: int, lease_ms: int = 30_000
@@ -85,15 +86,15 @@ class Budget:
         self._drawn = 0  # permits asked for since the last answer
         self._ahead = 0  # permits that we wanted with the last answer, besides those in use then
         self._calls = 0
-        self._is_counting = False  # Redis knows of us
+        self._is_counting = False  # whether Redis knows this replica
         self._answer = _Answer(0, 0, 0, 0)
-        self._done = 0  # pages in the crawl's counters when they were read last
+        self._done = 0  # pages in the crawl's counters at the last reading
         self._answered_ms = 0
         self._lapses_ms = 0
-        self._sure_from_ms = 0  # from when on permits of others may lapse by our word
+        self._sure_from_ms = 0  # from when on this replica may expire the permits of others
 
     def apply(self, limit: int, lease_ms: int) -> None:
-        """Go by these from now on."""
+        """Use these values from now on."""
         self.limit, self.lease_ms = limit, lease_ms
 
     def __repr__(self) -> str:
@@ -101,17 +102,17 @@ class Budget:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the crawl has fetched all that it may, by its counters."""
+        """Whether the crawl has reached its limit, by its counters."""
         return 0 < self.limit <= self._done
 
     @property
     def is_used_up(self) -> bool:
-        """Whether there seems to be no page left, and none is under way: time to `recount`."""
+        """Whether all permits are used and none is held. Call `recount` then."""
         return 0 < self.limit <= self._answer.used and self._answer.held == 0
 
     @property
     def free(self) -> int:
-        """Permits that can be taken now."""
+        """Number of permits that can be taken now."""
         if not self.limit:
             return 1 << 30
         left = self._permits - self._taken
@@ -119,7 +120,7 @@ class Budget:
 
     @property
     def is_low(self) -> bool:
-        """Whether a refresh now would bring more, or would tell others that all that we held is used."""
+        """Whether `refresh` should be called now: to get more permits, or to report that all permits held here are used."""
         if not self.limit:
             return False
         if self.is_short:
@@ -127,7 +128,7 @@ class Budget:
         return self._drawn > 0 and 2 * (self._permits - self._taken) <= self._ahead
 
     def take(self) -> bool:
-        """Take a permit for one page, if there is one."""
+        """Take a permit for one page. False if there is none."""
         self._drawn += 1
         if self.limit and not self.free:
             return False
@@ -135,26 +136,26 @@ class Budget:
         return True
 
     def used(self, pages: int) -> None:
-        """So many pages with a permit are settled, as far as we know."""
+        """Record that `pages` with a permit were settled, as far as this replica knows."""
         self._taken -= pages
         self._permits -= pages
         self._pages += pages
 
     def give_back(self) -> None:
-        """A taken permit brought no page."""
+        """Return a permit that was taken for a page that was not fetched."""
         self._taken -= 1
 
     async def refresh(self, at_once: int, waiting: int) -> None:
-        """Report what was used, and fill up. `at_once`: requests in flight at most; `waiting`: visits that found no permit.
-        Raises RedisAway, then nothing is forgotten."""
+        """Report used permits and fill up the supply. `at_once`: maximum number of requests in flight; `waiting`: number of
+        visits that wait for a permit. Raises RedisAway; the report is then repeated with the next call."""
         if not self.limit:
             if self._is_counting:
                 await self.leave()
             return
         drawn, at_least = max(self._drawn, waiting), 0
         if not self._is_counting:
-            drawn = max(drawn, 1)  # it is about to begin
-            # In this order: what is settled while the counters are read is reported in any case.
+            drawn = max(drawn, 1)  # it is about to start
+            # In this order, so that pages settled while the counters are read are always reported.
             self._reported = self._pages
             at_least = self._done = await self._counters.done()
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
@@ -166,15 +167,15 @@ class Budget:
         self._drawn = max(0, self._drawn - drawn)
 
     async def leave(self) -> None:
-        """Report what was used, and hold no permit any more. Pages that are still under way count as used, since they
-        may get settled. Raises RedisAway."""
+        """Report used permits and return the rest. Pages still in progress count as used, since they may be settled.
+        Raises RedisAway."""
         if self._is_counting:
             self._permits = 0
             await self._reserve(-1, 0)
             self._is_counting = False
 
     async def recount(self) -> None:
-        """Have the counters decide whether there is any page left. Raises RedisAway."""
+        """Correct the number of used permits by the shard counters. Raises RedisAway."""
         answer = self._answer
         self._done = await self._counters.done()
         if not self.is_exhausted:
@@ -185,7 +186,7 @@ class Budget:
         now_ms = self._clock.now_ms()
         if now_ms > self._answered_ms + GAP_MS:
             self._sure_from_ms = now_ms + GRACE_MS
-        # Nothing below this is given to others, so workers may go on with it while we wait for the answer.
+        # At least this many permits stay with this replica, so workers may use them while the call is in progress.
         keep = self._permits = max(self._taken, min(self._permits, wanted, self._answer.share))
         pages, lapses_ms = self._pages, now_ms + self.lease_ms + AFTER_LEASE_MS
         if wanted < 0:
@@ -209,7 +210,7 @@ class Budget:
             case [b"reserved", permits, *numbers]:
                 self._answer = _Answer(*map(int, numbers))
             case reply:
-                raise RedisMisused(f"spend answered {reply!r}")
+                raise RedisMisused(f"reserve_budget returned {reply!r}")
         self._answered_ms, self._lapses_ms, self._reported = now_ms, lapses_ms, pages
         self.is_short = wanted >= 0 and self._answer.share < max(1, wanted)
         # Pages may have been settled while the call was under way; their permits were among those kept.

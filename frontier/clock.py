@@ -1,9 +1,9 @@
 """Time as an argument.
 
-Two clocks exist. `Clock` is this machine's monotonic time and its sleep: it orders what happens here. `ServerClock` is
-the Redis server's wall time, carried forward between refreshes by the monotonic clock: it is the one time that all
-replicas share, so a replica's own wall clock may be wrong by hours. Redis and Lua count whole milliseconds; Python
-counts float seconds; the conversion happens here and at the script calls, nowhere else.
+There are two clocks. `Clock` provides the monotonic time of this machine, and sleeping. `ServerClock` provides the wall
+time of the Redis server, which the monotonic clock advances between refreshes. It is the only time that all replicas
+share, so a replica's own wall clock may be wrong by hours. Redis and Lua use whole milliseconds, Python uses float
+seconds. They are converted only here and at the script calls.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.
 
 
 class Clock(Protocol):
-    """Monotonic time and waiting. The seam that tests replace by a manual clock."""
+    """Monotonic time and sleeping. Tests replace it by a manual clock."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes backwards."""
+        """Seconds since a fixed but unspecified time. Never decreases."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` have passed on this clock."""
 
 
 class SystemClock:
-    """The true clock. Where the system can tell, it counts the time that the machine was suspended: a laptop that wakes
-    up must not believe that its leases still hold."""
+    """The clock of the operating system. Where supported, it includes the time for which the machine was suspended, so
+    that a laptop that wakes up knows that its leases have expired."""
 
     def monotonic(self) -> float:
         return time.clock_gettime(_BOOT_TIME)
@@ -39,18 +39,18 @@ class SystemClock:
 
 
 class ServerClock:
-    """The Redis server's time in whole milliseconds since 1970, without asking for it at each use.
+    """The Redis server's time in whole milliseconds since 1970, without a call to the server for each use.
 
-    `read_server_ms` asks the server once. The server read its clock at some moment of the round trip, and nobody knows
-    at which. So a reading gives two bounds (F. Cristian 1989, "Probabilistic clock synchronization"): `now_ms` is never
-    ahead of the server and may be behind it by up to `uncertainty_ms`, the length of the round trip. What must not come
-    too early, such as the end of a rest, adds that.
+    `read_server_ms` reads the server's clock once. The server reads it at an unknown time within the round trip, so a
+    reading gives two bounds (F. Cristian 1989, "Probabilistic clock synchronization"): `now_ms` is never ahead of the
+    server, and is behind it by at most `uncertainty_ms`, the duration of the round trip. Times that must not be too
+    early, such as the end of a delay, add `uncertainty_ms`.
 
-    A reading replaces an older one that is less sure than it by now, counting `DRIFT` for its age.
+    The uncertainty of a reading grows with its age by `DRIFT`. A new reading replaces an older one that is less certain.
     """
 
     DRIFT = 1e-3
-    """Seconds that two clocks may part in a second. Ten times what a bad crystal does."""
+    """Assumed drift between two clocks, in seconds per second: ten times that of a bad quartz crystal."""
 
     def __init__(self, clock: Clock, read_server_ms: Callable[[], Awaitable[float]]) -> None:
         self._clock = clock
@@ -60,7 +60,7 @@ class ServerClock:
         self._read_at = 0.0
 
     async def refresh(self) -> None:
-        """Read the server's clock once. Raises whatever `read_server_ms` raises; the old offset then stays."""
+        """Read the server's clock once. Raises what `read_server_ms` raises; the old offset is then kept."""
         before = self._clock.monotonic()
         server_ms = await self._read_server_ms()
         after = self._clock.monotonic()
@@ -72,11 +72,11 @@ class ServerClock:
 
     @property
     def uncertainty_ms(self) -> int:
-        """By how much the server may be ahead of `now_ms`."""
+        """Maximum number of milliseconds by which the server may be ahead of `now_ms`."""
         return math.ceil(self._round_trip_ms)
 
     def now_ms(self) -> int:
-        """The server's time now, or a little earlier. Call `refresh` once before the first use."""
+        """The server's current time, or slightly earlier. Raises RuntimeError before the first successful `refresh`."""
         if self._offset_ms is None:
             raise RuntimeError("ServerClock.refresh() has not succeeded yet")
         return int(self._clock.monotonic() * 1000 + self._offset_ms)

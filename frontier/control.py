@@ -1,8 +1,8 @@
-"""An operator's word to all replicas of a crawl, in Redis: pause, resume, stop; domains to block or to slow down.
+"""An operator's commands to all replicas of a crawl, stored in Redis: pause, resume, stop, and rules for single domains.
 
-Each replica looks about once a second. A look is one small read, whatever was said before: the rules for domains are
-read again only when their number, which counts the changes, has moved. The same read brings the revision of the crawl's
-settings, so that a replica knows when to read these again.
+Each replica polls about once a second, with one small read. The rules for domains are read again only if their version
+number has changed. The same read returns the revision of the crawl's settings, so that a replica knows when to read them
+again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from frontier.store import Store, command, pairs
 
 
 class DomainRules(msgspec.Struct, frozen=True):
-    """What an operator has said about single domains. `delays`: seconds, in place of the crawl's own delay."""
+    """Rules for single domains, set by an operator. `delays`: seconds, which replace the crawl's own delay."""
 
     blocked: frozenset[str] = frozenset()
     delays: dict[str, float] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: dict[str, str]) -> DomainRules:
-        """From the fields of the hash: "block DOMAIN" and "delay DOMAIN" -> seconds."""
+        """Parse the fields of the hash: "block DOMAIN", and "delay DOMAIN" -> seconds."""
         rules = {tuple(name.split(" ", 1)): value for name, value in fields.items()}
         return cls(
             blocked=frozenset(domain for kind, domain in rules if kind == "block"),
@@ -30,9 +30,9 @@ class DomainRules(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: of the settings
-    that the crawl's replicas are to obey, and `seedings`: how often URLs were seeded, as the last look found them; 0 before
-    the first."""
+    """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: revision of the
+    settings that replicas must apply; `seedings`: how often URLs were seeded. Both are from the last `refresh`, and 0
+    before the first."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Control:
         return self.state == "stop"
 
     async def refresh(self) -> None:
-        """Look at the keys. Raises RedisAway."""
+        """Read the keys. Raises RedisAway."""
         words = command("HMGET", self._keys.control, "state", "version", "seedings")
         (state, version, seedings), revision = await self._store.send(
             [words, command("HGET", self._keys.meta, "revision")]
@@ -66,30 +66,31 @@ class Control:
             self.rules, self._version = DomainRules.parse(pairs(flat)), version
 
     async def seeded(self) -> None:
-        """Tell all replicas that URLs were seeded: links that led out of the crawl may lead into it from now on."""
+        """Notify all replicas that URLs were seeded. Links that were out of scope may be in scope from now on."""
         await self._store.send([command("HINCRBY", self._keys.control, "seedings", 1)])
 
     async def set(self, state: str) -> None:
-        """Tell all replicas to "run", "pause" or "stop"."""
+        """Set the state of all replicas: "run", "pause" or "stop"."""
         await self._store.send([command("HSET", self._keys.control, "state", state)])
         self.state = state
 
     async def block(self, domain: str) -> None:
-        """Fetch nothing more from `domain`; its URLs are settled as denied when their turn comes."""
+        """Stop fetching from `domain`. Its URLs are settled as denied when they are leased."""
         await self._write("HSET", f"block {domain}", "1")
 
     async def unblock(self, domain: str) -> None:
-        """Take `block` back. URLs that were settled meanwhile stay so."""
+        """Undo `block`. URLs that were denied meanwhile are not fetched again."""
         await self._write("HDEL", f"block {domain}")
 
     async def set_delay(self, domain: str, seconds: float | None) -> None:
-        """Let `domain` rest `seconds` between requests in place of the crawl's delay; None: the crawl's again."""
+        """Set the delay between requests to `domain`, in seconds. None: use the crawl's delay again."""
         if seconds is None:
             await self._write("HDEL", f"delay {domain}")
         else:
             await self._write("HSET", f"delay {domain}", repr(float(seconds)))
 
     async def _write(self, verb: str, *words: str) -> None:
-        # In this order: a replica that looks in between reads the new rules with the old version, and again.
+        # In this order: a replica that polls in between reads the new rules with the old version, and then reads them
+        # again.
         await self._store.send([command(verb, self._keys.domains, *words)])
         await self._store.send([command("HINCRBY", self._keys.control, "version", 1)])

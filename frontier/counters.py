@@ -1,13 +1,13 @@
-"""Reading a crawl's counters: how much is queued, leased, waiting, done; whether it has ended; its dead letters.
+"""Reads the counters of a crawl: how many URLs are queued, leased, waiting and done, and whether the crawl has ended.
 
-Nothing here changes state. All numbers are derived from the sets and from counters that the transitions keep in the
-same step as the state, so none can drift.
+Nothing here changes state. All numbers come from the sizes of the sets, and from counters that the scripts update in the
+same atomic step as the state, so they cannot drift.
 
-**The end of a crawl.** A URL is *open* from the push that accepted it to the settle that ended it, and the links of a
-page are pushed before the page is settled. So the crawl has ended exactly when nothing is open in any shard at one
-moment. The shards cannot be read at one moment; two readings do instead (Mattern 1987, "Algorithms for distributed
-termination detection", the four-counter method): if the second reading, begun after the first was complete, finds
-the same total accepted as the first and all of it settled by the first, then nothing was open in between.
+**The end of a crawl.** A URL is *open* from the push that accepts it to the settle that ends it. The links of a page are
+pushed before the page is settled. So the crawl has ended exactly when no URL is open in any shard at the same time. The
+shards cannot be read at the same time, so they are read twice (Mattern 1987, "Algorithms for distributed termination
+detection", the four-counter method). If the second reading, started after the first was complete, finds the same number
+accepted as the first, and all of them were settled in the first, then no URL was open in between.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from frontier.pipelining import send_in_parts
 from frontier.store import Call, Reply, Store, command
 
 SHARDS_A_PART = 128
-"""Shards asked in one round trip: about 10 ms of the server's time, so nobody else waits long."""
+"""Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The counters of one or all shards. URLs, unless a name says domains."""
+    """The counters of one or all shards. They count URLs, unless the name says otherwise."""
 
     accepted: int = 0
     done: int = 0
@@ -44,12 +44,12 @@ class Counts(msgspec.Struct, frozen=True):
     domains: int = 0
     received_bytes: int = 0
     duplicates: int = 0
-    requeued: int = 0  # dead letters that were queued again: counted in accepted and in dead
-    first_ms: int = 0  # server time of the first settle of a URL, 0 before it
-    last_ms: int = 0  # of the last one
+    requeued: int = 0  # dead letters that were queued again; counted in accepted and in dead
+    first_ms: int = 0  # server time of the first settled URL, 0 if there is none
+    last_ms: int = 0  # server time of the last one
     reasons: Counter[str] = msgspec.field(default_factory=Counter)  # "outcome:reason"
     dropped: Counter[str] = msgspec.field(default_factory=Counter)
-    cut: Counter[str] = msgspec.field(default_factory=Counter)  # reason -> pages of which something was left out
+    cut: Counter[str] = msgspec.field(default_factory=Counter)  # reason -> truncated pages
 
     @property
     def settled(self) -> int:
@@ -57,13 +57,12 @@ class Counts(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> int:
-        """Queued, leased or waiting."""
+        """Number of URLs queued, leased or waiting."""
         return self.accepted - self.settled
 
 
 class ShardCounters(NamedTuple):
-    """The counters of one shard as they are read: its `stats`, and the sizes of its sets. `counts_of` makes sense of
-    them."""
+    """The raw counters of one shard: its `stats`, and the sizes of its sets. `counts_of` turns them into `Counts`."""
 
     stats: Mapping[bytes, bytes]
     waiting: int
@@ -72,14 +71,15 @@ class ShardCounters(NamedTuple):
 
     @property
     def open(self) -> int:
-        """URLs queued, leased or waiting."""
+        """Number of URLs queued, leased or waiting."""
         number = self.stats.get
         settled = int(number(b"done", 0)) + int(number(b"denied", 0)) + int(number(b"dead", 0))
         return int(number(b"accepted", 0)) - settled
 
 
 class ShardOwner(msgspec.Struct, frozen=True):
-    """Who last leased from a shard: `epoch` of the view, and since when (server ms) without a break."""
+    """The replica that last leased from a shard. `epoch`: of its view; `since_ms`: server time since which it is the
+    owner."""
 
     shard: int
     replica: str
@@ -88,32 +88,32 @@ class ShardOwner(msgspec.Struct, frozen=True):
 
 
 class Counters:
-    """The counters of the crawl that `keys` name."""
+    """Reads the counters of the crawl with `keys`. All methods raise RedisAway."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self._witness: ShardKeys | None = None  # a shard that was found open
+        self._witness: ShardKeys | None = None  # a shard with open URLs
 
     async def counts(self) -> Counts:
-        """The counters of all shards together: four small calls a shard."""
+        """The sum of the counters of all shards. Costs four small calls per shard."""
         return counts_of(
             [shard_counters(*replies) for replies in await self._read_each(self._keys.shards, _counter_calls)]
         )
 
     async def open(self) -> list[int]:
-        """Of each shard, how many URLs are queued, leased or waiting there."""
+        """For each shard, the number of URLs queued, leased or waiting in it."""
         return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
 
     async def done(self) -> int:
-        """How many URLs are settled as done: one small call a shard."""
+        """The number of URLs settled as done. Costs one small call per shard."""
         return sum(int(reply or 0) for (reply,) in await self._read_each(self._keys.shards, _counting_done))
 
     async def has_ended(self) -> bool:
-        """Whether nothing is queued, leased or waiting. Never True while a page in flight can still bring links.
+        """Whether no URL is queued, leased or waiting. Never True while a page in flight can still add links.
 
-        One shard that is open is answer enough, and is asked first next time: of a thousand, most of them idle, the call
-        for each twice a second was a quarter of what a replica used that only waits.
+        One shard with open URLs is enough to know, and is read first the next time. Without this, reading a thousand
+        mostly idle shards twice a second took a quarter of the CPU time of a replica that only waits.
         """
         if self._witness is not None and _first_open(await self._totals([self._witness])) is not None:
             return False
@@ -124,12 +124,12 @@ class Counters:
         return found is None and await self._totals(shards) == first
 
     async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
-        """(accepted, settled) of each of `shards`: one call a shard."""
+        """(accepted, settled) of each of `shards`. Costs one call per shard."""
         numbers = ([int(number or 0) for number in reply] for (reply,) in await self._read_each(shards, _total_calls))
         return [(accepted, sum(settled)) for accepted, *settled in numbers]
 
     async def owners(self) -> list[ShardOwner]:
-        """The owner table: for each shard that was ever leased from, who did so last."""
+        """The last owner of each shard that was ever leased from."""
         replies = await self._read_each(self._keys.shards, _owner_calls)
         found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(replies))
         return [owner for owner in found if owner is not None]
@@ -137,7 +137,7 @@ class Counters:
     async def _read_each(
         self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
     ) -> list[list[Reply]]:
-        """Of each of `shards`, the replies to the calls that `calls_of` makes: as many for all."""
+        """For each of `shards`, the replies to the calls of `calls_of`, which returns the same number for every shard."""
         parts = [shards[at : at + SHARDS_A_PART] for at in range(0, len(shards), SHARDS_A_PART)]
         calls = ([call for shard in part for call in calls_of(shard)] for part in parts)
         width = len(calls_of(shards[0]))
@@ -168,7 +168,7 @@ def _total_calls(shard: ShardKeys) -> Sequence[Call]:
 
 
 def _first_open(totals: Iterable[tuple[int, int]]) -> int | None:
-    """The place of the first shard that has not settled all that it accepted; None if there is none."""
+    """The position of the first shard with open URLs, or None."""
     return next((place for place, (accepted, settled) in enumerate(totals) if accepted != settled), None)
 
 
@@ -177,18 +177,18 @@ def _owner_calls(shard: ShardKeys) -> Sequence[Call]:
 
 
 def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:
-    """The counters of one shard, from the replies to what reads them."""
+    """The counters of one shard, from the replies to `_counter_calls`."""
     fields = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
     return ShardCounters(fields, waiting, due, leased)
 
 
 def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> ShardOwner | None:
-    """Who leased from `shard` last, from the fields of its fence; None if nobody did yet."""
+    """The replica that last leased from `shard`, from the fields of its fence. None if no replica has yet."""
     return None if replica is None else ShardOwner(shard, replica.decode(), int(epoch), int(since or 0))
 
 
 def counts_of(shards: Iterable[ShardCounters]) -> Counts:
-    """The counters of `shards` together."""
+    """The sum of the counters of `shards`."""
     numbers: defaultdict[bytes, int] = defaultdict(int)
     first_ms: list[int] = []
     last_ms = waiting = due = leased = 0

@@ -1,4 +1,4 @@
-"""A crawl as a named thing in Redis: created once, opened by every replica, its settings shared."""
+"""Creates and opens named crawls in Redis. A crawl is created once, and all replicas share its settings."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from frontier.store import Reply, Store, command, run
 
 
 class Crawl(msgspec.Struct, frozen=True):
-    """What stands in a crawl's `meta` key. `settings` is a text of the caller's own format, `revision` the number of times
-    that it has been written."""
+    """The contents of a crawl's `meta` key. `settings`: a text in the caller's own format; `revision`: how many times
+    it was written."""
 
     name: str
     shards: int
     fingerprint_key: bytes
     settings: bytes
     revision: int
-    created: bool  # by this very call
+    created: bool  # by this call
 
     @property
     def keys(self) -> CrawlKeys:
@@ -30,9 +30,9 @@ class Crawl(msgspec.Struct, frozen=True):
 
 
 async def create_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
-    """Create the crawl `name`, or open it as it is: an existing crawl keeps its shards and settings.
+    """Create the crawl `name`, or open it if it exists. An existing crawl keeps its shards and settings.
 
-    Raises BadInput for an unusable name or shard count, SchemaMismatch for another version's keys, RedisAway.
+    Raises BadInput for an unusable name or shard count, SchemaMismatch for keys of another version, RedisAway.
     """
     check_crawl_name(name)
     if not 1 <= shards <= 16_384:
@@ -60,22 +60,22 @@ async def open_crawl(store: Store, name: str) -> Crawl:
 
 
 async def verify_crawl(store: Store, crawl: Crawl) -> None:
-    """Raises CrawlLost unless Redis still holds `crawl`, known by its fingerprint key; RedisAway."""
+    """Raises CrawlLost unless Redis still holds `crawl` with the same fingerprint key, and RedisAway."""
     (found,) = await store.send([command("HGET", meta_key(crawl.name), "fingerprint_key")])
     if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
         raise CrawlLost(
             f"crawl {crawl.name!r} is gone from Redis, which has lost its data or was cleared; "
-            "restore it, or seed the crawl again (and turn persistence on: appendonly yes)"
+            "restore the data, or seed the crawl again (and enable persistence: appendonly yes)"
         )
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
-    """Replace the settings that `crawl` was opened with. Replicas see them at their next look. Returns the revision, which
-    stays the same where nothing changes. Raises SettingsMoved if others were saved meanwhile, RedisAway."""
+    """Replace the settings that `crawl` was opened with. Replicas see them when they next poll. Returns the revision, which
+    is unchanged if the settings are the same. Raises SettingsMoved if others were saved meanwhile, and RedisAway."""
     (reply,) = await store.send([run(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
     if reply[0] == b"moved":
         raise SettingsMoved(
-            f"another command has changed the settings of crawl {crawl.name!r} meanwhile, and nothing was changed by this "
+            f"another command has changed the settings of crawl {crawl.name!r} meanwhile; nothing was changed by this "
             "one: repeat it to compare again"
         )
     return int(reply[1])
@@ -86,8 +86,8 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
     schema = meta.get("schema", b"?").decode()
     if schema != str(SCHEMA):
         raise SchemaMismatch(
-            f"crawl {name!r} was written with key schema {schema}, this version knows {SCHEMA}; "
-            "run the version that created it, or start a crawl of another name"
+            f"crawl {name!r} was written with key schema {schema}, this version uses {SCHEMA}; "
+            "run the version that created it, or start a crawl with another name"
         )
     return Crawl(
         name=name,

@@ -1,4 +1,4 @@
-"""Dead letters: the URLs that ended without a page though the crawl wanted them. They can be listed and queued again."""
+"""Dead letters: URLs that the crawl failed to fetch. They can be listed and queued again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from frontier.store import Store, command, pairs, run
 
 SCAN_COUNT = 200
 SHARDS_AT_ONCE = 64
-"""Shards that are looked at in one round trip: most have few dead letters or none."""
+"""Shards scanned in one round trip. Most have few dead letters or none."""
 REQUEUE_CHUNK = 500
-"""Letters a call: it runs for about 1 ms."""
+"""Dead letters per call, which then takes about 1 ms."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead URL. `reason`: one word, the same as in the crawl's counters; `entry`: its text in the frontier."""
+    """A dead URL. `reason`: one word, as in the crawl's counters; `entry`: its text in the frontier."""
 
     shard: int
     domain: str
@@ -33,15 +33,15 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """The dead letters of the crawl that `keys` name."""
+    """The dead letters of the crawl with `keys`."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
 
     async def find(self, domain: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
-        """All letters, or those of `domain` or with `reason`, in no order. Reads in small parts; a letter that comes or
-        goes meanwhile may be missed or told twice. Raises RedisAway."""
+        """All dead letters, or those of `domain` or with `reason`, in no particular order. They are read in small parts, so
+        one that is added or removed meanwhile may be missed or returned twice. Raises RedisAway."""
         for first in range(0, len(self._keys.shards), SHARDS_AT_ONCE):
             shards = range(first, min(first + SHARDS_AT_ONCE, len(self._keys.shards)))
             places = [(shard, 0) for shard in shards]
@@ -52,7 +52,7 @@ class DeadLetters:
                         yield letter
 
     async def _scan(self, places: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[DeadLetter]]:
-        """The next letters at each of `places`, a shard and a cursor, and the places where there is more."""
+        """The next dead letters at each of `places` (shard, cursor), and the places where there are more."""
         calls = [
             command("HSCAN", self._keys.shards[shard].dead, cursor, "COUNT", SCAN_COUNT) for shard, cursor in places
         ]
@@ -67,7 +67,7 @@ class DeadLetters:
         return more, letters
 
     async def requeue(self, letters: Iterable[DeadLetter], now_ms: int, priority: float = 0.0) -> int:
-        """Queue `letters` again; returns how many were still dead. Sending one twice is harmless. Raises RedisAway."""
+        """Queue `letters` again. Returns how many were still dead. Repeating the call is harmless. Raises RedisAway."""
         by_shard: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             by_shard[letter.shard].append(letter)

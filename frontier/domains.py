@@ -1,4 +1,4 @@
-"""Hosts, the domains that they belong to, and the shards that keep the domains."""
+"""Maps hosts to their domains, and domains to shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import tldextract
 
 SHARD_SEED = 0
-"""Pinned: another seed would move every domain to a shard where its queue is not."""
+"""Must not change: another seed would move every domain to a shard that does not hold its queue."""
 
 LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
 _LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
@@ -19,22 +19,21 @@ _LONGEST_SITE = len("https://") + LONGEST_HOST + len(".:65535")
 
 
 def domain_of(host: str) -> str:
-    """The domain of `host` (of a canonical URL, without a port): the unit of queueing, leasing and rate
-    limiting.
+    """The domain of `host`, which is from a canonical URL and has no port. URLs are queued, leased and rate-limited by
+    domain.
 
-    That is the registrable domain by the Public Suffix List, private suffixes included; an IP address, a
-    single label and a host that is itself a public suffix are their own domain.
+    This is the registrable domain by the Public Suffix List, including private suffixes. An IP address, a single label
+    and a host that is itself a public suffix are their own domain.
     """
     return registrable_domain(host) or host.lower()
 
 
 @lru_cache(maxsize=8192)
 def registrable_domain(host: str) -> str | None:
-    """The public suffix of `host` and one label more, or None where there is none (`com`, `localhost`,
-    `[::1]`).
+    """The public suffix of `host` and one more label, or None if there is none (`com`, `localhost`, `[::1]`).
 
-    The algorithm is that of https://publicsuffix.org/list/: a suffix that is not listed counts as one label,
-    so `www.d1.test` belongs to `d1.test`.
+    The algorithm is that of https://publicsuffix.org/list/: an unlisted suffix counts as one label, so `www.d1.test`
+    belongs to `d1.test`.
     """
     host = host.lower()
     if host.startswith("[") or "" in host.split("."):
@@ -49,22 +48,22 @@ def registrable_domain(host: str) -> str | None:
 
 @cache
 def _suffix_list() -> tldextract.TLDExtract:
-    # Imported with the first host, for it brings `requests` along: 60 ms and 6 MB that commands without a URL can spare.
+    # Imported on first use, because it imports `requests`: 60 ms and 6 MB that commands without a URL do not need.
     import tldextract  # noqa: PLC0415
 
-    # The snapshot inside the package: no download, no cache directory, no lock files.
+    # Use the snapshot in the package: no download, no cache directory, no lock files.
     return tldextract.TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
 
 
 def shard_of(domain: str, shards: int) -> int:
-    """The shard, 0 to `shards` - 1, that keeps `domain`: the same on every machine and in every release."""
+    """The shard of `domain`, 0 to `shards` - 1. It is the same on every machine and in every release."""
     return xxhash.xxh3_64_intdigest(domain.encode(), SHARD_SEED) % shards
 
 
 def site_of(prefix: str) -> tuple[str, str] | None:
-    """Domain and origin for `prefix`, a serialised URL up to its path; None if DNS cannot carry its host.
+    """Domain and origin of `prefix`, a serialised URL up to its path. None if the host is not valid in DNS.
 
-    The user information and the final dot of the host are left out of the origin.
+    The origin has no user information, and its host no final dot.
     """
     if "@" in prefix:
         prefix = prefix[: prefix.index("//") + 2] + prefix.rpartition("@")[2]

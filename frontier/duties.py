@@ -1,8 +1,9 @@
 """Periodic duties that exactly one replica does in each interval.
 
-The number of an interval is the server's time divided by the duty's period, so all replicas agree on it. Whoever claims
-first does the duty; it must `keep` it while it works, and reports it as done. A holder that dies is replaced when its
-claim lapses; since it may have died after its work and before its report, a duty must be harmless when done twice.
+The number of an interval is the server's time divided by the duty's period, so all replicas agree on it. The first
+replica to claim a duty does it. It repeats `claim` while it works, and then reports the duty as done. If it dies, another
+replica takes over when the claim expires. It may have died after the work and before the report, so it must be harmless
+to do a duty twice.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from frontier.scripts import CLAIM_DUTY
 from frontier.store import Store, run
 
 CLAIM_MS = 30_000
-"""How long a claim stands without being kept: the time after which a dead holder is replaced."""
+"""Milliseconds until a claim expires unless it is repeated. A dead holder is replaced after this time."""
 
 
 class Duties:
-    """The duties of a crawl, as one replica sees them. `key` names their hash in Redis."""
+    """The duties of a crawl, for one replica. `key`: the hash of the duties in Redis."""
 
     def __init__(self, store: Store, key: str, clock: ServerClock, replica: str) -> None:
         self._store = store
@@ -25,15 +26,15 @@ class Duties:
         self._replica = replica
 
     def interval_of(self, every_s: float) -> int:
-        """The number of the interval that is now, for a duty that is due each `every_s` seconds."""
+        """The number of the current interval of a duty that is due every `every_s` seconds."""
         return int(self._clock.now_ms() // (every_s * 1000))
 
     async def claim(self, duty: str, interval: int) -> bool:
-        """Whether `duty` is ours in `interval`; claiming again keeps it. Raises RedisAway."""
+        """Claim `duty` in `interval`, or extend the claim. Whether this replica holds it now. Raises RedisAway."""
         return await self._call(duty, interval, "work") == b"claimed"
 
     async def report_done(self, duty: str, interval: int) -> bool:
-        """Nobody shall do `duty` again in `interval`. False if somebody else has taken it over. Raises RedisAway."""
+        """Record that `duty` is done in `interval`. False if another replica has taken it over. Raises RedisAway."""
         return await self._call(duty, interval, "done") == b"done"
 
     async def _call(self, duty: str, interval: int, word: str) -> bytes:

@@ -1,13 +1,13 @@
-"""A queued URL as Redis keeps it: one short text, and the values around it.
+"""How Redis stores a queued URL: as one short text.
 
-An entry is six characters of head and the URL, and where the crawl asks for it a space, which no canonical URL has, and
-the URL of the page where it was found. The head says how the URL was shortened (the domain is known from the
-key, so most URLs lose their scheme and host), its depth, its tries, its redirect hops, and how often it was lost with
-its holder. `lua/lease.lua` counts that last one up, so its place is part of the key schema.
+An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
+canonical URL contains, and then the URL of that page. The header holds how the URL was shortened (the key contains the
+domain, so most URLs are stored without scheme and host), its depth, its tries, its redirect hops, and how often it was
+lost with its holder. `lua/lease.lua` increments this last number, so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
-    | |  | | +-- times taken back from a lost holder, one hexadecimal digit
+    | |  | | +-- times reclaimed from a lost holder, one hexadecimal digit
     | |  | +---- redirect hops from the last link, one hexadecimal digit
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits
@@ -25,15 +25,15 @@ MAX_TRIES = 15
 MAX_HOPS = 15
 
 PushMode = Literal["new", "known", "again"]
-"""`new`: if it has not been seen. `known`: that, and if the frontier has had URLs of its domain. `again`: at any rate."""
+"""When to queue a URL. `new`: if it is unseen. `known`: if it is unseen and its domain is known. `again`: always."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A URL in the frontier. `priority`: higher is fetched earlier. Depth, tries and hops saturate at their maximum. `via`:
-    the page where it was found, or empty."""
+    """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
+    maximum. `via`: URL of the page where it was found, or empty."""
 
     url: str
     domain: str
@@ -42,24 +42,24 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     tries: int = 0
     hops: int = 0
     lost: int = 0
-    mode: PushMode = "new"  # how it is pushed; not kept
+    mode: PushMode = "new"  # how it is pushed; not stored
     via: str = ""
 
     @property
     def raw(self) -> str:
-        """The text that stands in Redis."""
+        """The text that Redis stores."""
         code, rest = _shortened(self.url, self.domain)
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
         return f"{raw} {self.via}" if self.via else raw
 
     def again(self, priority: float) -> Entry:
-        """The entry for one more try."""
+        """The entry for the next try."""
         return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
 
 
 def _shortened(url: str, domain: str) -> tuple[str, str]:
-    """The character for how `url` begins, and what of it is kept."""
+    """The character for the beginning of `url`, and the rest of it, which is stored."""
     for code, beginning in _BEGINNINGS.items():
         if url.startswith(beginning) and url.startswith(domain, len(beginning)):
             path_at = len(beginning) + len(domain)
@@ -69,7 +69,7 @@ def _shortened(url: str, domain: str) -> tuple[str, str]:
 
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
-    """The inverse of `Entry.raw`. Raises ValueError for a text that is no entry."""
+    """The inverse of `Entry.raw`. Raises ValueError for a text that is not an entry."""
     rest, _, via = raw[6:].partition(" ")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)

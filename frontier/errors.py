@@ -1,18 +1,18 @@
-"""What may go wrong in the frontier. The first split is whose fault it is."""
+"""The errors of the frontier, by cause: the caller's input, Redis, or another replica."""
 
 from __future__ import annotations
 
 
 class FrontierError(Exception):
-    """Raised when the frontier cannot do what was asked; the base of all its errors."""
+    """Raised when the frontier cannot do what was requested. The base class of all its errors."""
 
 
 class BadInput(FrontierError):
-    """Raised when the caller gave something malformed; the message says what to do."""
+    """Raised when the caller's input is malformed. The message says how to correct it."""
 
 
 class BadUrl(BadInput):
-    """Raised when a text is not a URL that can be crawled; `reason` is one word for counters."""
+    """Raised when a text is not a URL that can be crawled. `reason`: one word for the counters."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"not a crawlable URL ({reason}): {text[:200]!r}")
@@ -20,11 +20,11 @@ class BadUrl(BadInput):
 
 
 class RedisAway(FrontierError):
-    """Raised when Redis cannot be reached or cannot serve now; trying again later is right."""
+    """Raised when Redis is unreachable or temporarily unable to serve. The caller should retry later."""
 
 
 class RedisMisused(FrontierError):
-    """Raised when Redis answers but refuses for good: wrong password, too old, wrong type of a key."""
+    """Raised when Redis refuses permanently: wrong password, too old a version, wrong type of a key."""
 
 
 class SchemaMismatch(FrontierError):
@@ -32,12 +32,12 @@ class SchemaMismatch(FrontierError):
 
 
 class SettingsMoved(FrontierError):
-    """Raised when somebody else has changed a crawl's settings since they were read; nothing was written."""
+    """Raised when a crawl's settings were changed since they were read. Nothing was written."""
 
 
 class CrawlLost(FrontierError):
-    """Raised when Redis no longer holds the crawl that was opened, or holds another one of its name."""
+    """Raised when Redis no longer holds the crawl that was opened, or holds another crawl with the same name."""
 
 
 class Fenced(FrontierError):
-    """Raised when a newer view has given the shard to another replica; the caller must not lease from it."""
+    """Raised when a newer view assigns the shard to another replica. The caller must not lease from it."""

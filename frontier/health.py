@@ -1,4 +1,4 @@
-"""Who of a peer loop's replicas reports, and what: records that expire with their replica's silence."""
+"""The health records of the replicas in a peer loop. A record expires if its replica stops reporting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from frontier.store import Store, command
 
 
 class Health:
-    """The health records of a loop's replicas: one expiring key each, and a set to find them by."""
+    """Stores one expiring key per replica, and a set of all replicas. All methods raise RedisAway."""
 
     def __init__(self, store: Store, key: str, ttl_s: float) -> None:
         self._store = store
@@ -14,7 +14,7 @@ class Health:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def report(self, replica: str, record: bytes) -> None:
-        """Keep `record` (the caller's own format) for `ttl_s`."""
+        """Store `record`, in the caller's own format, for `ttl_s` seconds."""
         key = f"{self._key}:{replica}"
         await self._store.send([command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)])
 
@@ -22,7 +22,7 @@ class Health:
         await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])
 
     async def records(self) -> dict[str, bytes]:
-        """The record of each replica that reported within `ttl_s`. Forgets the others."""
+        """The record of each replica that reported within `ttl_s` seconds. Removes the others from the set."""
         (members,) = await self._store.send([command("SMEMBERS", self._key)])
         replicas = sorted(member.decode() for member in members)
         if not replicas:

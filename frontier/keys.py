@@ -1,8 +1,8 @@
-"""Every Redis key of a crawl, built here and nowhere else.
+"""Builds every Redis key of a crawl.
 
-Keys of a shard carry the hash tag ``{crawl:shard}``, keys of the crawl as a whole ``{crawl}``, so that on a Redis
-Cluster each script finds all its keys in one slot (Redis Cluster specification, "Hash tags"). Keys named after a
-domain, a bucket or an epoch are completed inside the scripts, under the same tag.
+Keys of a shard have the hash tag ``{crawl:shard}``, and keys of the whole crawl ``{crawl}``. So on a Redis Cluster all
+keys of a script are in one slot (Redis Cluster specification, "Hash tags"). Scripts build the keys that contain a domain,
+a bucket or an epoch themselves, with the same tag.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from frontier.errors import BadInput
 
 SCHEMA = 4
-"""Version of the key schema. A change of a key's name, type or encoding raises it."""
+"""Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class ShardKeys(msgspec.Struct, frozen=True):
-    """The keys of one shard; `domain` and `inflight` name those of one domain in it."""
+    """The keys of one shard. The methods return the keys of one domain or bucket in it."""
 
     base: str
 
@@ -70,7 +70,7 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
 
 class CrawlKeys:
-    """The keys of the crawl `crawl`, which has `shards` shards. Raises BadInput for a name that is not usable."""
+    """The keys of the crawl `crawl`, which has `shards` shards. Raises BadInput for an invalid name."""
 
     def __init__(self, crawl: str, shards: int) -> None:
         check_crawl_name(crawl)
@@ -86,7 +86,7 @@ class CrawlKeys:
         self.summary = f"{{{crawl}}}:summary"
 
     def rate_limit(self, address: str) -> str:
-        """The rate of one network address. A tag of its own, so that the addresses spread over a cluster."""
+        """The rate limit of one network address. It has its own hash tag, so that addresses are spread over a cluster."""
         return f"{{{self.crawl}:rate_limit:{address}}}"
 
     def __repr__(self) -> str:
@@ -99,12 +99,12 @@ def shard_keys(crawl: str, number: int) -> ShardKeys:
 
 
 def meta_key(crawl: str) -> str:
-    """Where a crawl's schema version, shard count and settings stand: the one key known before the shard count is."""
+    """The key that holds schema version, shard count and settings. It does not depend on the shard count."""
     return f"{{{crawl}}}:meta"
 
 
 def check_crawl_name(crawl: str) -> None:
-    """Raises BadInput unless `crawl` can stand in keys and file names."""
+    """Raises BadInput unless `crawl` can be used in keys and file names."""
     if not _CRAWL_NAME.fullmatch(crawl):
         raise BadInput(
             f"crawl name {crawl!r}: use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"

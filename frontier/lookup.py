@@ -1,8 +1,8 @@
-"""Where one URL stands, and how its domain does: what the counters say about a single name. Read-only.
+"""Looks up the state of one URL or one domain. Read-only.
 
-The counters find work, not names: a URL is a member of a sorted set, under a text that also holds its depth and its tries.
-So the likely texts are asked for first, in one call; only a URL that has a longer history makes a walk over its own
-domain's queue necessary, and that walk is bounded.
+The frontier has no index by URL: a URL is a member of a sorted set, in a text that also contains its depth and tries. So
+the most likely texts are looked up first, in one call. Only a URL that was retried or lost before needs a scan of its
+domain's queue, and the scan is bounded.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from frontier.store import Reply, Store, command
 Where = Literal["unseen", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 
 SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
-"""Members looked at in a call, and in all: about 2 ms of the server's time each, a quarter of a second in all."""
+"""Members scanned per call, and in total. A call takes about 2 ms of the server's time, all of them 0.25 s."""
 
 
 class UrlStatus(msgspec.Struct, frozen=True):
-    """Where a URL stands. `entry` with its depth, tries and priority where it is queued, leased or waiting. `ready_ms`: of
-    a waiting one. `reason`: of a dead one. `queued_or_settled`: seen, but its queue is too long to be sure."""
+    """The state of a URL. `entry`: with its depth, tries and priority, if it is queued, leased or waiting. `ready_ms`: when
+    a waiting URL is ready, in server time. `reason`: why a dead URL is dead. `queued_or_settled`: the URL was seen, but
+    its queue is too long to tell which."""
 
     where: Where
     entry: Entry | None = None
@@ -35,9 +36,9 @@ class UrlStatus(msgspec.Struct, frozen=True):
 
 
 class DomainStatus(msgspec.Struct, frozen=True):
-    """How a domain does. Times are server milliseconds, None where they do not apply. `owner`: the replica that leased
-    last from the shard, "" before the first lease; the view's own owner may be another by now. `state`: the politeness
-    layer's text."""
+    """The state of a domain. Times are in server milliseconds, None if they do not apply. `owner`: the replica that last
+    leased from the shard, or "" if none has; the current view may have another owner. `state`: the politeness layer's
+    text."""
 
     domain: str
     shard: int
@@ -54,14 +55,14 @@ class DomainStatus(msgspec.Struct, frozen=True):
 
 
 class UrlLookup:
-    """Looks names up in the counters of `frontier`."""
+    """Looks up URLs and domains in `frontier`."""
 
     def __init__(self, store: Store, frontier: Frontier) -> None:
         self._store = store
         self._frontier = frontier
 
     async def domain(self, domain: str) -> DomainStatus:
-        """How `domain` does, whether or not anything of it was ever queued. Raises RedisAway."""
+        """The state of `domain`, which need not have been queued. Raises RedisAway."""
         shard = self._frontier.shard_of(domain)
         keys = self._frontier.keys.shards[shard]
         owner, due, leased, state, queued, in_flight = await self._store.send(
@@ -90,7 +91,7 @@ class UrlLookup:
         )
 
     async def url(self, url: str, domain: str) -> UrlStatus:
-        """Where the canonical `url` of `domain` stands. Raises RedisAway."""
+        """The state of the canonical `url` of `domain`. Raises RedisAway."""
         keys = self._frontier.keys.shards[self._frontier.shard_of(domain)]
         if not await self._is_seen(keys, url):
             return UrlStatus("unseen")
@@ -131,7 +132,7 @@ class UrlLookup:
         return UrlStatus("dead", parse_entry(found[0].split("\n")[1], bare.domain, 0.0), reason=found[1])
 
     async def _among_likely(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        """Queued under a text that a URL without a history has: any depth, any number of redirect hops."""
+        """Looks for a queued URL that was never retried or lost, at any depth and with any number of redirect hops."""
         heads = product(range(MAX_DEPTH + 1), range(MAX_HOPS + 1))
         texts = [f"{bare.raw[0]}{depth:02x}0{hops:x}0{bare.raw[6:]}" for depth, hops in heads]
         (scores,) = await self._store.send([command("ZMSCORE", keys.queue(bare.domain), *texts)])
@@ -150,7 +151,7 @@ class UrlLookup:
     async def _scan(
         self, scan: str, key: str, pattern: str, wanted: Callable[[str], bool]
     ) -> tuple[tuple[str, str] | None, bool]:
-        """The first member that is `wanted` with its value, and whether all members were looked at."""
+        """The first member that is `wanted`, with its value, and whether the scan was complete."""
         cursor: bytes | int = 0
         for _ in range(SCAN_LIMIT // SCAN_STEP):
             ((cursor, found),) = await self._store.send(
@@ -165,19 +166,19 @@ class UrlLookup:
 
 
 def seen_bucket(fingerprint: int, buckets: int) -> int:
-    """The bucket of the seen-set that `fingerprint` is in when there are `buckets`: as `lua/push.lua` has it."""
+    """The bucket of `fingerprint` in a seen-set with `buckets` buckets, computed as in `lua/push.lua`."""
     half = 1 << (max(1, buckets).bit_length() - 1)
     bucket = fingerprint % 1_000_000_000 % (half * 2)
     return bucket if bucket < buckets else bucket - half
 
 
 def _is_of(raw: str, bare: Entry) -> bool:
-    """Whether the entry `raw` is of the URL of `bare`: depth, tries, where it was found and the like may differ."""
+    """Whether the entry `raw` has the same URL as `bare`. Depth, tries and the other fields may differ."""
     return raw[0] == bare.raw[0] and raw[6:].partition(" ")[0] == bare.raw[6:]
 
 
 def _escaped(text: str) -> str:
-    """`text` as a Redis glob that matches nothing else."""
+    """`text` as a Redis glob pattern that matches only `text`."""
     return "".join(f"\\{char}" if char in "*?[]^\\-" else char for char in text)
 
 

@@ -1,12 +1,13 @@
-"""Who owns which shard, as it stands in Redis: what the ring remembers from one epoch to the next.
+"""The table of shard owners, which Redis stores from one epoch to the next.
 
-There is no leader to keep the table. In each epoch the first replica that finds the roster changed works out the new
-owners and puts them into Redis (`lua/save_owners.lua`), which takes them only while the epoch is open. All views of an
-epoch are equal all the same, whether their replicas read the table before that or after: they share the roster and the
-table that stood there when the epoch was opened, and to assign again changes nothing (`ring`). A table that did not
-arrive is missed by nobody: in the next epoch all start from the one before.
+No leader maintains the table. In each epoch, the first replica that finds a changed roster computes the new owners and
+saves them in Redis (`lua/save_owners.lua`), which accepts them only while the epoch is open. All views of an epoch are
+still equal, whether a replica read the table before or after that. The replicas share the roster and the table from when
+the epoch was opened, and assigning the shards again changes nothing (`ring`). If a table is not saved, nothing is lost: in
+the next epoch all replicas start from the previous one.
 
-If Redis forgets the table, all shards are given out afresh; the fence of a shard keeps two owners apart meanwhile.
+If Redis loses the table, all shards are assigned again from scratch. Meanwhile the fence of each shard prevents two
+replicas from owning it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frontier.ring import assign
 
 
 class OwnerTable:
-    """One replica's copy of the table. `version`: names its content; empty if there is none. `owners`: of each shard."""
+    """One replica's copy of the table. `version`: hash of its content, or empty if there is none. `owners`: by shard."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
@@ -32,12 +33,12 @@ class OwnerTable:
         return f"<OwnerTable {self.version or '-'} shards={self._shards} replicas={len(self._roster)}>"
 
     def read(self, version: str, table: bytes) -> None:
-        """Take over what Redis has: its `version`, and the encoded table unless that is the version we know."""
+        """Use the stored table. `table`: encoded, and ignored if `version` is already known."""
         if version != self.version:
             self.version, self.owners, self._roster = version, self._decoded(table), {}
 
     def update(self, roster: Mapping[str, float]) -> bool:
-        """Give the shards to `roster` (id -> capacity). True if that is a new table, which Redis has to keep."""
+        """Assign the shards to `roster` (id -> capacity). True if the table has changed and must be saved in Redis."""
         if not (roster and self._shards) or roster == self._roster:
             return False
         before, self._roster = self.owners, roster
@@ -48,12 +49,12 @@ class OwnerTable:
         return True
 
     def encoded(self) -> bytes:
-        """The table as JSON: the replicas, and for each shard the place of its owner among them."""
+        """The table as JSON: the replicas, and for each shard the position of its owner in that list."""
         replicas = sorted(set(self.owners))
         places = {replica: place for place, replica in enumerate(replicas)}
         return json.dumps([replicas, [places[owner] for owner in self.owners]], separators=(",", ":")).encode()
 
     def _decoded(self, table: bytes) -> tuple[str, ...]:
-        """The owners in `table`; none if it is empty, or of another number of shards."""
+        """The owners in `table`. Empty if the table is empty or has another number of shards."""
         replicas, places = json.loads(table) if table else ([], [])
         return tuple(replicas[place] for place in places) if len(places) == self._shards else ()

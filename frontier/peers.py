@@ -1,15 +1,15 @@
 """The peer loop: each replica learns its ``(index, replicas)`` without a coordinator.
 
-Time is cut into epochs of one interval by the Redis server's clock. In each epoch every replica claims an index; the
-claims of the epoch before, closed by then, are the roster in effect. The index of a replica is the rank of its claim
-in that roster, so indices run 1..replicas without holes. A replica that stops claiming is gone from the view one
-epoch later; there is nobody to elect and nothing to fail over.
+The Redis server's clock divides time into epochs of one interval. In each epoch every replica claims an index. The claims
+of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank of its claim
+in that roster, so indices run from 1 to `replicas` without gaps. A replica that stops claiming is missing from the view
+one epoch later. There is no election and no failover.
 
-Two rules make all views of an epoch equal. A claim for an epoch that has been followed by another is counted for the
-open one (`lua/claim.lua`), so a roster that anybody has read never changes. And each replica claims at a constant
-random moment within the first half of the interval, which keeps the order of claims, and so the indices, steady.
+Two rules make all views of an epoch equal. A claim for an epoch that is already closed counts for the open one
+(`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random offset
+within the first half of the interval, so the order of the claims, and with it the indices, stays stable.
 
-It serves any job that wants to share work by number, or `shards` by the ring (`PeerSettings`)::
+Any program can use it to divide tasks by number, or to assign `shards` by the ring (`PeerSettings`)::
 
     peers = PeerLoop(store, "mailer", clock=SystemClock(), settings=PeerSettings(interval_s=5))
     async for view in peers.views():
@@ -33,12 +33,12 @@ from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS
 from frontier.store import Store, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
-"""For how many intervals a roster is kept: the open one, the one in effect, and one for a late reader; and for how many
-seconds, since a call may reach a server that was busy long after its sender has given up, however short the interval."""
+"""A roster is kept for this many intervals (the open one, the one in effect, and one for a late reader), and for at least
+this many seconds, because a call may reach a busy server long after its sender has given up."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A replica in a roster. `index` runs from 1; `capacity` is its weight; `address` is where it serves its status."""
+    """A replica in a roster. `index` starts at 1; `capacity`: its weight; `address`: where it serves its status."""
 
     replica: str
     index: int
@@ -47,13 +47,13 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """Who takes part in an epoch. Equal on all replicas, but for `me`, the replica that it was emitted to."""
+    """The replicas that take part in an epoch. Equal on all replicas, except for `me`, the replica that received it."""
 
     epoch: int
     roster: tuple[Member, ...]
     me: str
     owners: tuple[str, ...] = ()
-    """The replica that owns each shard; empty if nobody is in the roster, or there are no shards to share."""
+    """The replica that owns each shard. Empty if the roster is empty or there are no shards."""
 
     @property
     def replicas(self) -> int:
@@ -61,25 +61,25 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def index(self) -> int:
-        """My number, from 1 to `replicas`; 0 when I am not in the roster (new, or too late in the last epoch)."""
+        """The number of `me`, from 1 to `replicas`; 0 if it is not in the roster (new, or too late in the last epoch)."""
         return next((member.index for member in self.roster if member.replica == self.me), 0)
 
     def owns(self, task_id: str) -> bool:
-        """Whether `task_id` is mine when tasks are shared out by plain modulo. Always False with index 0."""
+        """Whether `me` owns `task_id` when tasks are divided by hash modulo `replicas`. Always False with index 0."""
         index = self.index
         return index > 0 and xxh3_64_intdigest(task_id.encode()) % self.replicas == index - 1
 
     @property
     def checksum(self) -> int:
-        """32 bits that are equal on all replicas if and only if (nearly surely) their views are."""
+        """A 32-bit hash of the view. It is equal on two replicas if and only if (almost certainly) their views are."""
         roster = ",".join(f"{m.replica}={m.index}/{m.capacity}" for m in self.roster)
         text = f"{self.epoch}:{roster}:{','.join(self.owners)}"
         return xxh3_64_intdigest(text.encode()) & 0xFFFFFFFF
 
 
 class PeerSettings(msgspec.Struct, frozen=True):
-    """`interval_s`: seconds between two claims; a dead replica is out of the view after one to two of them. `shards`: how
-    many shards the views share out, the same for all replicas; 0 for none."""
+    """`interval_s`: seconds between two claims; a dead replica leaves the view after one to two intervals. `shards`: number
+    of shards that views assign, the same for all replicas; 0 for none."""
 
     interval_s: float = 5.0
     capacity: float = 1.0
@@ -88,17 +88,17 @@ class PeerSettings(msgspec.Struct, frozen=True):
 
 
 def new_replica_id(name: str) -> str:
-    """An id for a replica called `name` (host, pod). The random part makes a restarted replica a new one."""
+    """An id for a replica called `name` (host, pod). It has a random part, so that a restarted replica has a new id."""
     return f"{name}-{secrets.token_hex(4)}"
 
 
 def epoch_of(now_ms: int, interval_s: float) -> int:
-    """The ordinal number of the interval that `now_ms` falls into."""
+    """The number of the interval that contains `now_ms`."""
     return math.ceil(now_ms / (interval_s * 1000))
 
 
 class PeerLoop:
-    """One replica's part in the peer loop of `name` (a Redis key that ends in the loop's name)."""
+    """One replica's part in a peer loop. `key`: a Redis key that ends in the name of the loop."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class PeerLoop:
         self._table = OwnerTable(settings.shards)
 
     def advertise(self, address: str) -> None:
-        """Claims from now on name `address` as where this replica is found."""
+        """Publish `address` as the address of this replica in all later claims."""
         self.settings = msgspec.structs.replace(self.settings, address=address)
 
     def __repr__(self) -> str:
@@ -139,16 +139,16 @@ class PeerLoop:
         roster = parse_roster(fields)
         self._table.read(version.decode(), table)
         if self._table.update({member.replica: member.capacity for member in roster}):
-            # Before anybody acts on it, so that the next change starts from it. Refused if the epoch is over: then its
-            # successor starts from the same table as we did.
+            # Saved before any replica acts on it, so that the next change starts from it. If the epoch is over, Redis
+            # refuses the table, and the next epoch starts from the same table as this one did.
             kept = (claimed_epoch, self._table.version, self._table.encoded())
             await self._store.send([run(SAVE_OWNERS, [self._key], *kept)])
         return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:
-        """A view at once and then one each interval, until `leave` is called.
+        """Yield a view at once, and then one per interval until `leave` is called.
 
-        While Redis is away nothing is emitted: `on_away` is told each error, and the loop goes on by itself.
+        While Redis is away, no view is yielded. `on_away` is called with each error, and the loop retries by itself.
         """
         while not self._leaving:
             try:
@@ -161,20 +161,20 @@ class PeerLoop:
             await self._clock.sleep(wait_s)
 
     def until_next_tick_s(self) -> float:
-        """Seconds until this replica's moment in the next epoch."""
+        """Seconds until this replica claims in the next epoch."""
         interval_ms = self.settings.interval_s * 1000
         now_ms = self.server_clock.now_ms()
         epoch_end_ms = epoch_of(now_ms, self.settings.interval_s) * interval_ms
         return (epoch_end_ms + self._skew_s * 1000 - now_ms) / 1000 + 0.001
 
     async def leave(self) -> None:
-        """Take this replica out of the epoch still open: the next view is without it. Raises RedisAway."""
+        """Remove this replica from the open epoch, so that the next view no longer includes it. Raises RedisAway."""
         self._leaving = True
         await self._store.send([run(LEAVE, [self._key], self.replica)])
 
 
 def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:
-    """The roster from a flat reply of replica, "index capacity address", ...; ranks replace the claimed indices."""
+    """The roster from a flat reply of replica, "index capacity address", ... Claimed indices are replaced by ranks."""
     claims = []
     for replica, claim in zip(fields[::2], fields[1::2], strict=True):
         index, capacity, address = claim.decode().split(" ", 2)

@@ -1,4 +1,4 @@
-"""Many calls sent in parts, one part ahead: while the caller looks at the replies to one, the server works on the next."""
+"""Sends many calls in parts. While the caller processes the replies to one part, the server works on the next."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from frontier.store import Call, Reply, Store
 
 
 async def send_in_parts(store: Store, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
-    """Give `look` the replies to each of `parts`, in their order; at most two parts are under way.
+    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight.
 
-    Raises as `Store.send` does. When it is over, however it ends, nothing is under way: an asynchronous generator could
-    not promise that to a reader who is cut short.
+    Raises as `Store.send` does. When it returns or raises, no part is in flight. An asynchronous generator could not
+    guarantee this to a caller that is cancelled.
     """
     asked: deque[asyncio.Task[list[Reply]]] = deque()
     try:

@@ -1,4 +1,4 @@
-"""Pushed URLs in parts of a size that is good for the server and for the event loop."""
+"""Splits pushed URLs into parts that block neither the server nor the event loop for long."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from frontier.entries import Entry, PushMode
 
 PUSH_CHUNK = 500
-"""URLs a push call: Lua's unpack() takes up to about 8,000 values, and a call of this size runs for about 1 ms."""
+"""URLs per push call. Lua's unpack() takes up to about 8,000 values, and a call of this size takes about 1 ms."""
 
 PUSH_BATCH = 500
-"""URLs a round trip, or a little more: to pack so many takes 3 ms, during which nothing else happens here."""
+"""URLs per round trip, approximately. Packing this many blocks the event loop for 3 ms."""
 
 Group = tuple[str, PushMode]
-"""A domain, and how its URLs are pushed."""
+"""A domain, and the mode in which its URLs are pushed."""
 
 Chunk = tuple[int, dict[Group, list[Entry]]]
-"""What one call pushes: a shard, and the entries by group."""
+"""The contents of one push call: a shard, and the entries by group."""
 
 
 def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:
-    """`chunks` in parts of about `PUSH_BATCH` entries."""
+    """Split `chunks` into parts of about `PUSH_BATCH` entries."""
     batch: list[Chunk] = []
     size = 0
     for shard, groups in chunks:
@@ -34,7 +34,7 @@ def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:
 
 
 def chunks(groups: dict[Group, list[Entry]], size: int) -> Iterable[dict[Group, list[Entry]]]:
-    """`groups` cut into parts of at most `size` entries."""
+    """Split `groups` into parts of at most `size` entries."""
     chunk: dict[Group, list[Entry]] = {}
     room = size
     for group, entries in groups.items():

@@ -1,8 +1,8 @@
 """The frontier of one crawl: push, lease, settle, release.
 
-This is the Python side of the four scripts that change a crawl's state. Each method takes many items, groups them by
-shard and sends them in one round trip. What the scripts guarantee (one holder a domain, nothing lost, doubled calls
-count once) is said in their headers; this module only packs arguments and unpacks replies.
+This is the Python side of the scripts that change a crawl's state. Each method takes many items, groups them by shard and
+sends them in one round trip. The headers of the scripts state what they guarantee (one holder per domain, nothing lost,
+repeated calls count once). This module only packs arguments and unpacks replies.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from frontier.store import Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
 SETTLE_CHUNK = 64
-"""Leases a settle call: it runs for about 0.5 ms."""
+"""Leases per settle call, which then takes about 0.5 ms."""
 
 KNOWN_DOMAINS = 10_000
-"""Domains of which it is remembered that the crawl knows them: some 100 bytes each."""
+"""Maximum number of known domains that are cached, at about 100 bytes each."""
 
 
 class FrontierSettings(msgspec.Struct, frozen=True):
-    """`lease_ms`: how long a domain stays with a silent holder; raise it for slow sites, lower it for a quicker
-    take-over. `batch`: URLs a lease at most. `domain_cap`: URLs accepted a domain, 0 for any number.
-    `delay_ms`: what a domain without a delay of its own waits between requests."""
+    """`lease_ms`: how long a domain stays leased to a replica that stopped responding. Raise it for slow sites, lower
+    it for a faster takeover. `batch`: maximum number of URLs in a lease. `domain_cap`: maximum number of URLs accepted
+    per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own."""
 
     lease_ms: int = 30_000
     batch: int = 32
@@ -43,8 +43,8 @@ class FrontierSettings(msgspec.Struct, frozen=True):
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """What became of pushed URLs: queued (and in which shards), known before, dropped because their domain is full, or
-    because the crawl does not know it."""
+    """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
+    because the crawl does not know their domain. `shards`: those in which URLs were queued."""
 
     accepted: int = 0
     known: int = 0
@@ -66,7 +66,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leased(msgspec.Struct, frozen=True):
-    """A lease call's answer for one shard. `next_ms`: when something may be due there again, None if nothing waits."""
+    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
 
     shard: int
     leases: tuple[Lease, ...]
@@ -74,7 +74,7 @@ class Leased(msgspec.Struct, frozen=True):
 
 
 class LeasedUrl(NamedTuple):
-    """A URL, and the lease under which it was fetched: enough to find out later whether it was settled under it."""
+    """A URL and the lease under which it was fetched. `Frontier.revoke` finds out whether it was settled under it."""
 
     shard: int
     domain: str
@@ -93,21 +93,21 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
-    """`entry` shall be tried again, from `ready_ms` on."""
+    """Try `entry` again from `ready_ms` on. Counts a try."""
     return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
 
 
 def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
-    """`entry` was not asked for, and shall be looked at again from `ready_ms` on: no try is counted."""
+    """Lease `entry` again from `ready_ms` on. It was not requested, so no try is counted."""
     return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
 
 
 class Settlement(msgspec.Struct):
-    """All that a holder has to tell about one lease in one call. Without `urls` it only renews the lease.
+    """What a holder reports about one lease in one call. Without `urls` it only renews the lease.
 
-    `next_ms`: when the domain may next be fetched from, counted from `ServerClock.now_ms`.
-    `received_bytes` were received for these URLs, `duplicates` of them had a content that was archived before, and
-    something was left out of the pages in `cut`, by reason: for the crawl's counters.
+    `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
+    `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
+    `cut`: number of truncated pages by reason.
     """
 
     lease: Lease
@@ -121,8 +121,8 @@ class Settlement(msgspec.Struct):
 
 
 class SettleReply(msgspec.Struct, frozen=True):
-    """`stale`: the lease had gone to somebody else, nothing was changed. `expires_ms`: held until then, None if ended.
-    `due_ms`: when the domain, given back with URLs queued, is due."""
+    """`stale`: the lease was lost, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
+    `due_ms`: when the domain is due, if the lease has ended and URLs are queued."""
 
     stale: bool = False
     expires_ms: int | None = None
@@ -130,7 +130,7 @@ class SettleReply(msgspec.Struct, frozen=True):
 
 
 class Frontier:
-    """The frontier of the crawl that `keys` name. All replicas of a crawl share `fingerprint_key`."""
+    """The frontier of the crawl with `keys`. All replicas of a crawl share `fingerprint_key`."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Frontier:
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
 
     def apply(self, settings: FrontierSettings) -> None:
-        """Go by `settings` from now on; a lease that was taken lasts as it did."""
+        """Use `settings` from now on. Existing leases keep their duration."""
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -158,15 +158,16 @@ class Frontier:
         return shard_of(domain, len(self.keys.shards))
 
     def fingerprint(self, url: str) -> int:
-        """63 bits that stand for `url` in the seen-set. Keyed, so that nobody outside can make two URLs collide.
+        """63 bits that represent `url` in the seen-set. The hash is keyed, so that outsiders cannot construct collisions.
 
-        Among the 1 M URLs of a shard of a crawl of a billion, the odds of any collision are 1 in 18 million a shard.
+        With a billion URLs in a crawl, a shard has 1 M. The probability of any collision in a shard is then 1 in 18
+        million.
         """
         digest = hashlib.blake2b(url.encode(), digest_size=8, key=self._fingerprint_key).digest()
         return int.from_bytes(digest, "big") >> 1
 
     async def push(self, entries: Iterable[Entry]) -> Pushed:
-        """Queue the entries whose URL is new. Idempotent. Raises RedisAway."""
+        """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
@@ -187,10 +188,10 @@ class Frontier:
         )
 
     async def _drop_outside(self, by_shard: dict[int, dict[Group, list[Entry]]]) -> int:
-        """Take URLs out of `by_shard` that are for a known domain only, if theirs is not; returns how many.
+        """Remove URLs with mode "known" from `by_shard` if their domain is unknown. Returns how many were removed.
 
-        The script would do the same, but most links that leave a site lead out of the crawl, each to a shard of its
-        own, and a script call for each costs ten times as much.
+        The script does the same. But most links to other sites lead out of the crawl, each to a different shard, and a
+        script call for each of them costs ten times as much.
         """
         doubtful = [
             (shard, domain)
@@ -225,9 +226,9 @@ class Frontier:
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
     ) -> tuple[list[Leased], list[Fenced]]:
-        """Lease up to `max_domains` due domains of each of `shards`, as their owner in the view of `epoch`.
+        """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`.
 
-        Returns the answers, and for each shard where a newer view has another owner a `Fenced`. Raises RedisAway.
+        Returns the replies, and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway.
         """
         now_ms, settings = self._clock.now_ms(), self.settings
         lease_ms = self._lease_ms
@@ -257,8 +258,8 @@ class Frontier:
         return leased, fenced
 
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:
-        """Those of `shards` in which a domain is due or leased, or URLs wait. Costs the server a tenth of what it does to
-        lease there in vain. Raises RedisAway."""
+        """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
+        unsuccessful lease call. Raises RedisAway."""
         keys = self.keys.shards
         calls = [command("EXISTS", keys[shard].due, keys[shard].leases, keys[shard].waiting) for shard in shards]
         replies = await self._store.send(calls) if calls else []
@@ -266,11 +267,12 @@ class Frontier:
 
     @property
     def _lease_ms(self) -> int:
-        """What is added to `now_ms` for the end of a lease: `lease_ms` by the server's clock, even if ours is behind it."""
+        """The duration of a lease from `now_ms`. It is at least `lease_ms` by the server's clock, even if ours is
+        behind."""
         return self.settings.lease_ms + self._clock.uncertainty_ms
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
-        """Carry out `settlements`, those of a shard in order. Sending one twice is harmless. Raises RedisAway."""
+        """Send `settlements`, those of a shard in order. Repeating the call is harmless. Raises RedisAway."""
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, settlement in enumerate(settlements):
             by_shard[settlement.lease.shard].append(place)
@@ -280,11 +282,11 @@ class Frontier:
             for at in range(0, len(places), SETTLE_CHUNK)
         ]
         calls = [self._settle_call(shard, [settlements[place] for place in places]) for shard, places in chunks]
-        told = [SettleReply(stale=True)] * len(settlements)
+        settled = [SettleReply(stale=True)] * len(settlements)
         for (_, places), reply in zip(chunks, await self._store.send(calls) if calls else [], strict=True):
             for place, word, ms in zip(places, reply[1::2], reply[2::2], strict=True):
-                told[place] = _settle_reply(word, ms)
-        return told
+                settled[place] = _settle_reply(word, ms)
+        return settled
 
     def _settle_call(self, shard: int, settlements: Sequence[Settlement]) -> Call:
         uncertainty_ms = self._clock.uncertainty_ms
@@ -307,7 +309,7 @@ class Frontier:
         return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead), *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
-        """Give the leases of `settlements` back with what is left in them. Their `urls` are not looked at."""
+        """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
         calls = []
         for settlement in settlements:
             lease = settlement.lease
@@ -319,10 +321,11 @@ class Frontier:
         return [_settle_reply(*reply) for reply in replies]
 
     async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool]:
-        """For each of `urls`, of `crawl` or else of this one, whether it was not settled under its lease; it never will be.
+        """For each of `urls`, whether it was not settled under its lease. It then never will be. `crawl`: empty for
+        this one.
 
-        Only for leases whose holder has died, or was told that they are stale. Of leases lost long ago it is not known:
-        these count as settled. Raises RedisAway.
+        Use this only for leases whose holder has died, or knows that they are stale. For leases that were lost long ago
+        the answer is unknown, and the URLs count as settled. Raises RedisAway.
         """
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for place, url in enumerate(urls):
@@ -353,7 +356,7 @@ def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:
 
 
 def _ends(urls: Sequence[Settled]) -> list[str | int]:
-    """How `urls` ended, in the groups that `settle.lua` asks for."""
+    """The outcomes of `urls`, grouped as `settle.lua` expects them."""
     words: list[str | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:

@@ -1,8 +1,8 @@
-"""One request to a domain that one holds no lease on: how replicas stay polite to a domain that they only pass by.
+"""Reserves single requests to domains that the replica has not leased, so that their delay is still respected.
 
-A lease is for whole domains and for their owner. A robots.txt, though, may redirect to a host of any domain (RFC 9309
-2.3.1.2), which another replica may be crawling. `reserve` asks for the right to a single request there; while it is
-held, `lua/lease.lua` finds the domain not due. A holder that dies blocks the domain for `hold_ms` and no longer.
+Only the owner of a domain leases it. A robots.txt, however, may redirect to a host of any domain (RFC 9309 2.3.1.2), which
+another replica may be crawling. `reserve` reserves a single request to it. During the reservation the domain is not due
+for `lua/lease.lua`. A holder that dies blocks the domain for `hold_ms` at most.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from frontier.store import Store, run
 from frontier.urls import shard_of
 
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
-"""Between two questions for a domain that is busy, at half of its delay: leases end after a batch of URLs, reservations
-after one, and the domain then rests for its delay. Whoever asks that often meets the rest, and reserves its end."""
+"""Limits of the time between two attempts to reserve a busy domain, which is half of its delay. A lease ends after a batch
+of URLs, a reservation after one request, and then the domain's delay starts. At this rate an attempt falls within the
+delay, and reserves the slot at its end."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The right to one request to `domain`, from `slot_ms` on, answered before `until_ms` (server time). `delay_ms`: what
-    those who crawl the domain wait between requests, 0 if nobody has yet."""
+    """A reserved request to `domain`, which may start at `slot_ms` and must end before `until_ms` (server time).
+    `delay_ms`: the domain's current delay, 0 if it was never fetched from."""
 
     domain: str
     slot_ms: int
@@ -32,14 +33,14 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class ReservationRefused(msgspec.Struct, frozen=True):
-    """Nothing was reserved; asking again makes sense at `again_ms` (server time)."""
+    """Nothing was reserved. Try again at `again_ms` (server time)."""
 
     again_ms: int
 
 
 class Reservations:
-    """Reservations on the domains of the crawl that `keys` name. `hold_ms`: how long a request may take at most.
-    `delay_ms`: what a domain without a delay of its own waits between requests."""
+    """Reserves requests to domains of the crawl with `keys`. `hold_ms`: maximum duration of a request. `delay_ms`: delay
+    between requests to a domain that has no delay of its own."""
 
     def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int, delay_ms: int) -> None:
         self._store = store
@@ -49,12 +50,12 @@ class Reservations:
         self._delay_ms = delay_ms
 
     def apply(self, delay_ms: int) -> None:
-        """From now on a domain without a delay of its own waits `delay_ms`."""
+        """Use `delay_ms` from now on for domains without a delay of their own."""
         self._delay_ms = delay_ms
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
-        """The right to one request, now or within `max_wait_ms`. Raises RedisAway; asking again then may find the
-        reservation that was lost, and wait for its end."""
+        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway. The reservation may have
+        been made nevertheless; the next attempt then waits for its end."""
         keys, now_ms = self._keys.shards[shard_of(domain, len(self._keys.shards))], self._clock.now_ms()
         call = run(RESERVE, (keys.due, keys.leases), domain, now_ms, self._hold_ms, max_wait_ms)
         match (await self._store.send([call]))[0]:
@@ -66,10 +67,10 @@ class Reservations:
                 half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self._delay_ms) // 2
                 return ReservationRefused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
             case reply:
-                raise RedisMisused(f"reserve answered {reply!r}")
+                raise RedisMisused(f"reserve returned {reply!r}")
 
     async def end(self, reservation: Reservation, next_ms: int) -> None:
-        """The request was answered, or given up; the domain may be asked again at `next_ms`. Raises RedisAway."""
+        """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""
         domain = reservation.domain
         keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
         uncertainty_ms = self._clock.uncertainty_ms

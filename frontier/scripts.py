@@ -1,7 +1,7 @@
-"""The Lua scripts: one transition of the frontier's state a file, in `frontier/lua/`.
+"""Loads the Lua scripts in `frontier/lua/`. Each file is one transition of the frontier's state.
 
-State changes nowhere else, so what a script does is atomic and what it refuses has not happened. The header comment of
-each file is its contract; `KEYS` below is the caller's side of it, and a test compares the two.
+Only scripts change state, so each change is atomic, and a call that a script refuses changes nothing. The header comment
+of each file is its contract. A test compares it with the number of keys below.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 
 
 class Script(msgspec.Struct, frozen=True):
-    """One Lua script: its source and the SHA-1 by which EVALSHA names it."""
+    """One Lua script: its source, and the SHA-1 that EVALSHA takes."""
 
     name: str
     source: str
     sha: bytes
-    keys: int  # how many KEYS it takes
+    keys: int  # number of KEYS
 
 
 def _load(name: str, keys: int) -> Script:

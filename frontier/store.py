@@ -1,11 +1,11 @@
-"""The seam to Redis: connect, send calls in one round trip, translate errors. Nothing above it imports redis.
+"""The interface to Redis: connects, sends calls in one round trip, and translates errors. No other module imports redis.
 
-A *call* is a command as a tuple. `Store.send` writes a batch of calls and reads their replies in order; scripts go out
-as EVALSHA and are loaded when the server does not know them (a restarted or failed-over server forgets its scripts).
-All transitions are safe to send twice, so a batch that ends in `RedisAway` may be sent again as a whole: some of it may
-have been carried out, none of it will be carried out twice.
+A *call* is a command or a script with its arguments. `Store.send` writes a batch of calls and reads their replies in
+order. Scripts are sent as EVALSHA, and are loaded if the server does not know them (a server forgets its scripts in a
+restart or failover). All transitions may be repeated, so a batch that raised `RedisAway` may be sent again as a whole:
+some of it may have been executed, but nothing takes effect twice.
 
-Which errors mean "later" and which mean "never" is one table, `_LATER` below.
+The table `_LATER` lists the errors that are temporary. All others are permanent.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from frontier.scripts import Script
 
 Argument = bytes | str | int | float
 Reply = Any
-"""What Redis answered: bytes, int, None, or lists of these."""
+"""A reply of Redis: bytes, int, None, or lists of these."""
 
 OLDEST_SERVER = (7, 0)
-"""The oldest Redis that is tested against. Valkey reports 7.2.4 or later here for compatibility."""
+"""The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""
 
-# The first word of an error reply that time can cure: https://redis.io/docs/latest/develop/reference/protocol-spec/
+# The first words of temporary error replies: https://redis.io/docs/latest/develop/reference/protocol-spec/
 _LATER = frozenset(
     {"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"}
     | {"MOVED", "ASK", "UNKILLABLE"}
@@ -46,7 +46,8 @@ _REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One command of a batch. `script` set means EVALSHA with `keys` and `arguments`; else `command` as it stands."""
+    """One command of a batch. If `script` is set, it is called with `keys` and `arguments`; otherwise `arguments` are
+    the command."""
 
     arguments: Sequence[Argument]
     keys: Sequence[str] = ()
@@ -64,7 +65,7 @@ def run(script: Script, keys: Sequence[str], *arguments: Argument) -> Call:
 
 
 class Store(Protocol):
-    """What the frontier needs of Redis."""
+    """The operations of Redis that the frontier needs."""
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         """The replies to `calls`, in order. Raises RedisAway or RedisMisused; see the module's docstring."""
@@ -78,7 +79,7 @@ class Store(Protocol):
 
 Words = tuple[Argument, ...]
 RoundTrip = Callable[[Sequence[Words]], Awaitable[list[Reply]]]
-"""Sends commands and returns their replies in order; an error reply is returned, a broken connection raised."""
+"""Sends commands and returns their replies in order. Error replies are returned; connection errors are raised."""
 
 
 class RedisStore:
@@ -90,21 +91,21 @@ class RedisStore:
         self._timeout_s = timeout_s
         cluster = isinstance(client, RedisCluster)
         self._exchange: RoundTrip = self._through_cluster if cluster else self._through_connection
-        # Scripts that the server has run. Each node of a cluster has its own, and comes to them in its own time.
+        # Scripts that the server has run. Not tracked for a cluster, where each node loads its own.
         self._run: set[bytes] | None = None if cluster else set()
         self.round_trips = 0
         self._watchers: list[Callable[[float, bool], None]] = []
 
     def watch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
-        """Tell `watcher` of each round trip from now on: how many seconds it took, and whether it failed."""
+        """Call `watcher` after each round trip, with its duration in seconds and whether it failed."""
         self._watchers.append(watcher)
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._where} round_trips={self.round_trips}>"
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        # Shielded: a connection whose replies were not read is lost, and a script that was sent has
-        # happened whether or not its caller still waits.
+        # Shielded against cancellation. A connection with unread replies must be closed, and a script that was sent takes
+        # effect even if its caller no longer waits.
         sending = asyncio.ensure_future(self._send(calls))
         sending.add_done_callback(_retrieve_error)
         return await asyncio.shield(sending)
@@ -125,8 +126,8 @@ class RedisStore:
         return replies
 
     def _notice_restart(self, unknown: Sequence[Call]) -> None:
-        """Raises RedisAway if the server has forgotten a script: it was restarted, or another one took its place, so
-        fast that no call failed. It may have forgotten more, and whoever calls shall know."""
+        """Raises RedisAway if the server has forgotten a script. It was then restarted or replaced so quickly that no call
+        failed. It may have lost more than scripts, so the caller must know."""
         if self._run is not None and any(call.script.sha in self._run for call in unknown if call.script is not None):
             self._run.clear()
             raise RedisAway(f"Redis at {self._where} was restarted")
@@ -147,10 +148,10 @@ class RedisStore:
                 watcher(time.monotonic() - began, failed)
 
     async def _through_connection(self, commands: Sequence[Words]) -> list[Reply]:
-        """One write and one read of all replies on a connection of redis-py's pool.
+        """Write all commands and read all replies on one connection of redis-py's pool.
 
-        Its own pipeline costs 35 us of CPU a command, mostly for a timer each and for callbacks that we have no use for;
-        this costs 6.
+        This costs 6 us of CPU per command. redis-py's own pipeline costs 35 us, mostly for a timer per command and for
+        callbacks that are not needed here.
         """
         assert isinstance(self._client, aioredis.Redis)
         pool = self._client.connection_pool
@@ -159,7 +160,7 @@ class RedisStore:
             await connection.send_packed_command(b"".join(map(_packed, commands)), check_health=False)
             replies = [await _reply(connection) for _ in commands]
         except BaseException:
-            # Replies may be under way: nobody else may read them for theirs.
+            # Replies may still arrive, and the next caller must not take them for its own.
             await connection.disconnect(nowait=True)
             raise
         finally:
@@ -181,7 +182,7 @@ class RedisStore:
         return int(seconds) * 1000 + int(microseconds) / 1000
 
     async def info(self, section: str) -> dict[str, str]:
-        """A section of the server's INFO; on a cluster, of one of its nodes. Raises RedisAway."""
+        """A section of the server's INFO, or of one node of a cluster. Raises RedisAway."""
         (reply,) = await self.send([Call(("INFO", section))])
         if isinstance(reply, dict):
             return {str(name): str(value) for name, value in reply.items()}
@@ -189,8 +190,8 @@ class RedisStore:
         return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
     async def setting(self, name: str) -> str | None:
-        """The server's setting `name`, on a cluster that of one of its nodes; None if it has none, or does not tell this
-        user. Raises RedisAway."""
+        """The server's setting `name`, or that of one node of a cluster. None if there is no such setting, or if this
+        user may not read it. Raises RedisAway."""
         try:
             (reply,) = await self.send([Call(("CONFIG", "GET", name))])
         except RedisMisused:
@@ -203,12 +204,12 @@ class RedisStore:
 
 
 def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
-    """Look at how `sending` ended, or asyncio complains of an error that nobody has seen: its caller may have left."""
+    """Retrieve the exception of `sending`. Its caller may be gone, and asyncio would log it as never retrieved."""
     if not sending.cancelled():
         sending.exception()
 
 
-_packed: Callable[[Words], bytes] = pack_command  # type: ignore[assignment]  # which says "a tuple of one"
+_packed: Callable[[Words], bytes] = pack_command  # type: ignore[assignment]  # annotated as a tuple of one
 
 
 async def _reply(connection: AbstractConnection) -> Reply:
@@ -227,11 +228,11 @@ def _words(call: Call, by_source: bool = False) -> Words:
 
 
 def translate(error: BaseException, where: str) -> FrontierError:
-    """Redis-py's errors and error replies in the frontier's words."""
+    """Translate an exception of redis-py, or an error reply, to an error of the frontier."""
     words = str(error).split()
     first = words[0] if words else ""
     if isinstance(error, _REFUSED) or isinstance(error.__context__, _REFUSED) or first in _REFUSALS:
-        return RedisMisused(f"Redis at {where} refuses the credentials; check user and password ({error})")
+        return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
     away = (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, rx.ReadOnlyError, rx.OutOfMemoryError)
     cluster = (rx.ClusterError, rx.ClusterDownError, rx.TryAgainError, rx.MasterDownError)
     if isinstance(error, (*away, *cluster, OSError, TimeoutError)) or first.rstrip(":") in _LATER:
@@ -240,11 +241,12 @@ def translate(error: BaseException, where: str) -> FrontierError:
 
 
 async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
-    """Connect to `url` and check that a new enough server answers.
+    """Connect to `url` and check the version of the server.
 
     `url` is ``redis://``, ``rediss://`` or ``unix://`` as redis-py takes them, or ``redis+cluster://`` and
     ``rediss+cluster://`` for a Redis Cluster. `timeout_s` bounds connecting and each reply.
-    Raises BadInput for an unusable URL, RedisAway if nobody answers, RedisMisused if the server is refused or refuses.
+    Raises BadInput for an invalid URL, RedisAway if the server does not respond, and RedisMisused if it is too old or
+    refuses the credentials.
     """
     store = RedisStore(_client(url, timeout_s), without_password(url), timeout_s)
     try:
@@ -257,11 +259,11 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
 
 
 def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
-    # Retries are ours: one that redis-py hides would make a pause invisible to readiness and metrics.
+    # redis-py must not retry by itself, because readiness and metrics would not see the outage.
     options: dict[str, Any] = {
-        "socket_timeout": None,  # one timer a round trip, in RedisStore, instead of one a reply
+        "socket_timeout": None,  # RedisStore has one timer per round trip instead of one per reply
         "socket_connect_timeout": timeout_s,
-        "protocol": 2,  # replies of one form on all servers
+        "protocol": 2,  # replies have the same form on all servers
         "retry": Retry(NoBackoff(), 0),
         **_driver(),
     }
@@ -275,8 +277,8 @@ def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
 
 
 def _driver() -> dict[str, Any]:
-    """What connections tell the server about their library. redis-py 7.2 and later reads its package's metadata for each
-    connection that is not told: 0.7 ms, which 64 workers that begin at once all wait for."""
+    """The library name and version that connections report to the server. Unless given, redis-py 7.2 and later reads its
+    package metadata for each connection. This takes 0.7 ms each, for which 64 workers that start at once would wait."""
     driver_info = getattr(redis, "DriverInfo", None)
     return {"driver_info": driver_info()} if driver_info is not None else {}
 
@@ -294,7 +296,7 @@ def _info_field(info: bytes | str, field: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """`url` as it may be shown: the credentials of its authority replaced by ``***``."""
+    """`url` for display: the credentials are replaced by ``***``, and the query is removed."""
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     if "@" in authority:
@@ -303,6 +305,6 @@ def without_password(url: str) -> str:
 
 
 def pairs(flat: Iterable[Any]) -> dict[str, str]:
-    """A flat reply of field, value, field, value ... as a dict of texts."""
+    """Convert a flat reply of field, value, field, value ... to a dict of strings."""
     items = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -1,7 +1,7 @@
-"""A survey of a crawl: its counters, owners and noteworthy domains, read shard by shard with one small call each.
+"""Surveys a crawl: reads its counters, owners and some of its domains, with one small call per shard.
 
-It serves those who watch a crawl. What it costs does not depend on how many URLs or domains there are: 70 to 100 us of
-the server's time a shard. It is therefore fit to be taken every few seconds by one replica for all the others.
+The result is shown to people who watch a crawl. A shard takes 70 to 100 us of the server's time, whatever the number of
+URLs and domains. So one replica can take a survey every few seconds for all the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frontier.store import Call, Reply, Store, command, run
 
 class DomainSample(msgspec.Struct, frozen=True):
     """A domain found at an end of its shard's sets. `at_ms`: when it is due, or when its lease ends, in server time.
-    `queued`: URLs in its queue, those under lease not counted."""
+    `queued`: number of URLs in its queue, without leased ones."""
 
     domain: str
     shard: int
@@ -30,15 +30,15 @@ class DomainSample(msgspec.Struct, frozen=True):
 
 
 class DomainDelay(msgspec.Struct, frozen=True):
-    """How long a domain rests between requests, None before the first fetch; `state`: the politeness layer's own text."""
+    """The delay of a domain, None before the first fetch. `state`: the politeness layer's own text."""
 
     delay_ms: int | None
     state: str
 
 
 class ShardSurvey(msgspec.Struct, frozen=True):
-    """One shard at one moment. `ready`: domains that are due by now; `oldest_due_ms`: since when the first of them is,
-    None if no domain is due at all; `owner`: who leased there last, None if nobody did yet."""
+    """The state of one shard, read atomically. `ready`: number of domains that are due now; `oldest_due_ms`: when the first
+    queued domain is or was due, None if none is queued; `owner`: the replica that last leased from it, None if none has."""
 
     shard: int
     counters: ShardCounters
@@ -49,9 +49,9 @@ class ShardSurvey(msgspec.Struct, frozen=True):
 
 
 async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: int, names: int) -> list[ShardSurvey]:
-    """Survey `shards`, naming up to `names` domains, at least 1, at each end of their sets. Raises RedisAway.
+    """Survey `shards`, and list up to `names` domains, at least 1, at each end of their sets. Raises RedisAway.
 
-    Sent in parts of `SHARDS_A_PART`, so the whole is no single moment; each shard is.
+    The calls are sent in parts of `SHARDS_A_PART`. Each shard is read atomically, but the whole survey is not.
     """
     calls = (
         [_call(keys, shard, now_ms, names) for shard in shards[at : at + SHARDS_A_PART]]
@@ -67,7 +67,7 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
 
 
 async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
-    """How the domains of `samples` rest, by domain. Raises RedisAway."""
+    """The delay and state of the domains of `samples`, by domain. Raises RedisAway."""
     shards = {sample.domain: sample.shard for sample in samples}
     calls = [command("HMGET", keys.shards[shard].domain(name), "delay", "state") for name, shard in shards.items()]
     replies = await store.send(calls) if calls else []

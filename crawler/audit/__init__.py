@@ -1,13 +1,13 @@
-"""Whether a crawl was polite, judged from its output files alone.
+"""Checks whether a crawl was polite, from its output files alone.
 
 In the order in which data flows:
 
 1. `records` reads the WARC files and the JSON lines of an output folder: which request was sent when, and which
    response came back.
-2. `robots_timeline` finds out which robots.txt was in force at an origin at a given time.
+2. `robots_timeline` determines which robots.txt was in force at an origin at a given time.
 3. `check` compares each request with the delays, rates and robots.txt rules that applied to it, and reports the
    breaches.
 
-Only the command line imports this room: `records.read_archive`, and `check`. This room reads nothing but the files,
-neither Redis nor the counters of the crawl, so that a mistake of the crawl cannot hide itself.
+Only the command line imports this package: `records.read_archive`, and `check`. The package reads only the files, neither
+Redis nor the counters of the crawl, so that an error of the crawl cannot hide itself.
 """

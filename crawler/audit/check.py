@@ -1,15 +1,15 @@
-"""Was the crawl polite? A judgement from what it left behind, independent of the counters that it kept.
+"""Checks whether the crawl was polite, from its archive, independently of the counters of the crawl.
 
-| rule | broken when |
+| rule | violated when |
 |---|---|
-| `too_close` | a request to a domain began less than the domain's delay after the answer before it had ended |
+| `too_close` | a request to a domain started less than the domain's delay after the end of the previous response |
 | `address_rate` | an address got more requests than its rate and burst allow |
-| `denied` | a URL was requested though the robots.txt archived before it denies it |
-| `unrested` | a domain was asked again before the Retry-After of its 429 or 503 had passed |
+| `denied` | a URL was requested although the robots.txt archived before it denies it |
+| `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
 
-The delay of a domain is the configured one, or what its archived robots.txt asks for, up to the cap. Without any, a request
-is too close if `politeness.parallel` others were in flight when it began. Several machines
-write their own clocks into the files: `tolerance_s` allows for what these differ. Pure, but for `crawler.audit.records`.
+The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
+delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
+their own clocks into the files; `tolerance_s` allows for the differences. Only `crawler.audit.records` does I/O.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from politeness.backoff import parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 
 SHOWN = 20
-"""Examples of a breach that are listed; all are counted."""
+"""Maximum number of breaches that are listed as examples. All are counted."""
 
 LATENESS_S = 0.25
-"""By how much a request may leave later than the slot that the rate limiter gave it, and so nearer to those after it."""
+"""Seconds by which a request may start later than its slot of the rate limiter, and so closer to the next ones."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the crawl was told to keep. `rate_limit` None: an address may be asked any number of times. `parallel`:
-    requests to a domain without a delay in flight at once."""
+    """The limits that the crawl had to respect. `rate_limit`: None for no limit per address. `tolerance_s`: seconds.
+    `parallel`: maximum number of requests in flight to a domain without a delay."""
 
     delay: DelayPolicy
     rate_limit: RateLimitPolicy | None
@@ -45,7 +45,8 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """One rule broken once: by the request to `url` at `at` (seconds since 1970), `measured` where `needed` was due."""
+    """One violation of a rule, by the request to `url` at `at` (seconds since 1970). `needed`: the value that it
+    required."""
 
     rule: str
     url: str
@@ -78,7 +79,7 @@ class Report(msgspec.Struct):
 
 
 def audit(archive: ArchivedRequests, rules: Rules) -> Report:
-    """Hold everything in `archive` against `rules`."""
+    """Check all requests in `archive` against `rules`."""
     timeline = Timeline(archive.requests, rules.user_agent)
     by_domain = _grouped(archive.requests, lambda request: request.domain)
     placed = [request for request in archive.requests if request.address != UNKNOWN_ADDRESS]
@@ -117,7 +118,7 @@ def _grouped(requests: Iterable[Request], key: Callable[[Request], str]) -> dict
 def _judge_pauses(
     requests: Sequence[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]
 ) -> float | None:
-    """The shortest pause of a domain, None if it was asked once."""
+    """The shortest pause of a domain in seconds, None if it was requested only once."""
     latest, shortest = requests[0], None
     in_flight = [latest]
     for request in requests[1:]:
@@ -126,11 +127,11 @@ def _judge_pauses(
         shortest = pause if shortest is None else min(shortest, pause)
         asked = timeline.rules_at(request)
         crawl_delay, rate = (asked.crawl_delay, asked.request_rate) if asked is not None else (None, None)
-        # The share of the response time is a courtesy of our own, not a promise.
+        # The share of the response time is voluntary, so it is not checked.
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
         if pause < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
-            told = f"{pause:.3f} s after {latest.url}"
-            breaches.append(Breach("too_close", request.url, request.start, pause, needed, told))
+            detail = f"{pause:.3f} s after {latest.url}"
+            breaches.append(Breach("too_close", request.url, request.start, pause, needed, detail))
         if request.end >= latest.end:
             latest = request
         in_flight.append(request)
@@ -142,8 +143,8 @@ def _judge_rests(requests: Sequence[Request], rules: Rules, breaches: list[Breac
     for request in requests:
         if request.start < rested_at - rules.tolerance_s:
             wait, needed = request.start - asked_by.end, rested_at - asked_by.end
-            told = f"{wait:.3f} s after {asked_by.url} had answered {asked_by.status} with a Retry-After"
-            breaches.append(Breach("unrested", request.url, request.start, wait, needed, told))
+            detail = f"{wait:.3f} s after {asked_by.url} had answered {asked_by.status} with a Retry-After"
+            breaches.append(Breach("unrested", request.url, request.start, wait, needed, detail))
         if request.status in (429, 503) and request.retry_after is not None:
             rest_s = parse_retry_after(request.retry_after, request.end)
             if rest_s is not None and request.end + rest_s > rested_at:
@@ -151,20 +152,20 @@ def _judge_rests(requests: Sequence[Request], rules: Rules, breaches: list[Breac
 
 
 def _judge_address(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
-    """How many requests more than its rate alone allows an address got in its fullest window."""
+    """The most requests above its rate that an address got in any window."""
     rate_limit = rules.rate_limit
     if rate_limit is None:
         return 0.0
     allowed = rate_limit.burst + rate_limit.rate_per_s * (LATENESS_S + rules.tolerance_s)
     level = peak = 1.0
     for first, second in pairwise(requests):
-        # A bucket that leaks at the rate: what is in it beyond the burst came too fast.
+        # A leaky bucket: requests beyond the burst came too fast.
         level = max(0.0, level - rate_limit.rate_per_s * (second.start - first.start)) + 1
         peak = max(peak, level)
         if level > allowed:
-            told = f"{address}: {level:.1f} requests more than its rate allows"
-            breaches.append(Breach("address_rate", second.url, second.start, level, rate_limit.burst, told))
-            level = 0.0  # one breach for one flood
+            detail = f"{address}: {level:.1f} requests more than its rate allows"
+            breaches.append(Breach("address_rate", second.url, second.start, level, rate_limit.burst, detail))
+            level = 0.0  # report each burst once
     return peak
 
 

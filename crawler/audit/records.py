@@ -1,4 +1,4 @@
-"""What an output folder tells about the requests that were made: read from WARC files and JSON lines, nothing else."""
+"""Reads the requests that a crawl made from the WARC files and JSON lines in its output folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from politeness.robots_text import MAX_BODY
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
-"""A robots.txt redirects to what it says, tracking parameters included."""
+"""For the redirects of a robots.txt, whose targets are used unchanged, including tracking parameters."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request that was answered. Times are seconds since 1970 by the replica's own clock; WARC dates have microseconds,
-    JSON lines milliseconds. `end` is `start` where the archive does not tell how long the answer took. `body` is kept of
-    robots.txt files and what they redirect to, cut at what RFC 9309 asks to be read."""
+    """A request that got a response. Times are seconds since 1970 by the replica's own clock, with microseconds from WARC
+    files and milliseconds from JSON lines. `end` equals `start` if the archive does not contain the duration. `body` is
+    kept only for robots.txt files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed."""
 
     url: str
     domain: str
@@ -59,7 +59,7 @@ class ArchivedRequests(msgspec.Struct):
 
 
 def read_archive(folder: Path) -> ArchivedRequests:
-    """Everything in `folder`, finished files and those left open. Raises UserError if there is nothing."""
+    """Read all files in `folder`, including unfinished ones. Raises UserError if there are none."""
     reader = _WarcReader()
     patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
     warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
@@ -78,8 +78,8 @@ def read_archive(folder: Path) -> ArchivedRequests:
 
 
 class _WarcReader:
-    """Reads files one after another, and remembers robots.txt bodies for revisit records, which have none, and the URLs
-    that robots.txt files redirect to, whose bodies count, too."""
+    """Reads files one after another. It keeps the bodies of robots.txt files, because revisit records have none, and the
+    URLs to which robots.txt files redirect, because their bodies are needed, too."""
 
     def __init__(self) -> None:
         self.user_agents: set[str] = set()
@@ -89,7 +89,7 @@ class _WarcReader:
         self._kept: set[str] = set()
 
     def has_missed(self, requests: Iterable[Request]) -> bool:
-        """Whether a file that a robots.txt redirects to was read before it was known to be one."""
+        """Whether the target of a robots.txt redirect was read before the redirect."""
         return any(request.url in self._targets and request.url not in self._kept for request in requests)
 
     def read(self, path: Path) -> Iterator[Request]:

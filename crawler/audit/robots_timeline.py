@@ -1,4 +1,4 @@
-"""Which robots.txt was in force at an origin when: rebuilt from the archived answers (RFC 9309 2.3 and 2.4). Pure."""
+"""Determines which robots.txt was in force at an origin at a given time, from the archive (RFC 9309 2.3, 2.4). Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from politeness.robots_fetch import MAX_REDIRECTS
 from politeness.robots_text import MAX_BODY
 
 _SKEW_S = 0.005
-"""Two replicas on one machine read one clock, but at different moments of an exchange."""
+"""Two replicas on one machine share a clock, but read it at different points of an exchange."""
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """From `since` on. `rules` None: the file was unavailable, so everything is allowed."""
+    """The rules in force from `since` on. `rules` None: the file was unavailable, so everything is allowed."""
 
     since: float
     rules: Rules | None
 
 
 class Timeline:
-    """`unasked`: origins of requests before which no answer to their robots.txt is archived."""
+    """The rules of all origins over time. `unasked`: origins that were requested without an archived robots.txt."""
 
     def __init__(self, requests: Sequence[Request], user_agent: str) -> None:
         self._user_agent = user_agent
@@ -45,14 +45,14 @@ class Timeline:
     def _take(self, origin: str, asked: Request) -> None:
         answer = self._follow(asked)
         if answer is None or answer.status == 429 or answer.status >= 500:
-            return  # unreachable: what was known before stays; that nothing is known denies, and shows as `unasked`
+            return  # unreachable: earlier rules stay in force; if there are none, the origin is reported as `unasked`
         rules = None
         if 200 <= answer.status <= 299:
             rules = Rules.parse(_decoded(answer), self._user_agent)
         self._by_origin[origin].append(_InForce(answer.end, rules))
 
     def _follow(self, asked: Request) -> Request | None:
-        """The answer at the end of the redirects, or None where the archive does not have it."""
+        """The response at the end of the redirects, or None if it is not in the archive."""
         for _ in range(MAX_REDIRECTS + 1):
             self._hops.add(id(asked))
             if not (300 <= asked.status <= 399 and asked.location):
@@ -76,12 +76,12 @@ class Timeline:
         return known[place - 1] if place else None
 
     def rules_at(self, request: Request) -> Rules | None:
-        """The rules in force when `request` was made, None if there were none or they are not known."""
+        """The rules in force when `request` was made. None if there were none, or if they are unknown."""
         found = self._in_force(request)
         return found.rules if found else None
 
     def denial(self, request: Request) -> str | None:
-        """By which line `request` was denied, or None. Notes an origin of which nothing is known."""
+        """The line that denies `request`, or None. Adds the origin to `unasked` if its rules are unknown."""
         if id(request) in self._hops:
             return None
         found = self._in_force(request)

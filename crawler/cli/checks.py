@@ -154,7 +154,7 @@ def queues(longest: str | None) -> Finding:
         "Redis queues",
         "good" if longest is not None and int(longest) >= QUEUED_COMPACTLY else "doubtful",
         f"compact up to {longest} bytes per URL" if longest is not None else "the server does not report its settings",
-        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: short queues (up to 128 URLs) then take a third less memory",
+        f"CONFIG SET zset-max-listpack-value {QUEUED_COMPACTLY}: queues of up to 128 URLs then take a third less memory",
     )
 
 

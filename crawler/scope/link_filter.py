@@ -1,4 +1,4 @@
-"""Which of a page's links become entries of the frontier: scope, traps, depth, and the priority of each. Pure."""
+"""Turns the links of a page into entries of the frontier, by scope, traps, depth and priority. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from frontier.entries import Entry, PushMode
 from frontier.urls import Url
 
 Scorer = Callable[[str, int, LinkKind], float]
-"""(url, depth, kind of the link) -> priority; higher is fetched earlier."""
+"""(url, depth, kind of the link) -> priority. Higher values are fetched earlier."""
 
 
 def breadth_first(url: str, depth: int, kind: LinkKind) -> float:
-    """The default scorer: nearer to a seed is earlier."""
+    """The default scorer. URLs closer to a seed are fetched earlier."""
     return -float(depth)
 
 
@@ -25,7 +25,7 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
 class LinkFilter:
-    """Turns links into entries. `known`: links that need no look, because they were pushed lately."""
+    """Turns links into entries. `known`: links that need no check, because they were pushed recently."""
 
     def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: RecentUrls) -> None:
         self._scope = scope
@@ -38,15 +38,15 @@ class LinkFilter:
     ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
-        A redirect keeps its source's depth and counts a hop; any other link is one deeper, but what a sitemap lists, which
-        is as deep as the sitemap. `hints` are added to the score of the URLs that they name.
+        A redirect keeps the depth of its source and adds a hop. A URL in a sitemap has the depth of the sitemap. Any other
+        link is one deeper than its page. `hints`: values to add to the score, by URL.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
         for url, kind in self._known.lacks(links):
             depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
-            # Between the domains of seeds links are followed; the frontier knows which domains those are.
+            # Links between the domains of different seeds are followed. The frontier knows these domains.
             may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
             if may_be_seeds and self._known.has_offered(url.href):
                 continue
@@ -61,7 +61,7 @@ class LinkFilter:
 
 
 def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:
-    """Depth and hops of a link of `kind`. Hops bound what depth does not: redirects, and indexes that list indexes."""
+    """Depth and hops of a link of `kind`. Hops limit what depth does not: redirects, and sitemap indexes of indexes."""
     if kind is LinkKind.REDIRECT:
         return found_on.depth, found_on.hops + 1
     if kind is LinkKind.SITEMAP:

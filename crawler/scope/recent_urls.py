@@ -1,4 +1,4 @@
-"""Links that this replica pushed lately: most links of a page were on the page before it, and Redis need not be asked."""
+"""Remembers links that this replica pushed recently. Most links of a page repeat, and then need no call to Redis."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from frontier.urls import Url
 T = TypeVar("T")
 
 _MARK = "if known "
-"""No URL begins so."""
+"""A prefix that no URL has."""
 
 
 class RecentUrls:
-    """A bounded set of links in two generations: when the young one is full, the old one is forgotten.
+    """A bounded set of links in two generations. When the young one is full, the old one is discarded.
 
-    It holds the URLs themselves, so it never takes one URL for another; forgetting one only costs a call to Redis.
+    It stores the URLs themselves, so it never confuses two URLs. Discarding a URL only costs a call to Redis.
 
-    Links that count only if their domain is known are marked, and stand for themselves alone. Such a link may have been
-    dropped, and when its domain is seeded later, the same link on one of the domain's own pages must not be.
+    Links that are queued only if their domain is known are stored with a mark, and match only such links. A marked link
+    may have been dropped. If its domain is seeded later, the same link on a page of that domain must be pushed.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -39,7 +39,7 @@ class RecentUrls:
         return self._holds(_MARK + url)
 
     def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
-        """Those of `links` whose URL is not in the set without a mark: few, as a rule, so they are looked for in one go."""
+        """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
         young, old = self._young, self._old
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
@@ -52,5 +52,5 @@ class RecentUrls:
             self._old, self._young = self._young, set()
 
     def clear(self) -> None:
-        """Forget everything: Redis may have lost what it was told last."""
+        """Remove all links, because Redis may have lost the last ones that were pushed."""
         self._young, self._old = set(), set()

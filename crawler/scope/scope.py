@@ -1,12 +1,12 @@
-"""Which URLs belong to a crawl. Pure: a frozen value that answers with a reason.
+"""Decides which URLs belong to a crawl. Pure: an immutable value that returns a reason.
 
 | reason | meaning |
 |---|---|
 | `depth` | more links away from a seed than `max_depth` |
-| `hops` | more redirects in a row than `max_hops` |
-| `outside` | not of the domains or hosts of the crawl |
+| `hops` | more consecutive redirects than `max_hops` |
+| `outside` | not on a domain or host of the crawl |
 | `excluded` | matches a pattern of `exclude` |
-| `not_included` | matches no pattern of `include`, and there are some |
+| `not_included` | `include` is not empty, and none of its patterns matches |
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Kind = Literal["seeds", "domains", "hosts", "any"]
 Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
 
 REASONS: tuple[Reason, ...] = ("depth", "hops", "excluded", "not_included", "outside")
-"""All that `Scope.judge` may answer, in the order in which it asks."""
+"""All reasons that `Scope.judge` may return, in the order in which it checks them."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Made by `Scope.of`. `names` are domains or hosts as canonical URLs write them."""
+    """Which URLs belong to a crawl. Created by `Scope.of`. `names`: domains or hosts as in canonical URLs."""
 
     kind: Kind = "seeds"
     names: frozenset[str] = frozenset()
@@ -50,12 +50,12 @@ class Scope(msgspec.Struct, frozen=True):
     ) -> Scope:
         """A scope of one kind.
 
-        `seeds`: a link may not leave its page's domain, so the crawl stays in the registrable domains of its seeds,
-        which nobody has to know for that; where a link leads from one seed's domain into another's, the frontier
-        knows both (`crawler.scope.link_filter`). `domains`: everything at or below `names`. `hosts`: those very `names`.
-        `any`: the whole web. `include` and `exclude` are regular expressions, searched for anywhere in the canonical URL.
+        `seeds`: a link may not leave the domain of its page, so the crawl stays in the registrable domains of its seeds
+        without a list of them. Links between the domains of seeds are allowed by the frontier, which knows both domains
+        (`crawler.scope.link_filter`). `domains`: all hosts at or below `names`. `hosts`: exactly `names`. `any`: the whole
+        web. `include` and `exclude` are regular expressions, which may match anywhere in the canonical URL.
 
-        Raises BadInput for a name that is no host and for a malformed pattern.
+        Raises BadInput for an invalid host name or a malformed pattern.
         """
         return cls(
             kind,
@@ -69,8 +69,8 @@ class Scope(msgspec.Struct, frozen=True):
     def judge(self, url: Url, depth: int, hops: int, source_domain: str) -> Reason | None:
         """Why `url` is out of scope, or None.
 
-        `depth`: links from a seed; `hops`: redirects in a row that led here; `source_domain`: of the page
-        that named it.
+        `depth`: number of links from a seed; `hops`: number of consecutive redirects that led here; `source_domain`:
+        domain of the page that contains the link.
         """
         if self.max_depth is not None and depth > self.max_depth:
             return "depth"
@@ -80,7 +80,7 @@ class Scope(msgspec.Struct, frozen=True):
             return "excluded"
         if self.include and not any(pattern.search(url.href) for pattern in self.include):
             return "not_included"
-        # Last, so that whoever hears "outside" knows that nothing else speaks against the URL.
+        # Checked last, so that "outside" means that there is no other reason against the URL.
         return None if self._covers(url, depth, hops, source_domain) else "outside"
 
     def _covers(self, url: Url, depth: int, hops: int, source_domain: str) -> bool:
@@ -88,7 +88,7 @@ class Scope(msgspec.Struct, frozen=True):
             case "any":
                 return True
             case "seeds":
-                # Where a seed redirects to is as good as the seed.
+                # The redirect target of a seed counts as a seed.
                 return url.domain == source_domain or (depth == 0 and hops > 0)
             case "domains":
                 return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
@@ -110,7 +110,7 @@ def _is_below(host: str, names: frozenset[str]) -> bool:
 
 
 def _host(name: str) -> str:
-    """`name` as hosts are written in canonical URLs; `*.example.com` and `.example.com` are `example.com`."""
+    """`name` as in canonical URLs. `*.example.com` and `.example.com` mean `example.com`. Raises BadInput."""
     try:
         return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
     except BadUrl:

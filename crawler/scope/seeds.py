@@ -1,4 +1,4 @@
-"""Seed lists: a URL a line. Pure. The format is described in seeds/README.md."""
+"""Parses seed lists, which have one URL per line. Pure. seeds/README.md describes the format."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECASE)
-"""A colon that does not introduce a port: `example.com:8080` has no scheme."""
+"""Matches a scheme. The colon must not be followed by a port: `example.com:8080` has no scheme."""
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """A URL to begin with. `priority` is None where the list gives none; `line` counts from 1; `text` is the line without
-    its comment."""
+    """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
+    comment."""
 
     url: Url
     priority: float | None
@@ -27,7 +27,7 @@ class Seed(msgspec.Struct, frozen=True):
 
 
 class SeedError(msgspec.Struct, frozen=True):
-    """A line that is no seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority` or
+    """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority` or
     `option`."""
 
     line: int
@@ -36,7 +36,7 @@ class SeedError(msgspec.Struct, frozen=True):
 
 
 def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[list[Seed], list[SeedError]]:
-    """The seeds of `lines` and the lines that could not be read; one broken line does not stop the rest."""
+    """The seeds in `lines`, and the invalid lines. An invalid line does not affect the others."""
     seeds: list[Seed] = []
     errors: list[SeedError] = []
     for number, line in enumerate(lines, 1):

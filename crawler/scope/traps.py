@@ -1,15 +1,15 @@
-"""URLs that a site can make without end: calendars, session numbers, relative links that pile up. Pure.
+"""Rejects URLs of which a site can generate an unlimited number: calendars, session ids, nested relative links. Pure.
 
-No rule can tell a trap for sure, so these only refuse what real pages do not have (none of the 68,000 URLs
-linked from 55,800 pages of documentation), and the cap on URLs per domain does the rest.
+No rule can detect all traps, so these reject only URLs that real pages do not have. They match none of the 68,000 URLs
+linked from 55,800 pages of documentation. The cap on URLs per domain limits the other traps.
 
 | reason | meaning |
 |---|---|
 | `length` | longer than `max_length` |
 | `path_depth` | more path segments than `max_segments` |
-| `repetition` | one to four segments three times in a row, or one segment more than `max_repeats` times |
+| `repetition` | one to four segments repeated three times in a row, or one segment more than `max_repeats` times |
 | `params` | more query parameters than `max_params` |
-| `nesting` | escaped three times over: a URL within a URL within a URL |
+| `nesting` | percent-encoded three times: a URL within a URL within a URL |
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Reason = Literal["length", "path_depth", "repetition", "params", "nesting"]
 REASONS: tuple[Reason, ...] = ("length", "path_depth", "repetition", "params", "nesting")
 
 _LONGEST_CYCLE = 4  # segments
-_ROUNDS = 3  # in a row; two happen: /2011/11/11/, /doc/doc/
-_SHORT_PATH = 4  # segments; a shorter path is left alone, as `/1/1/1` may be a page
+_ROUNDS = 3  # repetitions in a row; two occur on real sites: /2011/11/11/, /doc/doc/
+_SHORT_PATH = 4  # segments; paths up to this length are not checked, because `/1/1/1` may be a page
 
 
 class TrapPolicy(msgspec.Struct, frozen=True):
-    """Limits above which a URL counts as a trap. Lower: fewer traps, more real pages lost."""
+    """Limits above which a URL counts as a trap. Lower: fewer traps are fetched, but more real pages are lost."""
 
     max_length: int = 1_024
     max_segments: int = 24
@@ -63,7 +63,7 @@ def _repeats(segments: list[str], max_repeats: int) -> bool:
 
 
 def _has_cycle(segments: list[str], size: int) -> bool:
-    """Whether `size` segments come `_ROUNDS` times in a row."""
+    """Whether a sequence of `size` segments occurs `_ROUNDS` times in a row."""
     run = 0
     for left, right in zip(segments, segments[size:], strict=False):
         run = run + 1 if left == right and left else 0

@@ -1,11 +1,11 @@
 """Every setting, declared once: meaning, unit, default, and what happens when it is raised or lowered.
 
-A setting comes from, in rising order of precedence, its default, the TOML file, the environment
-(``CRAWLER_POLITENESS__DELAY=2``) and the command line. Unknown or malformed keys stop the start.
+The sources of a setting, in rising order of precedence, are its default, the TOML file, the environment
+(``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
 
-The tables are of two sorts. `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created, so
-that all replicas obey the same ones. `ReplicaSettings` belong to one process. Lower layers never see either: the
-composition root hands them their few values.
+There are two kinds of tables. `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
+so that all replicas use the same values. `ReplicaSettings` belong to one process. Lower layers see neither: the
+composition root passes them only the values that they need.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class CrawlSettings(Table):
-    """What belongs to the crawl and is the same on all replicas."""
+    """The settings of a crawl, which are the same on all replicas."""
 
     politeness: PolitenessTable = PolitenessTable()
     scope: ScopeTable = ScopeTable()
@@ -51,7 +51,7 @@ class CrawlSettings(Table):
     schedule: tuple[DutyTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
-        """{"table.key": value}; a repeated table is one value."""
+        """The settings as {"table.key": value}. A repeated table is one value."""
         flat: dict[str, Any] = {}
         for table, keys in self.model_dump(mode="json").items():
             flat |= (
@@ -68,42 +68,58 @@ class CrawlSettings(Table):
 
     @property
     def doubts(self) -> list[str]:
-        """What is allowed, and can hardly be meant."""
+        """Warnings about valid settings that have no effect and are probably a mistake."""
         polite = self.politeness
         if polite.parallel == 1 or not polite.delay:
             return []
         return [
             f"politeness.parallel = {polite.parallel} has no effect on a domain with a delay: set politeness.delay = 0, or "
-            "say `crawler delay DOMAIN 0` of your own sites"
+            "run `crawler delay DOMAIN 0` for your own sites"
         ]
 
 
 class ReplicaSettings(Table):
-    """What belongs to one process."""
+    """The settings of one process."""
 
-    restart: ClassVar[str] = "it belongs to one process, which reads it at its start"
+    restart: ClassVar[str] = "each process reads it when it starts"
 
-    redis: str = Field("", description="URL of Redis or Valkey; empty: the embedded server in `data_dir`.")
-    data_dir: Path = Field(Path(".crawler"), description="Where the embedded server keeps its data.")
+    redis: str = Field("", description="URL of Redis or Valkey. Empty: use the embedded server in `data_dir`.")
+    data_dir: Path = Field(Path(".crawler"), description="Folder in which the embedded server keeps its data.")
     out: Path = Field(Path("crawl-out"), description="Folder for WARC files and JSON lines.")
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        64, description="Requests in flight at most. Higher: more sites at once; memory grows by a body each."
+        64,
+        description="Maximum number of requests in flight. Higher: more sites are fetched at once, and memory use "
+        "grows by one response body per request.",
     )
     interval: PositiveFloat = Field(
-        5.0, description="Seconds between two claims in the peer loop; a dead replica is out after one to two of them."
+        5.0,
+        description="Seconds between two claims in the peer loop. A dead replica is removed after one to two "
+        "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis.",
     )
-    capacity: PositiveFloat = Field(1.0, description="Weight in the share-out of shards.")
-    listen: str = Field("127.0.0.1:0", description="Address of the live page and /metrics; port 0: a free one.")
+    capacity: PositiveFloat = Field(
+        1.0,
+        description="Weight of this replica when shards are assigned. A replica with 2 gets twice the shards of one "
+        "with 1.",
+    )
+    listen: str = Field(
+        "127.0.0.1:0", description="Address on which the live page and /metrics are served. Port 0: use any free port."
+    )
     advertise: str = Field(
-        "", description="ADDRESS or ADDRESS:PORT under which others reach `listen`; empty: found out from it."
+        "", description="ADDRESS or ADDRESS:PORT at which other replicas reach `listen`. Empty: derived from `listen`."
     )
-    grace: NotNegative = Field(20.0, description="Seconds that requests in flight are waited for when stopping.")
-    log_level: Literal["info", "warning", "error"] = Field("info", description="What is logged: this and worse.")
-    log: Literal["console", "json"] = Field("console", description="Format of the log on standard error.")
+    grace: NotNegative = Field(
+        20.0, description="Seconds to wait for requests in flight when the replica stops. The rest are then cancelled."
+    )
+    log_level: Literal["info", "warning", "error"] = Field(
+        "info", description="Minimum severity of messages that are logged."
+    )
+    log: Literal["console", "json"] = Field(
+        "console", description="Format of the log, which is written to standard error."
+    )
 
 
 class Settings(BaseSettings):
-    """The whole: the TOML file's tables are the fields of `CrawlSettings` and `[replica]`."""
+    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, and `[replica]`."""
 
     model_config = SettingsConfigDict(
         env_prefix="CRAWLER_",
@@ -125,7 +141,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, file: dict[str, Any], *layers: dict[str, Any]) -> Settings:
-        """The settings of a file's tables and of the layers above them, the topmost last. Raises ValidationError."""
+        """Merge the tables of a file with the layers that override them, in rising precedence. Raises ValidationError."""
         merged: dict[str, Any] = {}
         for layer in (file, *layers):
             _merge(merged, layer)
@@ -135,7 +151,7 @@ class Settings(BaseSettings):
 
     @property
     def file_has_crawl_tables(self) -> bool:
-        """Whether there is a settings file with more than `[replica]`."""
+        """Whether the settings file has any table other than `[replica]`."""
         return self._file_has_crawl_tables
 
     @classmethod
@@ -147,7 +163,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # Command line above environment above file: `load` hands both others over as init values.
+        # The command line overrides the environment, which overrides the file. `load` passes all of them as init values.
         return (init_settings,)
 
     @property
@@ -164,9 +180,9 @@ class Settings(BaseSettings):
 
 
 def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
-    """The settings from defaults, the file at `path`, the environment, and `flags` ({table: {key: value}}).
+    """Load the settings from the defaults, the file at `path`, the environment, and `flags` ({table: {key: value}}).
 
-    Raises UserError, naming the key, for anything unknown or malformed.
+    Raises UserError, which names the key, for an unknown or malformed setting.
     """
     layers = (_read_file(path) if path else {}, _environment(), flags or {})
     return _checked(lambda: Settings.read(*layers), str(path) if path else "settings")
@@ -199,5 +215,5 @@ def _checked(build: Callable[[], T], where: str) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        told = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-        raise UserError(f"{where}: {key}: {told}; see `crawler config explain`") from error
+        problem = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise UserError(f"{where}: {key}: {problem}; see `crawler config explain`") from error

@@ -1,4 +1,4 @@
-"""From settings to values: what a replica goes by, and a command that judges as a replica would."""
+"""Turns settings into the values that replicas use, and commands that make the same decisions as a replica."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from politeness.policy import PolitenessPolicy
 from politeness.robots_fetch import RobotsPolicy
 
 DOMAINS_WORTH = 10
-"""An address may be asked as often as this many domains, unless the settings say a rate."""
+"""The default rate of a network address, in domains: it gets as many requests as this many domains may."""
 
 
 def check(settings: CrawlSettings) -> None:
-    """Raises UserError or BadInput for values that are of the right type and that no replica could use all the same. Code
-    that the settings name is not looked for: it need not be installed here."""
+    """Raises UserError or BadInput for values that have the right type but that no replica could use. Code that the
+    settings name is not imported, because it need not be installed on this machine."""
     scope(settings)
     addresses(settings)
     host_map(settings)
@@ -34,12 +34,12 @@ def check(settings: CrawlSettings) -> None:
 
 
 def url_rules(settings: CrawlSettings) -> UrlRules:
-    """What may be changed about a URL: the same on all replicas."""
+    """Which query and session parameters are removed from URLs. The same on all replicas."""
     return UrlRules(settings.scope.strip_params, settings.scope.session_params)
 
 
 def refetched(settings: CrawlSettings) -> frozenset[str]:
-    """The URLs that the clock has fetched again."""
+    """The sitemap URLs that `[[schedule]]` fetches again periodically. Raises UserError for a malformed URL."""
     rules = url_rules(settings)
     try:
         return frozenset(canonicalize(duty.sitemap, None, rules).href for duty in settings.schedule if duty.sitemap)
@@ -60,18 +60,18 @@ def scope(settings: CrawlSettings) -> Scope:
 
 
 def addresses(settings: CrawlSettings) -> AddressPolicy:
-    """What may be connected to. Raises UserError for a network or port that is none."""
+    """Which addresses and ports may be connected to. Raises UserError for an invalid network or port."""
     fetch = settings.fetch
     return AddressPolicy.of(fetch.allow, fetch.allow_private, fetch.ports)
 
 
 def host_map(settings: CrawlSettings) -> HostMap:
-    """Where to connect in place of some hosts' own addresses. Raises UserError for a malformed entry."""
+    """Addresses to connect to instead of those that DNS returns for some hosts. Raises UserError for a malformed entry."""
     return HostMap.parse(settings.fetch.host_map)
 
 
 def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
-    """How the crawl treats sites."""
+    """The delays, backoff, robots.txt rules, tries and rate limit of the crawl."""
     polite = settings.politeness
     backoff = BackoffPolicy(
         base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
@@ -80,7 +80,7 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
         min_delay_s=polite.delay,
         crawl_delay_cap_s=polite.crawl_delay_cap,
         above_cap=polite.crawl_delay_above_cap,
-        # Who sets the delay to 0 owns the site, and a share of the response time is a delay.
+        # A delay of 0 is for your own sites. A share of the response time would still be a delay, so it is off too.
         response_share=polite.response_share if polite.delay else 0.0,
         response_share_cap_s=polite.response_share_cap,
     )
@@ -95,7 +95,7 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
 
 
 def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
-    """The rate that the domains behind one address share, or None for no limit."""
+    """The rate limit that all domains at one network address share, or None for no limit."""
     polite = settings.politeness
     if polite.address_rate_limit == "off" or (polite.address_rate is None and not polite.delay):
         return None
@@ -104,7 +104,8 @@ def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
 
 
 def scorer(name: str) -> Scorer:
-    """The scorer at the import path `name` ("module:function"), or the default for an empty name."""
+    """The scorer at the import path `name` ("module:function"), or the default if `name` is empty. Raises UserError if it
+    cannot be imported or is not callable."""
     if not name:
         return breadth_first
     module, _, function = name.partition(":")

@@ -1,4 +1,4 @@
-"""Every setting as a value: what `config explain`, `init` and docs/reference/settings.md are made of."""
+"""Describes every setting. `config explain`, `init` and docs/reference/settings.md are generated from it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from crawler.settings.model import Settings
 from crawler.settings.tables import Table
 
 FIXED = frozenset({"frontier.shards"})
-"""Settings that an existing crawl keeps whatever is said later."""
+"""Settings that cannot be changed once the crawl exists."""
 
 AT_ONCE, RESTART, CREATION = "at once", "at the restart of the replicas", "at the creation of the crawl alone"
-"""When a change of a setting takes effect. At once: within some two seconds, in replicas that run."""
+"""When a change of a setting takes effect. "At once" means within about two seconds, in running replicas."""
 
 PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
     {
-        "polite": ("A crawl of some sites that belong to others. The defaults.", {}),
+        "polite": ("A crawl of a few sites that belong to others. These are the defaults.", {}),
         "own-site": (
-            "A crawl of your own site, as fast as it answers.",
+            "A crawl of your own site, as fast as it responds.",
             {
                 "politeness.delay": 0.0,
                 "politeness.parallel": 4,
@@ -38,7 +38,7 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
             },
         ),
         "broad": (
-            "A crawl of the whole web from seeds: many domains, a bounded part of each.",
+            "A crawl of the whole web from seeds: many domains, with a limited number of pages from each.",
             {
                 "scope.kind": "any",
                 "limits.domain_cap": 1_000,
@@ -63,7 +63,7 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `takes_effect`: when a change does; `because`: why not at once."""
+    """One setting. `takes_effect`: when a change takes effect; `because`: why not at once, or empty."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def table(self) -> str:
-        """The table that it stands in."""
+        """The name of its table."""
         return self.name.rpartition(".")[0]
 
     @property
@@ -87,12 +87,12 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def all_settings() -> list[Setting]:
-    """Every setting, in the order of the code."""
+    """Every setting, in the order in which the code declares them."""
     return [setting for table, model in {**tables(), **repeated()}.items() for setting in _of_table(table, model)]
 
 
 def tables() -> dict[str, type[Table]]:
-    """The tables of the settings file."""
+    """The tables of the settings file, by name."""
     return {
         name: field.annotation
         for name, field in Settings.model_fields.items()
@@ -101,7 +101,7 @@ def tables() -> dict[str, type[Table]]:
 
 
 def repeated() -> dict[str, type[Table]]:
-    """The tables that a settings file may hold any number of, written `[[table]]`."""
+    """The tables that may appear any number of times in a settings file, written `[[table]]`."""
     found = {}
     for name, field in Settings.model_fields.items():
         if get_origin(field.annotation) is tuple:
@@ -122,7 +122,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def kind_of(field: FieldInfo) -> str:
-    """The type of a setting in a few words, with its bounds."""
+    """A short description of the type of a setting, with its bounds."""
     bounds = []
     for constraint in _constraints(field):
         for sign, name in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
@@ -158,7 +158,7 @@ def _words(annotation: Any) -> str:
 
 
 def find(name: str) -> list[Setting]:
-    """The setting of that name, those of the table of that name, or those with that key. Raises UserError for none."""
+    """The settings whose full name, table or key is `name`. Raises UserError if there are none."""
     found = [one for one in all_settings() if name in (one.name, one.table, one.key)]
     if not found:
         names = [one.name for one in all_settings()]
@@ -171,20 +171,21 @@ def find(name: str) -> list[Setting]:
 
 
 def as_toml(value: Any) -> str:
-    """`value` as TOML; JSON's forms serve for all that settings hold."""
+    """`value` as TOML. For every type that a setting can have, the JSON form is valid TOML."""
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     return json.dumps(value)
 
 
 def commented_file(preset: str) -> str:
-    """A settings file with every setting, explained; those of the preset are set, the others stand as comments."""
+    """A settings file that explains every setting. Those of the preset are set; the others are commented out. Raises
+    UserError for an unknown preset."""
     if preset not in PRESETS:
         raise UserError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
     meaning, values = PRESETS[preset]
     lines = [
         f"# peercrawl settings, preset `{preset}`: {meaning}",
-        "# A line that begins with `#` shows a default; take the `#` away to change it.",
+        "# Settings after a `#` show the default. To change one, remove the `#` and edit the value.",
         "# Check this file with: crawler config check FILE",
     ]
     for table, model in tables().items():

@@ -1,8 +1,7 @@
-"""The tables of settings that belong to a crawl, one class each. `crawler.settings.model` puts them together and loads
-them.
+"""The tables of settings that belong to a crawl, one class each. `crawler.settings.model` combines and loads them.
 
-Running replicas follow a change of these settings (`crawler.app.settings_reload`), but for those that say why it has to
-wait for a restart: a table for all its settings (`Table.restart`), a setting for itself (`_restart`).
+Running replicas apply a change of these settings (`crawler.app.settings_reload`), except where the change needs a
+restart. The reason is given for a whole table in `Table.restart`, or for a single setting by `_restart`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Table(BaseModel):
-    """A table of the TOML file. `restart`: why a change of its settings waits for a restart of the replicas; empty: it does
+    """A table of the TOML file. `restart`: why a change of its settings needs a restart of the replicas; empty if it does
     not."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,73 +40,89 @@ class Table(BaseModel):
 
     @classmethod
     def waits_because(cls, key: str) -> str:
-        """Why a change of the setting `key` waits for a restart of the replicas, or "" if running replicas follow it."""
+        """Why a change of the setting `key` needs a restart of the replicas, or "" if running replicas apply it."""
         extra = cls.model_fields[key].json_schema_extra
         return str(extra["restart"]) if isinstance(extra, dict) else cls.restart
 
 
 def _restart(why: str) -> dict[str, JsonValue]:
-    """For a setting whose change waits for a restart: the reason."""
+    """Marks a setting whose change needs a restart, with the reason."""
     return {"restart": why}
 
 
-_NEW_URLS = "replicas that differ would queue the same page under two URLs; stop them all first"
+_NEW_URLS = "replicas with different values would queue the same page under two URLs; stop them all first"
 _LOADED = "code is loaded when a replica starts"
 
 
 class PolitenessTable(Table):
-    """How a site is treated."""
+    """Delays, backoff and robots.txt: how the crawler limits the load on each site."""
 
     delay: NotNegative = Field(
-        1.0, description="Seconds from the end of one response of a domain to the next request to it, at least."
+        1.0,
+        description="Minimum number of seconds between the end of a response from a domain and the next request to it. "
+        "Higher: gentler on the site; lower: faster. Set 0 only for your own sites.",
     )
     parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         1,
-        description="Requests to a domain in flight at once, for your own sites. More than one only while nothing asks for "
-        "a delay: `delay` is 0 (or `crawler delay DOMAIN 0` was said), its robots.txt has no Crawl-delay, and no answer "
-        "such as 429 or 503 made it back off within `backoff_forgiven`.",
+        description="Maximum number of requests in flight to one domain, for your own sites. A value above 1 applies "
+        "only while no delay is in force: `delay` is 0 (or `crawler delay DOMAIN 0` was run), robots.txt has no "
+        "Crawl-delay, and no response such as 429 or 503 has caused a backoff within `backoff_forgiven`.",
     )
     crawl_delay_cap: NotNegative = Field(
-        300.0, description="Crawl-delay of robots.txt is honoured up to this many seconds (Heritrix caps there, too)."
+        300.0,
+        description="Maximum Crawl-delay of robots.txt, in seconds, that is respected as it is (Heritrix has the "
+        "same cap); see `crawl_delay_above_cap`.",
     )
     crawl_delay_above_cap: Literal["cap", "keep", "skip"] = Field(
         "cap",
-        description="What happens where robots.txt asks for more than `crawl_delay_cap`: wait the cap (`cap`), wait what "
-        "was asked, up to a day (`keep`), or leave the site out, its URLs denied for `crawl_delay` (`skip`).",
+        description="What to do when robots.txt asks for more than `crawl_delay_cap`. `cap`: wait for the cap; "
+        "`keep`: wait as long as requested, up to a day; `skip`: do not crawl the site, and deny its URLs with the "
+        "reason `crawl_delay`.",
     )
     response_share: NotNegative = Field(
-        1.0, description="A domain rests at least this many times as long as its last response took; 0 turns it off."
+        1.0,
+        description="The delay of a domain is at least this many times the duration of its last response. Higher: "
+        "gentler on slow sites; 0: off.",
     )
-    response_share_cap: NotNegative = Field(30.0, description="Seconds that `response_share` may ask for at most.")
+    response_share_cap: NotNegative = Field(
+        30.0, description="Maximum delay, in seconds, that `response_share` can cause."
+    )
     backoff_base: PositiveFloat = Field(
-        60.0, description="Seconds a domain rests after its first 429, 503, time-out or refused connection."
+        60.0,
+        description="Backoff of a domain, in seconds, after its first 429, 503, timeout or refused connection. It "
+        "doubles with each further failure.",
     )
     backoff_max: PositiveFloat = Field(
-        86_400.0, description="Seconds that backoff, doubling, and Retry-After reach at most."
+        86_400.0, description="Maximum backoff in seconds, which also limits Retry-After."
     )
     backoff_forgiven: NotNegative = Field(
-        1_800.0, description="After this many seconds without a failure a domain's backoff starts from its base again."
+        1_800.0, description="Seconds without a failure after which the backoff of a domain starts from its base again."
     )
     address_rate_limit: Literal["off", "replica", "cluster"] = Field(
         "cluster",
-        description="Whether the domains behind one network address share a rate: with all replicas together "
-        "(`cluster`), within each replica (`replica`), or not (`off`). Shared hosts serve thousands of domains from one "
-        "machine, and only a limit that all replicas share keeps a crawl of many of them bearable for it.",
+        description="Whether all domains at one network address share a rate limit: across all replicas (`cluster`), "
+        "within each replica (`replica`), or not at all (`off`). Shared hosts serve thousands of domains from one "
+        "machine, and only a limit across all replicas protects it when many of them are crawled.",
     )
     address_rate: PositiveFloat | None = Field(
         None,
-        description="Requests a second to one address (of IPv6: one /64) on average; unset: as much as ten domains may "
-        "be asked, 10 / `delay`, and no limit when `delay` is 0. Higher: quicker through the domains of a large host or "
-        "content delivery network; lower: kinder to small machines with many domains.",
+        description="Average number of requests per second to one address (for IPv6, one /64). Unset: the rate of ten "
+        "domains, 10 / `delay`, or no limit when `delay` is 0. Higher: the domains of a large host or content delivery "
+        "network are crawled faster; lower: gentler on small machines with many domains.",
     )
     address_burst: PositiveInt = Field(
-        5, description="Requests that an address may get at once after a pause; the average stays `address_rate`."
+        5,
+        description="Number of requests that may be sent to an address at once after a pause. The average rate stays "
+        "`address_rate`.",
     )
-    tries: PositiveInt = Field(4, le=15, description="Requests for a URL at most, before it becomes a dead letter.")
+    tries: PositiveInt = Field(
+        4, le=15, description="Maximum number of requests for a URL before it becomes a dead letter."
+    )
     robots_max_age: PositiveFloat = Field(
         86_400.0,
         le=86_400.0,
-        description="Seconds a robots.txt is used before it is fetched again (RFC 9309 2.4: a day).",
+        description="Seconds for which a robots.txt is used before it is fetched again. RFC 9309 2.4 allows at most "
+        "a day.",
     )
 
 
@@ -116,68 +131,91 @@ class ScopeTable(Table):
 
     kind: Literal["seeds", "domains", "hosts", "any"] = Field(
         "seeds",
-        description="`seeds`: the registrable domains of the seeds; `domains` or `hosts`: those listed; "
-        "`any`: the whole web.",
+        description="Which sites are in scope. `seeds`: the registrable domains of the seeds; `domains` or `hosts`: "
+        "those listed in `domains`; `any`: the whole web.",
     )
-    domains: tuple[str, ...] = Field((), description='For `kind = "domains"` or `"hosts"`: their names.')
-    include: tuple[str, ...] = Field((), description="If given, a URL must match one of these regular expressions.")
-    exclude: tuple[str, ...] = Field((), description="A URL that matches one of these is out of scope.")
-    max_depth: Count | None = Field(None, le=255, description="Links from a seed at most; unset: any number.")
-    max_hops: Count = Field(10, le=15, description="Redirects in a row at most.")
-    sitemaps: bool = Field(True, description="Fetch the sitemaps that robots.txt names, and follow what sitemaps list.")
+    domains: tuple[str, ...] = Field(
+        (), description='The domains or hosts in scope, for `kind = "domains"` or `"hosts"`.'
+    )
+    include: tuple[str, ...] = Field(
+        (), description="Regular expressions. If any are given, a URL must match one of them to be in scope."
+    )
+    exclude: tuple[str, ...] = Field(
+        (), description="Regular expressions. A URL that matches one of them is out of scope."
+    )
+    max_depth: Count | None = Field(
+        None, le=255, description="Maximum number of links from a seed to a page. Unset: no limit."
+    )
+    max_hops: Count = Field(10, le=15, description="Maximum number of consecutive redirects.")
+    sitemaps: bool = Field(
+        True, description="Fetch the sitemaps that robots.txt names, and queue the URLs that they list."
+    )
     strip_params: tuple[str, ...] = Field(
         TRACKING_PARAMS,
-        description="Query parameters dropped from every URL, because servers do not read them; `*` ends a prefix.",
+        description="Query parameters to remove from every URL, because they do not change the page. A name that "
+        "ends in `*` is a prefix.",
         json_schema_extra=_restart(_NEW_URLS),
     )
     session_params: tuple[str, ...] = Field(
         SESSION_PARAMS,
-        description="Parameters dropped from query and path where their value looks like a session id. Changing either "
-        "list in mid-crawl makes the same pages new.",
+        description="Parameters to remove from the query and the path if their value looks like a session id. If you "
+        "change this or `strip_params` during a crawl, pages whose URLs change are fetched again.",
         json_schema_extra=_restart(_NEW_URLS),
     )
-    nofollow: bool = Field(True, description="Obey rel=nofollow and the nofollow of meta robots and X-Robots-Tag.")
+    nofollow: bool = Field(True, description="Respect `rel=nofollow`, and `nofollow` in meta robots and X-Robots-Tag.")
 
 
 class LimitsTable(Table):
-    """What a crawl may use up."""
+    """Upper limits on what a crawl fetches and stores."""
 
     max_pages: Count = Field(
         0,
-        description="Pages that the whole crawl fetches at most: URLs that end as done, error pages such as a 404 "
-        "included; 0: any number.",
+        description="Maximum number of pages that the whole crawl fetches. Every URL that ends as done counts, "
+        "including error pages such as a 404. 0: no limit.",
     )
-    domain_cap: Count = Field(0, description="URLs accepted per domain at most; 0: any number. Drops are counted.")
+    domain_cap: Count = Field(
+        0, description="Maximum number of URLs queued per domain; the rest are dropped and counted. 0: no limit."
+    )
     max_body: PositiveInt = Field(
-        10_485_760, description="Bytes of a body as received; what is beyond is cut off and the record says so."
+        10_485_760,
+        description="Maximum size of a response body as received, in bytes. A longer body is truncated, and its "
+        "record is marked as truncated.",
     )
     max_decoded: PositiveInt = Field(
         33_554_432,
-        description="Bytes of a body after decompression; bounds what a compression bomb can do. All of it is read for "
-        "links. What takes more than some milliseconds is read in a process of its own, one document at a time.",
+        description="Maximum size of a body after decompression, in bytes. Limits the effect of a compression bomb. "
+        "All of it is searched for links; a document that takes more than a few milliseconds is parsed in a separate "
+        "process, one at a time.",
     )
-    max_links: PositiveInt = Field(10_000, description="Links taken from a page at most. Drops are counted.")
+    max_links: PositiveInt = Field(
+        10_000, description="Maximum number of links taken from a page; the rest are dropped and counted."
+    )
 
 
 class FrontierTable(Table):
-    """The queue."""
+    """The queue of URLs in Redis."""
 
     shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
         1_024,
-        description="Partitions of the frontier, fixed for the crawl's life: 32 or more per replica you will ever run.",
-        json_schema_extra=_restart("it places every key of the crawl"),
+        description="Number of partitions of the frontier. It cannot be changed later; use at least 32 for each "
+        "replica that you may ever run. Higher: load is spread more evenly; lower: fewer calls to Redis.",
+        json_schema_extra=_restart("every key of the crawl depends on it"),
     )
     lease: PositiveFloat = Field(
         30.0,
-        description="Seconds a domain stays with a replica that falls silent. Lower: quicker take-over, more renewals.",
-        json_schema_extra=_restart("a holder must reckon with the length that it asked for"),
+        description="Seconds for which a domain stays leased to a replica that has stopped responding. Lower: "
+        "another replica takes over sooner, but leases are renewed more often.",
+        json_schema_extra=_restart("a replica relies on the lease time that it requested"),
     )
     batch: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        32, description="URLs in a lease at most. Higher: fewer round trips; lower: priorities hold more strictly."
+        32,
+        description="Maximum number of URLs in a lease. Higher: fewer round trips to Redis; lower: priorities are "
+        "followed more strictly.",
     )
     scorer: str = Field(
         "",
-        description="`module:function` (url, depth, kind) -> float, higher is earlier; default: breadth first.",
+        description="Function that computes the priority of a URL, as `module:function`: (url, depth, kind) -> "
+        "float. URLs with a higher value are fetched earlier. Empty: breadth first.",
         json_schema_extra=_restart(_LOADED),
     )
 
@@ -185,33 +223,42 @@ class FrontierTable(Table):
 class FetchTable(Table):
     """How requests are made."""
 
-    restart: ClassVar[str] = "connections that are open were made with it"
+    restart: ClassVar[str] = "open connections were made with the old value"
 
     user_agent: str = Field(
         "peercrawl",
-        description="Product name in User-Agent, and the token that robots.txt groups match.",
-        json_schema_extra=_restart("robots.txt files were read and records written under it"),
+        description="Product name in the User-Agent header, and the token by which robots.txt groups are matched.",
+        json_schema_extra=_restart("robots.txt files and records already use the old name"),
     )
     contact: str = Field(
-        HOME_PAGE, description="Where a webmaster can reach you: a URL or mail address, sent in User-Agent."
+        HOME_PAGE, description="URL or email address at which webmasters can reach you, sent in the User-Agent header."
     )
-    timeout: PositiveFloat = Field(60.0, description="Seconds for a whole response; a longer one is cut off there.")
-    connect_timeout: PositiveFloat = Field(15.0, description="Seconds for name resolution, connection and TLS.")
-    read_timeout: PositiveFloat = Field(20.0, description="Seconds without a byte before a response is given up.")
-    verify_tls: bool = Field(True, description="Whether certificates must be valid.")
+    timeout: PositiveFloat = Field(
+        60.0, description="Time limit for a whole response, in seconds. A response that takes longer is truncated."
+    )
+    connect_timeout: PositiveFloat = Field(
+        15.0, description="Time limit for name resolution, connection and TLS handshake, in seconds."
+    )
+    read_timeout: PositiveFloat = Field(
+        20.0, description="Seconds without a received byte after which a request is aborted."
+    )
+    verify_tls: bool = Field(True, description="Whether TLS certificates must be valid.")
     allow_private: bool = Field(
-        False, description="Whether private, loopback and other non-public addresses may be connected to."
+        False, description="Whether to allow connections to private, loopback and other non-public addresses."
     )
     allow: tuple[str, ...] = Field(
         (),
-        description="Networks such as `10.1.0.0/16` that may be connected to though they are not public; the rest of "
-        "your network stays out of reach.",
+        description="Non-public networks, such as `10.1.0.0/16`, to which connections are allowed. The rest of your "
+        "network stays blocked.",
     )
     ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = Field(
-        tuple(sorted(WEB_PORTS)), description="Ports that a URL may name; others are denied for `forbidden_port`."
+        tuple(sorted(WEB_PORTS)),
+        description="Ports that a URL may use. A URL with another port is denied with the reason `forbidden_port`.",
     )
     host_map: tuple[str, ...] = Field(
-        (), description="`PATTERN=ADDRESS:PORT`: connect there for hosts that match, for tests and staging."
+        (),
+        description="Entries `PATTERN=ADDRESS:PORT`: connect to that address for hosts that match the pattern. For "
+        "tests and staging.",
     )
 
     @field_validator("user_agent")
@@ -219,7 +266,7 @@ class FetchTable(Table):
     def _is_product_token(cls, name: str) -> str:
         if not is_product_token(name):
             raise ValueError(
-                f"{name!r} cannot stand in a robots.txt: use letters, - and _ only (RFC 9309 2.2.1); the version is added"
+                f"{name!r} cannot be used in robots.txt: use letters, - and _ only (RFC 9309 2.2.1); the version is added"
             )
         return name
 
@@ -229,69 +276,95 @@ class FetchTable(Table):
 
 
 class ArchiveTable(Table):
-    """What a crawl leaves behind."""
+    """The files that a crawl writes."""
 
-    restart: ClassVar[str] = "files that are open were begun with it"
+    restart: ClassVar[str] = "open files were started with the old value"
 
     warc: bool = Field(True, description="Write WARC 1.1 files.")
-    pages: bool = Field(True, description="Write a JSON line for each settled URL.")
+    pages: bool = Field(True, description="Write a JSON line for each URL that is settled.")
     noarchive: bool = Field(
-        True, description="Obey noarchive of meta robots and X-Robots-Tag: such a page leaves its JSON line alone."
+        True,
+        description="Respect `noarchive` in meta robots and X-Robots-Tag: write only the JSON line of such a page.",
     )
     compression: Literal["gzip", "zstd"] = Field(
-        "gzip", description="Of the WARC files. zstd: a little smaller; FastWARC reads it, pywb and warcio do not."
+        "gzip",
+        description="Compression of the WARC files. `zstd` is slightly smaller; FastWARC reads it, pywb and warcio "
+        "do not.",
     )
-    links: bool = Field(True, description="List each page's links in its JSON line.")
-    metadata: bool = Field(True, description="Write a WARC metadata record for each page, with its links.")
+    links: bool = Field(True, description="Include the links of each page in its JSON line.")
+    metadata: bool = Field(True, description="Write a WARC metadata record, with the links, for each page.")
     via: bool = Field(
         False,
-        description="Tell in each line and metadata record on which page the URL was first found. Costs that page's URL in "
-        "Redis for each queued URL.",
+        description="Include in each JSON line and metadata record the page on which the URL was first found. Stores "
+        "that page's URL in Redis with each queued URL.",
     )
-    index: bool = Field(True, description="Write a CDXJ index for each WARC file, by which pywb replays it.")
+    index: bool = Field(True, description="Write a CDXJ index for each WARC file, which pywb needs for replay.")
     text: Literal["off", "text", "markdown"] = Field(
-        "off", description="Keep each page's main text, or its main content as Markdown, in its line. Costs CPU."
+        "off",
+        description="Include the main text of each page, or its main content as Markdown, in its JSON line. Uses "
+        "more CPU.",
     )
-    structured: bool = Field(False, description="Keep each page's JSON-LD and OpenGraph data in its line. Costs CPU.")
+    structured: bool = Field(
+        False, description="Include the JSON-LD and OpenGraph data of each page in its JSON line. Uses more CPU."
+    )
     simhash: bool = Field(
         False,
-        description="Keep a 64-bit fingerprint of each page's main text, by which near copies are found. Costs CPU.",
+        description="Include a 64-bit fingerprint of the main text of each page, for finding near duplicates. Uses "
+        "more CPU.",
     )
     near_duplicates: Literal["off", "mark", "drop"] = Field(
         "off",
-        description="Pages whose main text is nearly that of an earlier page of the replica: `mark` names that page in "
-        "their line, `drop` also leaves out their WARC records and text. Costs CPU.",
+        description="How to treat pages whose main text is nearly the same as that of an earlier page of the replica. "
+        "`mark`: name that page in the JSON line; `drop`: also omit the WARC records and the text. Uses more CPU.",
     )
     soft_404: Literal["off", "mark", "drop"] = Field(
-        "off", description="The same for pages that say, with status 200, that there is no such page. Costs CPU."
+        "off",
+        description="How to treat error pages that are sent with status 200 instead of 404. `mark`: mark the JSON "
+        "line; `drop`: also omit the WARC records and the text. Uses more CPU.",
     )
     near_remembered: Count = Field(
-        131_072, description="Pages that a replica compares with for `near_duplicates`, at about 200 bytes each."
+        131_072,
+        description="Number of pages that a replica remembers for `near_duplicates`. Each takes about 200 bytes of "
+        "memory. Higher: copies are found across more pages.",
     )
-    parquet: bool = Field(False, description="Make a Parquet file of each finished file of JSON lines; needs pyarrow.")
+    parquet: bool = Field(
+        False, description="Convert each finished file of JSON lines to a Parquet file. Requires pyarrow."
+    )
     upload: str = Field(
-        "", description="`s3://bucket/prefix`, `gs://`, `az://` or a folder: copy finished files there; needs obstore."
+        "",
+        description="Destination to which finished files are copied: `s3://bucket/prefix`, `gs://`, `az://` or a "
+        "folder. Requires obstore.",
     )
     keep_local: bool = Field(
-        True, description="Keep files that were uploaded; else they go when the copy was verified."
+        True, description="Keep local files after upload. If false, delete each file once its copy has been verified."
     )
     on_page: tuple[str, ...] = Field(
         (),
-        description="Page hooks, `package.module:function` or the name of an installed one; see docs/how-to/extend.md.",
+        description="Page hooks: `package.module:function`, or the name of an installed hook. See "
+        "docs/how-to/extend.md.",
         json_schema_extra=_restart(_LOADED),
     )
     sinks: tuple[str, ...] = Field(
         (),
-        description="Further sinks, `package.module:factory` or the name of an installed one; see docs/how-to/extend.md.",
+        description="Additional sinks: `package.module:factory`, or the name of an installed sink. See "
+        "docs/how-to/extend.md.",
         json_schema_extra=_restart(_LOADED),
     )
-    max_bytes: PositiveInt = Field(1_073_741_824, description="Bytes of a WARC file before the next one begins.")
-    max_age: PositiveFloat = Field(3_600.0, description="Seconds a file stays open at most.")
+    max_bytes: PositiveInt = Field(
+        1_073_741_824, description="Size of a WARC file, in bytes, at which the next file is started."
+    )
+    max_age: PositiveFloat = Field(
+        3_600.0,
+        description="Maximum time, in seconds, for which an output file stays open before the next one is started.",
+    )
     fsync: bool = Field(
-        False, description="Wait for the disk before a URL is settled; without, a power failure can cost pages."
+        False,
+        description="Flush files to disk before a URL is settled. Slower; without it, a power failure can lose pages.",
     )
     revisits: Count = Field(
-        16_384, description="Bodies remembered to write a revisit record for the next identical one; 0: none."
+        16_384,
+        description="Number of response bodies that are remembered, so that a later identical body is written as a "
+        "revisit record. 0: write no revisit records.",
     )
 
 
@@ -302,10 +375,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 class DutyTable(Table):
     """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
 
-    restart: ClassVar[str] = "duties begin with the replica"
+    restart: ClassVar[str] = "periodic duties are set up when a replica starts"
 
-    every: str = Field(..., description="Length of the interval: a number and s, m, h or d, such as `6h`.")
-    seeds: str = Field("", description="Seed file to read again; new lines are queued. Needed on every machine.")
+    every: str = Field(..., description="Length of the interval: a number and a unit (s, m, h or d), such as `6h`.")
+    seeds: str = Field(
+        "", description="Seed file to read again. New lines are queued. The file must exist on every machine."
+    )
     sitemap: str = Field("", description="URL of a sitemap to fetch again.")
 
     @property
@@ -318,7 +393,7 @@ class DutyTable(Table):
     @model_validator(mode="after")
     def _is_whole(self) -> DutyTable:
         if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:
-            raise ValueError("`every` must be a number and s, m, h or d, such as 6h, and at least 1s")
+            raise ValueError("`every` must be a number and a unit (s, m, h or d), such as 6h, and at least 1s")
         if bool(self.seeds) == bool(self.sitemap):
             raise ValueError("give either `seeds` or `sitemap`")
         return self

@@ -1,11 +1,12 @@
-"""A synthetic web: any number of domains and pages, computed from a seed, served by one process under many
-names.
+"""A synthetic web for tests: any number of domains and pages, computed from a seed and served by one process.
 
-In the order in which things happen: `Features` says what the web is made of; `World` computes what each URL
-answers (`sites` -> `numbered`, `services`, `hostile` -> `Resource`); `expect` walks the world's own links
-as a perfect crawl would; `SimWebServer` turns resources into bytes (`pages`, `answers`) and writes a
-`RequestLog`; `judge` holds this log against what was expected, and is the referee of the crawler's promises
-to the sites.
+In data-flow order:
+
+1. `Features` defines the contents of the web.
+2. `World` computes the response of each URL (`sites` -> `numbered`, `services`, `hostile` -> `Resource`).
+3. `expect` follows the links of the world as a perfect crawl would.
+4. `SimWebServer` turns resources into bytes (`pages`, `answers`) and writes a `RequestLog`.
+5. `judge` compares the log with the expectation. It checks that the crawler was complete and polite.
 """
 
 from crawler.simweb.expected import Expected, Policy, Visit, expect

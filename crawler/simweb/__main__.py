@@ -5,7 +5,7 @@
     python -m crawler.simweb judge --seed 1 --domains 50 --pages 1000 --features mixed --log FILE --delay 1
 
 `serve` is the default. It prints one JSON line when it is ready (addresses, host_map, pid) and runs until
-SIGTERM or SIGINT. `judge` ends with 1 if the crawl was not perfect.
+SIGTERM or SIGINT. The exit status of `judge` is 1 if the crawl was not perfect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crawler.simweb import Features, Policy, RefereeLimits, RequestLog, SimWebSe
 
 
 def main(argv: list[str]) -> int:
-    """Do what the arguments say; the exit status."""
+    """Run the command in the arguments. Returns the exit status."""
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
         argv = ["serve", *argv]
     options = _parser().parse_args(argv)
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name)
         command.add_argument("--seed", type=int, default=1)
         command.add_argument("--domains", type=int, default=50)
-        command.add_argument("--pages", type=int, default=1000, help="numbered pages of all domains together")
+        command.add_argument("--pages", type=int, default=1000, help="total number of numbered pages of all domains")
         command.add_argument("--features", default="plain", help="plain, mixed or hostile")
         if name != "seeds":
             command.add_argument("--log", type=Path, required=name == "judge", help="file of JSON lines")
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--sitemaps", action=argparse.BooleanOptionalAction, default=True, help="sitemaps are followed")
     check.add_argument("--max-depth", type=int, help="links from a seed at most")
     check.add_argument("--repeats", type=int, default=0, help="repeated requests to allow")
-    check.add_argument("--seeds", type=Path, help="file with a URL a line; default: the roots of all domains")
+    check.add_argument("--seeds", type=Path, help="file with one URL per line; default: the roots of all domains")
     return parser
 
 

@@ -1,6 +1,4 @@
-"""From a resource to the steps of its answer: header fields, content and transfer coding, and what goes
-wrong.
-"""
+"""Turns a resource into the steps of its response: header fields, content and transfer coding, and faults."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from crawler.simweb.wire import ScriptedResponse, chunked, head, whole
 
 
 def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -> ScriptedResponse:
-    """What to send to the request for `resource` with this ordinal, 1 for the first.
+    """The response to request number `attempt` for `resource`, 1 for the first.
 
-    `accepted` is the Accept-Encoding field, `now` seconds since 1970. None as a resource is a 404.
+    `accepted`: the Accept-Encoding field; `now`: seconds since 1970. The response is a 404 if `resource` is None.
     """
     if resource is None:
         return ScriptedResponse(404, (whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
@@ -67,7 +65,7 @@ def _troubled(trouble: Trouble, now: float) -> ScriptedResponse:
 
 
 def _cut(resource: Resource) -> ScriptedResponse:
-    """Content-Length promises twice of what comes."""
+    """Content-Length is twice the number of bytes that are sent."""
     body = pages.html(resource)
     promise = head(200, [*_fields(resource), f"Content-Length: {len(body)}"])
     return ScriptedResponse(200, (promise + body[: len(body) // 2],), closes=True)

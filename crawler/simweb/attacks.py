@@ -1,6 +1,4 @@
-"""The answers of the hostile domains, as steps. `text` is what an attack begins with, where it has a sound
-part.
-"""
+"""The responses of the hostile domains, as steps. `text`: the valid part with which an attack begins, if any."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _LAUGH = b"ha" * 54  # times 10 ** 7 is about 1 GiB
 
 
 def attack(hazard: Hazard, text: bytes) -> ScriptedResponse:
-    """The answer to /hazard, or to the file that the hazard stands for."""
+    """The response to /hazard, or to the file that the hazard attacks with."""
     return _ATTACKS[hazard](text)
 
 
@@ -73,7 +71,7 @@ def _huge_chunk(text: bytes) -> ScriptedResponse:
 
 
 def _surplus(text: bytes) -> ScriptedResponse:
-    """RFC 9112 section 9.3: what follows a response on a connection must not be taken for the next one."""
+    """RFC 9112 section 9.3: bytes after a response must not be taken for the response to the next request."""
     unasked = whole(200, [_HTML], b'<a href="/decoy/smuggled">smuggled</a>')
     return ScriptedResponse(200, (whole(200, [_HTML], b"<h1>First</h1>") + unasked,))
 
@@ -95,7 +93,7 @@ def _deep_tags(text: bytes) -> ScriptedResponse:
 
 
 def _robots_bomb(text: bytes) -> ScriptedResponse:
-    """Behind the rules come lines that mean nothing to robots.txt."""
+    """The rules are followed by lines that have no meaning in robots.txt."""
     data = whole(200, ["Content-Type: text/plain", "Content-Encoding: gzip"], bomb(Coding.GZIP, text))
     return ScriptedResponse(200, (data,))
 
@@ -106,7 +104,7 @@ def _robots_endless(text: bytes) -> ScriptedResponse:
 
 
 def _sitemap_bomb(text: bytes) -> ScriptedResponse:
-    """The "billion laughs": each entity is ten of the one before (CVE-2003-1564)."""
+    """The "billion laughs": each entity is ten times the one before (CVE-2003-1564)."""
     entities = b"".join(b'<!ENTITY l%d "%b">\n' % (n, b"&l%d;" % (n - 1) * 10) for n in range(1, _LAUGHS - 1))
     body = (
         b'<?xml version="1.0"?>\n<!DOCTYPE urlset [\n<!ENTITY l0 "%b">\n%b]>\n'

@@ -1,4 +1,4 @@
-"""Chance without state: the same seed and the same words always give the same draw."""
+"""Stateless random numbers: the same seed and words always give the same result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MASK_64 = (1 << 64) - 1
 
 
 def draw(seed: int, *words: object) -> int:
-    """64 bits that depend on `seed` and `words` alone; equal on every machine (XXH3)."""
+    """64 bits that depend only on `seed` and `words`, and are the same on every machine (XXH3)."""
     return xxh3_64_intdigest("/".join(map(str, words)).encode(), seed & _MASK_64)
 
 
@@ -26,7 +26,7 @@ def fraction(bits: int) -> float:
 
 
 class Shares(Generic[T]):
-    """A choice by shares in [0, 1]; what they leave over falls to `rest`. Raises ValueError when they exceed 1."""
+    """A weighted choice by shares in [0, 1]. `rest` gets the remainder. Raises ValueError if the sum exceeds 1."""
 
     def __init__(self, shares: Mapping[T, float], rest: T) -> None:
         self._bounds = list(accumulate(shares.values()))
@@ -35,5 +35,5 @@ class Shares(Generic[T]):
             raise ValueError(f"shares must be positive and add up to at most 1: {dict(shares)}")
 
     def pick(self, bits: int) -> T:
-        """The choice on which the low 32 of `bits` fall."""
+        """The choice for the low 32 of `bits`."""
         return self._choices[bisect_right(self._bounds, (bits & 0xFFFFFFFF) / _TWO_32)]

@@ -1,4 +1,4 @@
-"""Content codings: encoding a body, and encoding very much of nothing."""
+"""Content codings of bodies, and compression bombs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def token(coding: Coding) -> str:
 
 @lru_cache(maxsize=8)
 def bomb(coding: Coding, opening: bytes = b"") -> bytes:
-    """`opening` and then more than `BOMB_BYTES` of text, for gzip, br and zstd. Takes part of a second the
-    first time.
-    """
+    """`opening` followed by more than `BOMB_BYTES` of text, in gzip, br or zstd. The first call takes up to a second."""
     compressor = _COMPRESSORS[coding]()
     # Brotli's compressor calls `process` what the others call `compress`.
     feed = compressor.process if coding is Coding.BROTLI else compressor.compress

@@ -1,6 +1,6 @@
-"""What a perfect crawl of a world fetches: a walk over the world's own knowledge of its links.
+"""Computes what a perfect crawl of a world fetches, from the world's own data about its links.
 
-It reads no HTML and no robots.txt, and shares no code with the crawler that is judged by it.
+It parses neither HTML nor robots.txt, and shares no code with the crawler under test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crawler.simweb.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How the crawl to be judged is set."""
+    """The settings of the crawl under test."""
 
     tries: int = 4  # requests for a URL at most
     max_hops: int = 10  # redirects in a row at most: the target of one more is not fetched
@@ -26,14 +26,12 @@ class Policy:
     obey_nofollow: bool = True
     scope: frozenset[str] | None = None  # registrable domains; None for any
     sitemaps: bool = True  # follow those that robots.txt name; what they list has depth 1
-    retry_cut: bool = False  # whether a body that broke off is asked for again
+    retry_cut: bool = False  # whether a truncated body is requested again
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What is due to one URL: between `least` and `most` requests, the last of them answered with `status`
-    (0: none).
-    """
+    """The expectation for one URL: between `least` and `most` requests, and `status` for the last one (0: no response)."""
 
     status: int
     least: int
@@ -45,9 +43,9 @@ class Visit:
 class Expected:
     """The URLs that are fetched, and those that are found but denied by robots.txt.
 
-    `auxiliary` may be fetched any number of times: the robots.txt of each origin, and what they redirect
-    to. `crawl_delays`: seconds by domain, where robots.txt asks for some. `traps`: domains where any number
-    of other pages may be fetched, as only the crawler's own limits end them.
+    `auxiliary`: URLs that may be fetched any number of times, which are the robots.txt of each origin and their redirect
+    targets. `crawl_delays`: Crawl-delay in seconds by domain. `traps`: domains where any number of other pages may be
+    fetched, because only the crawler's own limits apply.
     """
 
     visits: dict[str, Visit] = field(default_factory=dict)
@@ -63,9 +61,9 @@ class Expected:
 
 
 def expect(world: World, seeds: Iterable[str], policy: Policy | None = None) -> Expected:
-    """Walk the world from `seeds`, canonical URLs, as a perfect crawl under `policy` does, breadth first.
+    """Follow the links of the world from `seeds` (canonical URLs), breadth first, as a perfect crawl with `policy` does.
 
-    Where a URL can be reached at several depths, the least counts; among equal ones the fewest redirects.
+    If a URL can be reached in several ways, the lowest depth counts, and then the fewest redirects.
     """
     walk = _Walk(world, policy or Policy())
     for seed in seeds:
@@ -83,7 +81,7 @@ class _Walk:
         self._origins: set[str] = set()
 
     def push(self, url: str, depth: int, hops: int) -> None:
-        """Take a link up, if it is in scope."""
+        """Add a link if it is in scope."""
         policy = self._policy
         if policy.scope is not None and domain_of(split(url)[0]) not in policy.scope:
             return
@@ -92,7 +90,7 @@ class _Walk:
         heapq.heappush(self._queue, (depth, hops, url))
 
     def run(self) -> None:
-        """Until nothing is left."""
+        """Visit URLs until none are left."""
         while self._queue:
             depth, hops, url = heapq.heappop(self._queue)
             if url not in self.expected.visits and url not in self.expected.denied:
@@ -117,7 +115,7 @@ class _Walk:
             self.push(listed, 1, 0)
 
     def _meet_origin(self, host: str) -> None:
-        """Its robots.txt comes with the first URL of an origin, denied or not."""
+        """Add the robots.txt of an origin with its first URL, denied or not."""
         if host in self._origins:
             return
         self._origins.add(host)
@@ -136,7 +134,7 @@ class _Walk:
 
 
 def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int, int]:
-    """How many requests the URL gets at least and at most, and the final status (0: no answer, ever)."""
+    """Minimum and maximum number of requests for the URL, and the final status (0: never a response)."""
     if resource is None:
         return 1, 1, 404
     if resource.hazard is not None:

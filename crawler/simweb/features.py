@@ -1,7 +1,7 @@
-"""What a synthetic web is made of: each behaviour with its share, and the usual mixtures.
+"""The contents of a synthetic web: each behaviour with its share, and the presets.
 
 Shares are fractions of the *leaves* of a domain (pages without children in its tree), of its pages, or of
-the domains, as said at each field. Every behaviour can be switched on alone: `replace(Features.plain(),
+the domains, as noted at each field. Every behaviour can be enabled on its own: `replace(Features.plain(),
 answers={Kind.CUT: 1})`.
 """
 
@@ -16,7 +16,7 @@ from crawler.simweb.robots import RobotsKind
 
 
 class Kind(StrEnum):
-    """How a numbered page answers."""
+    """The response of a numbered page."""
 
     PAGE = "page"
     MOVED = "moved"  # redirect to a page of the same domain
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 REDIRECTS = frozenset({Kind.MOVED, Kind.MOVED_AWAY, Kind.CHAIN, Kind.LOOP, Kind.SPIN})
 
-# A page with children must end in its body being read, or a part of its domain would hang on a broken page.
+# A page with children must end with a body, or a part of its domain would be unreachable.
 HUB_KINDS = frozenset({Kind.PAGE, Kind.BUSY, Kind.FLAKY, Kind.SLOW})
 
 
@@ -59,7 +59,7 @@ class Coding(StrEnum):
 
 
 class Charset(StrEnum):
-    """How a page's text is encoded, and where it says so."""
+    """How a page's text is encoded, and where the encoding is declared."""
 
     UTF8_HEADER = "utf-8/header"
     UTF8_META = "utf-8/meta"
@@ -77,7 +77,7 @@ class Charset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """The make-up of a world."""
+    """The contents of a world."""
 
     answers: Mapping[Kind, float] = field(default_factory=dict)  # of the leaves; the rest are pages
     robots: Mapping[RobotsKind, float] = field(default_factory=dict)  # of the hosts; the rest have none (404)
@@ -107,7 +107,7 @@ class Features:
 
     @classmethod
     def plain(cls) -> Features:
-        """Nothing odd: HTML, robots.txt absent or with simple rules, some dead links and redirects."""
+        """Only common behaviour: HTML, robots.txt absent or with simple rules, some dead links and redirects."""
         return cls(
             answers={Kind.MISSING: 0.02, Kind.MOVED: 0.03, Kind.MOVED_AWAY: 0.01},
             robots={RobotsKind.ALLOW: 0.3, RobotsKind.FOLDER: 0.3, RobotsKind.DENY: 0.05},
@@ -115,7 +115,7 @@ class Features:
 
     @classmethod
     def mixed(cls) -> Features:
-        """Every well-defined behaviour whose outcome a perfect crawl can know beforehand."""
+        """Every behaviour for which the outcome of a perfect crawl is well defined."""
         return cls(
             answers=_MIXED_ANSWERS,
             robots=_MIXED_ROBOTS,
@@ -132,7 +132,7 @@ class Features:
 
     @classmethod
     def hostile(cls) -> Features:
-        """The mixture, and beside it one domain for each kind of attack."""
+        """The `mixed` preset and one domain for each kind of attack."""
         return cls(
             answers=_MIXED_ANSWERS | {Kind.BAD_CHUNKS: 0.01, Kind.GARBAGE: 0.01, Kind.HANG_UP: 0.01},
             robots=_MIXED_ROBOTS,
@@ -141,7 +141,7 @@ class Features:
 
     @classmethod
     def named(cls, name: str) -> Features:
-        """The mixture called `name`. Raises ValueError for a name that is none."""
+        """The preset called `name`. Raises ValueError if there is none."""
         presets = {"plain": cls.plain, "mixed": cls.mixed, "hostile": cls.hostile}
         if name not in presets:
             raise ValueError(f"features must be one of {', '.join(presets)}, not {name!r}")

@@ -1,6 +1,6 @@
-"""The kinds of attack that a synthetic web can make, and what is due to each.
+"""The kinds of attack that a synthetic web can make.
 
-Whatever a crawler makes of an attack, it must live through it, and must still fetch the page beside it.
+A crawler must survive each attack, and must still fetch the page next to it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Hazard(StrEnum):
-    """What the page /hazard of a hostile domain does; for some, its robots.txt, its sitemap, or all that follows."""
+    """What the page /hazard of a hostile domain does; for some, its robots.txt, its sitemap, or all later pages."""
 
     GZIP_BOMB = "gzip-bomb"  # 128 MiB in 128 KiB
     BROTLI_BOMB = "br-bomb"
@@ -20,12 +20,12 @@ class Hazard(StrEnum):
     HUGE_FIELD = "huge-field"  # one header field of 4 MiB
     DRIP = "drip"  # one byte a second
     HUGE_CHUNK = "huge-chunk"  # a chunk size beyond 64 bits
-    SURPLUS = "surplus"  # a second, unasked response behind the first (Content-Length too small)
+    SURPLUS = "surplus"  # a second, unrequested response after the first (Content-Length too small)
     HUGE_LOCATION = "huge-location"  # a redirect to a URL of 1 MiB
     MANY_LINKS = "many-links"  # 100,000 links, all denied by robots.txt
     HUGE_ATTRIBUTE = "huge-attribute"  # an href of 5 MiB
     DEEP_TAGS = "deep-tags"  # 200,000 nested elements
-    CIRCLE = "circle"  # redirects to and fro between two domains, to ever new URLs
+    CIRCLE = "circle"  # redirects back and forth between two domains, always to new URLs
     CALENDAR = "calendar"  # each month links to the next
     SESSIONS = "sessions"  # each page links to itself under three new ids
     DEEPER = "deeper"  # each page links to one a folder deeper
@@ -35,7 +35,7 @@ class Hazard(StrEnum):
 
 
 TRAPS = frozenset({Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER})
-"""Webs without end: what a crawler fetches there is limited by its own rules alone."""
+"""Sites with an unlimited number of pages. Only the crawler's own rules limit what it fetches there."""
 
 UNREADABLE = frozenset({Hazard.ENDLESS_HEAD, Hazard.HUGE_FIELD, Hazard.HUGE_LOCATION})
-"""No response head that a sound client accepts."""
+"""Attacks without a response head that a correct client accepts."""

@@ -1,8 +1,8 @@
-"""The hostile domains: one kind of attack each, beside a page that a sound crawler still fetches.
+"""The hostile domains. Each has one kind of attack, and a page that a correct crawler still fetches.
 
 The root of `h0001-gzip-bomb.test` links to /hazard, where the attack is, and to /after. Its robots.txt
-denies /private/. Traps and the circle of redirects have ever new URLs behind /hazard; the attacks by
-robots.txt and sitemap leave it sound.
+denies /private/. Traps and the circle of redirects have an unlimited number of URLs after /hazard. The attacks by
+robots.txt and sitemap serve a normal page at /hazard.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Hostile:
         self._by_host = self._by_domain | {_partner(name): Hazard.CIRCLE for name in circles}
 
     def domains(self) -> list[str]:
-        """Their names; only these need be seeds."""
+        """Their names. Only these must be seeds."""
         return list(self._by_domain)
 
     def attacks(self) -> list[str]:
-        """Where they attack."""
+        """The URLs of the attacks."""
         places = self._by_domain.items()
         return [absolute(domain, _BY_FILE.get(hazard, "/hazard")) for domain, hazard in places]
 
@@ -48,7 +48,7 @@ class Hostile:
         return host in self._by_host
 
     def is_trap(self, host: str) -> bool:
-        """Whether the host has pages without end."""
+        """Whether the host has an unlimited number of pages."""
         return self._by_host.get(host) in TRAPS
 
     def names_sitemap(self, host: str) -> bool:
@@ -56,7 +56,7 @@ class Hostile:
         return self._by_host.get(host) is Hazard.SITEMAP_BOMB
 
     def resource(self, host: str, target: str) -> Resource | None:
-        """What a hostile host answers; None where nothing is, or when it is no hostile host."""
+        """The resource of a hostile host. None if there is none, or if the host is not hostile."""
         hazard = self._by_host.get(host)
         if hazard is None:
             return None
@@ -87,13 +87,13 @@ def hazard_domain(number: int, hazard: Hazard) -> str:
 
 
 def _partner(domain: str) -> str:
-    """The other domain of a circle, which is the partner of its partner."""
+    """The other domain of a redirect circle."""
     here, there = ("-circle.", "-elcric.") if "-circle." in domain else ("-elcric.", "-circle.")
     return domain.replace(here, there)
 
 
 def _behind(hazard: Hazard, host: str, target: str) -> Resource | None:
-    """The pages behind /hazard, and /hazard itself, of the domains that have no end."""
+    """/hazard and the pages after it, on the domains with an unlimited number of pages."""
     if hazard is Hazard.CIRCLE:
         return _circle(host, target)
     if hazard is Hazard.CALENDAR:
@@ -130,6 +130,6 @@ def _page(host: str, target: str, *goals: str) -> Resource:
 
 
 def _trap(host: str, target: str, *goals: str) -> Resource:
-    """A page whose links the expectation does not know, as there is no end to them."""
+    """A page whose links are unknown to the expectation, because their number is unlimited."""
     anchors = "".join(f'<a href="{goal}">on</a>\n' for goal in goals)
     return Resource(url=absolute(host, target), body=f"<title>On and on</title>\n{anchors}".encode())

@@ -1,4 +1,4 @@
-"""How a link is written: many spellings of one URL, all of which mean it (WHATWG URL, section 4.4)."""
+"""Writes links in many spellings of the same URL (WHATWG URL, section 4.4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def absolute(host: str, target: str) -> str:
 
 
 def spell(host: str, target: str, base: Base, choice: int) -> str:
-    """One of the spellings of the URL, by `choice` (any number from 0 on); relative ones only where they can be."""
+    """A spelling of the URL, selected by `choice` (0 or more). Relative spellings are used only where possible."""
     spellings = _NEAR if host == base.host else _FAR
     return spellings[choice % len(spellings)](host, target, base)
 

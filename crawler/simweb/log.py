@@ -1,4 +1,4 @@
-"""What the server saw: one record for each request, in memory, in a file of JSON lines, or both."""
+"""The request log of the server: one record per request, in memory, in a file of JSON lines, or both."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One request and its answer.
+    """One request and its response.
 
-    `start` (the request was read wholly) and `end` (the last byte of the answer was about to be handed to
-    the system, or the client went away) are in seconds of the server's monotonic clock, so records of one
-    server can be compared; `wall` is `start` in seconds since 1970. `end` lies before the client can have
-    the whole answer, so an overlap of two records is one in truth.
+    `start`: when the request was completely read. `end`: just before the last byte of the response was passed to the
+    system, or when the client disconnected. Both are seconds of the server's monotonic clock, so records of one server
+    can be compared. `wall`: `start` in seconds since 1970. `end` is before the client can have the whole response, so if
+    two records overlap, the requests did, too.
     """
 
     start: float
@@ -34,14 +34,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def url(self) -> str:
-        """The canonical URL that was asked for."""
+        """The canonical URL that was requested."""
         return f"http://{self.host}{self.path}"
 
 
 class RequestLog:
     """Append-only. `keep` holds the records in memory; `path` is a file to which whole lines are appended.
 
-    What was appended is in the file after `flush`. Raises OSError if the file cannot be written.
+    Appended records are in the file after `flush`. Raises OSError if the file cannot be written.
     """
 
     def __init__(self, path: Path | None = None, keep: bool = True) -> None:
@@ -55,7 +55,7 @@ class RequestLog:
         return f"<RequestLog records={self.count} unwritten={len(self._unwritten)}>"
 
     def append(self, record: Record) -> None:
-        """Take a record."""
+        """Append a record."""
         self.count += 1
         if self._keep:
             self.records.append(record)
@@ -63,7 +63,7 @@ class RequestLog:
             self._unwritten.append(record)
 
     def flush(self) -> None:
-        """Write what has not been written yet. A reader sees whole lines, but perhaps a part of the last one."""
+        """Write all records that are not yet written. A reader may see an incomplete last line."""
         if not self._unwritten:
             return
         data = memoryview(b"".join(msgspec.json.encode(record) + b"\n" for record in self._unwritten))
@@ -80,7 +80,7 @@ class RequestLog:
 
 
 def read_log(path: Path) -> Iterator[Record]:
-    """The records in a file, which may still be growing: an unfinished last line is left out."""
+    """The records in a file. An incomplete last line is skipped, because the file may still be written."""
     decoder = msgspec.json.Decoder(Record)
     with path.open("rb") as file:
         for line in file:

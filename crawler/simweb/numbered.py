@@ -1,4 +1,4 @@
-"""What the numbered pages of a domain answer, and the side URLs that belong to them.
+"""The responses of the numbered pages of a domain, and of the side URLs that belong to them.
 
 | side URL | belongs to |
 |---|---|
@@ -38,8 +38,7 @@ _BINARY = {"pdf": (b"%PDF-1.7\n", "application/pdf"), "png": (b"\x89PNG\r\n\x1a\
 _NO_LINK = b'<a href="/not-a-link">not HTML</a>'
 _FILLER_OFFSETS = 64
 
-# About half a KiB each, so that the cache stays below 32 MiB; a page's links cost half as much where they
-# hit it.
+# Entries have about half a KiB, so the cache stays below 32 MiB. It halves the cost of a page's links.
 _SLOTS_KEPT = 65_536
 
 
@@ -55,7 +54,7 @@ class Numbered:
         self._charsets = Shares(features.charsets, Charset.UTF8_HEADER)
 
     def resource(self, site: Site, host: str, target: str) -> Resource | None:
-        """What a host of `site` answers at `target` (path and query); None where nothing is."""
+        """The resource at `target` (path and query) on a host of `site`, or None."""
         number = site.number_of(host, target)
         if number is not None:
             return self._page(site, number, self._slot(site, number))
@@ -96,7 +95,7 @@ class Numbered:
         return _redirect(slot.url, goal.host, goal.target, rng)
 
     def _goal(self, site: Site, number: int) -> Slot:
-        """A page that does not redirect, so that no chain is longer than it was made to be."""
+        """A page that does not redirect, so that chains are not longer than intended."""
         goal = self._slot(site, draw(self._seed, "goal", site.number, number) % site.size)
         return self._slot(site, 0) if goal.kind in REDIRECTS else goal
 
@@ -142,7 +141,7 @@ class Numbered:
         return replace(self._page(site, number, slot), url=url)
 
     def _base(self, slot: Slot, fixed: bool, rng: Random) -> tuple[Base, str]:
-        """What hrefs are relative to, and the href of <base> that says so, empty for none."""
+        """The base of relative hrefs, and the href of <base>, or empty if there is none."""
         if fixed or not self._features.varied or rng.random() > 0.1:
             return Base.of(slot.host, slot.target), ""
         base = Base(slot.host, rng.choice(("/wiki/", "/shop/deep/")))

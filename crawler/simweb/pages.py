@@ -1,4 +1,4 @@
-"""The HTML of a page, made from what is known of it as data."""
+"""Generates the HTML of a page from its data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PARAGRAPHS = 64
 _PARAGRAPH_BYTES = 500
 
-# What looks like a link and is none; a crawler that requests one of these is caught.
+# Text that looks like a link but is none. The referee reports a crawler that requests one of these.
 _DECOYS = """
 <!-- <a href="/decoy/comment">old</a> -->
 <script>document.write('<a href="/decoy/script">x</a>');</script>
@@ -29,7 +29,7 @@ _DECOYS = """
 
 
 def html(resource: Resource) -> bytes:
-    """The page, encoded in its character set; what this cannot express stands as character references."""
+    """The page in its encoding. Characters that it cannot represent become character references."""
     markup = resource.markup or Markup()
     text = "".join((_head(markup, resource.charset), _body(markup, resource.links)))
     body = text.encode(resource.charset.encoding, errors="xmlcharrefreplace")
@@ -37,7 +37,7 @@ def html(resource: Resource) -> bytes:
 
 
 def _head(markup: Markup, charset: Charset) -> str:
-    """The <meta charset> comes first, as it must stand within the first 1,024 bytes (HTML, section 4.2.5.4)."""
+    """<meta charset> comes first, because it must be within the first 1,024 bytes (HTML, section 4.2.5.4)."""
     return "".join(
         (
             '<?xml version="1.0"?>\n' if markup.prolog else "",
@@ -53,7 +53,7 @@ def _head(markup: Markup, charset: Charset) -> str:
 
 
 def _body(markup: Markup, links: tuple[PlacedLink, ...]) -> str:
-    """A paragraph of filler between every two links, as far as there is some; the rest of it at the end."""
+    """Puts a paragraph of filler between every two links while it lasts, and the rest at the end."""
     paragraphs = _filler(markup.size, markup.offset)
     parts = [f"<h1>{escape(markup.title)}</h1>\n", _DECOYS if markup.decoys else ""]
     for index, link in enumerate(links):
@@ -73,7 +73,7 @@ def _filler(size: int, offset: int) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _paragraphs() -> tuple[str, ...]:
-    """ASCII words that compress about as well as prose does."""
+    """ASCII words that compress about as well as prose."""
     rng = Random(4)
     words = ["".join(rng.choices(_LETTERS, k=rng.randint(2, 9))) for _ in range(800)]
     return tuple(

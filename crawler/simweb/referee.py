@@ -1,9 +1,9 @@
-"""The judge of a crawl: what the server saw, held against what a perfect crawl does.
+"""Judges a crawl: compares the server's log with what a perfect crawl does.
 
-It reads the server's log alone, so no error in the crawler's own counters can deceive it. All times are the
-server's: it notes the start of a request after the client sent it, and the end of an answer before the client can
-have all of it, so a gap seen here is never shorter than the client's. Only where the client breaks an answer off does
-the server note the end late; `abort_tolerance` allows for that.
+It reads only the server's log, so errors in the crawler's counters do not affect it. All times are the server's. It
+records the start of a request after the client sent it, and the end of a response before the client can have all of it.
+So a gap measured here is never shorter than the client's. Only when the client aborts a response does the server record
+the end late; `abort_tolerance` allows for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefereeLimits:
-    """What the crawl was told to keep."""
+    """The limits that the crawl had to respect."""
 
     delay: float = 0.0  # seconds from the end of a domain's answer to its next request
     in_flight: int = 1  # requests to a domain at once, where it has no delay
@@ -37,7 +37,7 @@ class RefereeLimits:
 
 @dataclass(frozen=True, slots=True)
 class TooClose:
-    """Two requests, `second` at `gap` seconds after `first` where `needed` were due; below 0 they overlapped."""
+    """Two requests, `gap` seconds apart instead of `needed`. They overlapped if `gap` is below 0."""
 
     first: Record
     second: Record
@@ -50,7 +50,7 @@ class TooClose:
 
 @dataclass(slots=True)
 class RefereeReport:
-    """What was found. Everything but the figures at the end is a violation."""
+    """The result. All fields except the figures at the end are violations."""
 
     missing: list[str] = field(default_factory=list)  # expected, never fetched
     unexpected: list[str] = field(default_factory=list)  # fetched, not expected
@@ -63,9 +63,7 @@ class RefereeReport:
         default_factory=list
     )  # more requests to a domain in flight at once than it may have
     too_close: list[TooClose] = field(default_factory=list)  # less than the domain's delay between two requests
-    unrested: list[TooClose] = field(
-        default_factory=list
-    )  # a request to a domain that had asked for rest by Retry-After
+    unrested: list[TooClose] = field(default_factory=list)  # a request to a domain before its Retry-After had passed
     address_too_close: list[TooClose] = field(default_factory=list)
     address_too_many: dict[str, int] = field(default_factory=dict)  # address -> requests in flight at once
 
@@ -81,7 +79,7 @@ class RefereeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the crawl was perfect, but for repeats within what is allowed."""
+        """Whether the crawl was perfect, except for the allowed number of repeats."""
         return not any(found for name, found in self.findings() if name != "too_often" or self._too_many_repeats)
 
     @property
@@ -89,7 +87,7 @@ class RefereeReport:
         return self.repeats > self.repeats_allowed
 
     def findings(self) -> Iterator[tuple[str, Any]]:
-        """Each sort of violation with those found: a list, or a mapping of what they concern."""
+        """Each kind of violation, with a list or mapping of those found."""
         for name in _FINDINGS:
             yield name, getattr(self, name)
 
@@ -120,7 +118,7 @@ def _told(example: object) -> str:
 
 
 def judge(records: Iterable[Record], expected: Expected, limits: RefereeLimits | None = None) -> RefereeReport:
-    """Hold the server's records, in any order, against what was expected and what the crawl was told to keep."""
+    """Compare the server's records, in any order, with the expectation and the limits."""
     limits = limits or RefereeLimits()
     in_order = sorted(records, key=lambda record: record.start)
     result = RefereeReport(requests=len(in_order), repeats_allowed=limits.repeats)
@@ -144,7 +142,7 @@ def _grouped(records: list[Record], key: Callable[[Record], str]) -> dict[str, l
 
 
 def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport) -> None:
-    """Which URLs were asked for, how often, and what the last answer was."""
+    """Checks which URLs were requested, how often, and the last status."""
     counts = Counter(record.url for record in records)
     last = {record.url: record.status for record in records}
     for url, visit in expected.visits.items():
@@ -161,7 +159,7 @@ def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport
 
 
 def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimits, result: RefereeReport) -> None:
-    """URLs that are not among the expected ones: denied, pages of a trap, or simply unexpected."""
+    """Classifies URLs that were not expected: denied, pages of a trap, or otherwise unexpected."""
     trapped: Counter[str] = Counter()
     strays = {record.url: record.domain for record in records if record.url not in expected.visits}
     for url, domain in strays.items():
@@ -178,7 +176,7 @@ def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimi
 
 
 def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeReport) -> None:
-    """A URL is asked for only after its origin's robots.txt has been answered, with whatever (RFC 9309 section 2.3)."""
+    """A URL may be requested only after a response to its origin's robots.txt, with any status (RFC 9309 section 2.3)."""
     asked: set[str] = set()
     answered: dict[str, float] = {}
     read: set[str] = set()
@@ -195,8 +193,8 @@ def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeRep
 
 
 def _judge_domain(records: list[Record], crawl_delay: float, limits: RefereeLimits, result: RefereeReport) -> None:
-    """The delay between any two, and one request at a time; without a delay as many as the limits allow. Crawl-delay
-    counts once a robots.txt has been read."""
+    """Checks the delay between any two requests, and the number in flight: one, or without a delay as many as the limits
+    allow. Crawl-delay applies once a robots.txt has been read."""
     latest = records[0]
     in_flight = [latest]
     needed = limits.delay
@@ -222,7 +220,7 @@ def _judge_domain(records: list[Record], crawl_delay: float, limits: RefereeLimi
 
 
 def _judge_rest(records: list[Record], limits: RefereeLimits, result: RefereeReport) -> None:
-    """After 429 or 503 with Retry-After the whole domain is left alone (RFC 9110 section 10.2.3)."""
+    """After 429 or 503 with Retry-After, the whole domain must not be requested (RFC 9110 section 10.2.3)."""
     resting = records[0]
     for record in records[1:]:
         if resting.retry_after is not None and record.start < _rested_at(resting) - limits.tolerance:
@@ -248,7 +246,7 @@ def _judge_address(address: str, records: list[Record], limits: RefereeLimits, r
 
 
 def _peak(records: list[Record]) -> int:
-    """The most requests in flight at once; one that ends when another starts has ended."""
+    """The maximum number of requests in flight. A request that ends when another starts does not overlap it."""
     changes = [(record.start, 1) for record in records] + [(record.end, -1) for record in records]
     now = peak = 0
     for _, change in sorted(changes):

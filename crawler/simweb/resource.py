@@ -1,4 +1,4 @@
-"""What a URL of the synthetic web answers, as data: the server sends it, the expectation walks over it."""
+"""The response of a URL of the synthetic web, as data. The server sends it, and the expectation follows its links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawler.simweb.links import PlacedLink
 
 
 class Fault(StrEnum):
-    """How an answer breaks on the wire."""
+    """How a response breaks on the wire."""
 
     CUT = "cut"
     BAD_CHUNKS = "bad_chunks"
@@ -20,13 +20,13 @@ class Fault(StrEnum):
     SILENT = "silent"
 
 
-# Faults that leave no response head, so that there is nothing to keep.
+# Faults without a response head, so that nothing can be archived.
 HEADLESS = frozenset({Fault.GARBAGE, Fault.HANG_UP, Fault.SILENT})
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """What the text of an HTML page has beside its links."""
+    """The contents of an HTML page, except for its links."""
 
     title: str = ""
     base: str = ""  # href of <base>, empty for none
@@ -40,9 +40,9 @@ class Markup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """An error status that the first requests for a URL get instead of its answer.
+    """An error status that the first requests for a URL get instead of its normal response.
 
-    `succeeds_at` is the ordinal of the first request that gets the true answer, 0 when none does.
+    `succeeds_at`: number of the first request that gets the normal response, 0 if none does.
     """
 
     status: int
@@ -51,13 +51,13 @@ class Trouble:
     as_date: bool = False  # Retry-After as an HTTP-date instead of seconds (RFC 9110 section 10.2.3)
 
     def strikes(self, attempt: int) -> bool:
-        """Whether the request with this ordinal, 1 for the first, gets the error."""
+        """Whether request number `attempt`, 1 for the first, gets the error."""
         return self.succeeds_at == 0 or attempt < self.succeeds_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """The answer to GET of one URL. `body` None means HTML made from `markup` and `links`. `delay` is in seconds."""
+    """The response to GET of one URL. `body` None: HTML from `markup` and `links`. `delay`: in seconds."""
 
     url: str
     status: int = 200

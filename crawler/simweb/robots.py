@@ -1,7 +1,7 @@
-"""The robots.txt files of a synthetic web, and what they deny, known as data.
+"""The robots.txt files of a synthetic web, and what they deny.
 
-The referee must not depend on the code that it judges, nor on any parser: each kind of file has a text, and
-beside it stands by hand what that text denies.
+The referee must not depend on the code under test or on any parser. So for each kind of file, the paths that it denies
+are written by hand next to its text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class RobotsKind(StrEnum):
-    """What a host answers to /robots.txt (RFC 9309 section 2.3)."""
+    """The response of a host to /robots.txt (RFC 9309 section 2.3)."""
 
     ABSENT = "absent"  # 404: unavailable, so all is allowed
     FORBIDDEN = "forbidden"  # 403: unavailable too
@@ -51,21 +51,21 @@ _LARGE_BYTES = 700 * 1024
 def denies(kind: RobotsKind, target: str) -> bool:
     """Whether a host with this kind of robots.txt denies `target` (path and query) to everyone.
 
-    `UNREACHABLE` denies, `FLAKY` counts as its final rules. /robots.txt itself is always allowed (RFC 9309
-    2.2.2).
+    `UNREACHABLE` denies everything, and `FLAKY` is judged by its final rules. /robots.txt itself is always allowed (RFC
+    9309 2.2.2).
     """
     if target == "/robots.txt" or kind in ALLOWS_ALL:
         return False
     if kind in DENIES_ALL:
         return True
-    # The most bytes win (RFC 9309 2.2.2), so what is allowed in /private/open/ may well be a PDF.
+    # The longest match wins (RFC 9309 2.2.2), so a PDF in /private/open/ is allowed.
     if target.startswith("/private/open/"):
         return False
     return target.startswith("/private/") or target.endswith(".pdf")
 
 
 def text(kind: RobotsKind, crawl_delay_s: float, sitemap: str) -> bytes:
-    """The file, for the kinds that answer 200. `sitemap` is a URL, or empty when there is none."""
+    """The text of the file, for kinds with status 200. `sitemap`: a URL, or empty if there is none."""
     if kind is RobotsKind.GARBAGE:
         return bytes(range(256)) * 8
     rules = {

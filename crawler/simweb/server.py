@@ -1,8 +1,8 @@
-"""A raw HTTP/1.1 server that plays a whole synthetic web under many names, and logs every request.
+"""A minimal HTTP/1.1 server that serves a whole synthetic web under many host names, and logs every request.
 
-One process, one event loop, no parsing beyond what the web needs: the crawler is to be the slow one. A
-connection handles one request after the other; its answer is a list of steps (`answers.py`), taken by
-callbacks rather than by a task, so that a connection which waits costs a timer and nothing else.
+It has one process, one event loop, and as little parsing as possible, so that it is faster than the crawler under test.
+A connection handles one request at a time. Its response is a list of steps (`answers.py`), which are run by callbacks
+instead of a task, so that a waiting connection costs only a timer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ _PIECE_BYTES = 65_536
 
 
 class SimWebServer:
-    """Serves `world` on each of `addresses` and logs to `log`. Port 0 takes a free one, at each address its
-    own.
+    """Serves `world` on each of `addresses` and logs to `log`. Port 0: any free port, which may differ by address.
 
-    Use as an async context manager, or `start` and `stop`. Raises OSError if an address cannot be listened
-    on.
+    Use it as an async context manager, or call `start` and `stop`. Raises OSError if it cannot listen on an address.
     """
 
     def __init__(self, world: World, log: RequestLog, addresses: Sequence[str] = ("127.0.0.1",), port: int = 0) -> None:
@@ -56,7 +54,7 @@ class SimWebServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen. Prepares the attacks first, so that none of them holds up the loop later."""
+        """Start listening. Prepares the attacks first, so that they do not block the event loop later."""
         for url in self.world.attacks():
             answer(self.world.resource(url), 1, "", 0.0)
         loop = asyncio.get_running_loop()
@@ -67,7 +65,7 @@ class SimWebServer:
         self._flush()
 
     async def stop(self) -> None:
-        """Close everything; requests in flight are logged as aborted. The log stays open, and is flushed."""
+        """Close all connections. Requests in flight are logged as aborted. The log is flushed but not closed."""
         for server in self._servers:
             server.close()
         for connection in list(self.connections):
@@ -78,7 +76,7 @@ class SimWebServer:
         self.log.flush()
 
     def host_map(self) -> list[str]:
-        """PATTERN=ADDRESS:PORT for the crawler's --host-map, the first match to count."""
+        """Entries PATTERN=ADDRESS:PORT for the crawler's --host-map. The first match applies."""
         places = [f"{address}:{port}" for address, port in self.listening]
         if len(places) == 1:
             return [f"*.test={places[0]}"]
@@ -86,9 +84,7 @@ class SimWebServer:
         return [*digits, f"*.test={places[0]}"]
 
     def answer(self, host: str, target: str, accepted: str, now: float) -> ScriptedResponse:
-        """What to send. Counts attempts only where they make a difference, so memory grows with the
-        troubled URLs alone.
-        """
+        """The response to send. Attempts are counted only for URLs with trouble, so memory grows only with those."""
         resource = self.world.at(host, target)
         attempt = 1
         if resource is not None and resource.trouble is not None:
@@ -102,7 +98,7 @@ class SimWebServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client: reading (`_answer` is None) or answering, and paused while the client does not read."""
+    """One client. Either reads a request (`_answer` is None) or responds, and pauses while the client does not read."""
 
     def __init__(self, server: SimWebServer) -> None:
         self._server = server
@@ -118,7 +114,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # A buffer of none: `pause_writing` then says that the system has not taken everything yet.
+        # Without a buffer, `pause_writing` is called as soon as the system has not taken all bytes.
         transport.set_write_buffer_limits(high=0)
         self._address = "{}:{}".format(*transport.get_extra_info("sockname")[:2])
         self._client_port: int = transport.get_extra_info("peername")[1]
@@ -133,7 +129,7 @@ class Connection(asyncio.Protocol):
             self._record(aborted=True)
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection immediately."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -169,10 +165,10 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def _advance(self) -> None:
-        """Take steps until one has to wait: for a timer, or for the client to read."""
+        """Run steps until one has to wait for a timer or for the client to read."""
         taken = 0
         while self._answer is not None and not self._paused and self._timer is None:
-            # An endless answer to a client that reads as fast must not keep the loop from the others.
+            # An endless response to a fast client must not block the loop for other connections.
             taken += 1
             step = next(self._steps, None) if taken <= _STEPS_AT_ONCE else 0.0
             if step is None:
@@ -185,10 +181,10 @@ class Connection(asyncio.Protocol):
                 self._timer = asyncio.get_running_loop().call_later(step, self._wake)
 
     def _send(self, data: bytes) -> None:
-        """Send a piece, and leave the rest as the next steps.
+        """Send a piece, and leave the rest for the next steps.
 
-        The end of an answer is noted before its last piece goes out: later than that, the client could already have
-        it; and as the pieces are small, it is not much too early either.
+        The end of a response is recorded before its last piece is sent. Any later, the client could already have it. The
+        pieces are small, so the recorded time is not much too early.
         """
         if len(data) > _PIECE_BYTES:
             starts = range(_PIECE_BYTES, len(data), _PIECE_BYTES)
@@ -231,6 +227,6 @@ class Connection(asyncio.Protocol):
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
-    """Field lines by lower-case name; of several with one name, the last."""
+    """Header fields by lower-case name. If a name occurs several times, the last value counts."""
     pairs = (line.partition(":") for line in lines)
     return {name.lower(): value.strip() for name, _, value in pairs}

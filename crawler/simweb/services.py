@@ -1,6 +1,4 @@
-"""What stands beside the pages of a host: its robots.txt, the hosts that robots.txt redirect to, its
-sitemaps.
-"""
+"""The resources of a host that are not pages: robots.txt and its redirect targets, and sitemaps."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Services:
         self._features = features
 
     def resource(self, site: Site, host: str, target: str) -> Resource | None:
-        """What a host of `site` answers at `target`, if that is no page; None where nothing is."""
+        """The resource at `target` on a host of `site`, if it is not a page. None if there is none."""
         if target == "/robots.txt":
             return self._robots(site, host)
         if target.startswith("/robots-hop/") and site.robots[host] is RobotsKind.FIVE_HOPS:
@@ -39,7 +37,7 @@ class Services:
         return None
 
     def rules_elsewhere(self, host: str, target: str) -> Resource | None:
-        """What the hosts answer that MOVED and SHARED robots.txt redirect to; None where nothing is."""
+        """The resource on a host to which MOVED and SHARED robots.txt redirect. None if there is none."""
         if (host == SHARED_RULES_HOST or host.startswith("rules-d")) and target.startswith("/for/"):
             return self._file(absolute(host, target), RobotsKind.FOLDER, "")
         return None
@@ -87,7 +85,7 @@ def _moved(url: str, goal: str) -> Resource:
 
 
 def _sitemap(site: Site, target: str) -> Resource | None:
-    """/sitemap.xml, an index (sitemaps.org protocol), and the sitemaps that it lists, every other one compressed."""
+    """/sitemap.xml, which is an index (sitemaps.org protocol), and its sitemaps. Every other one is compressed."""
     count = -(-site.size // _LISTED_EACH)
     if target == "/sitemap.xml":
         return _listing(site, target, "sitemapindex", "sitemap", [_part_url(site, n) for n in range(count)])

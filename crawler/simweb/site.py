@@ -1,8 +1,8 @@
 """One domain of the synthetic web: its hosts, their robots.txt, and its numbered pages.
 
-The pages of a domain form a tree by number: page k's children are k * fanout + 1 and the next ones, so all
-of it is reachable from page 0, the root. Pages with children are *hubs*; they lie on the first host,
-outside /private/, and always end in a body. All that is odd happens to the leaves.
+The pages of a domain form a tree by number. The children of page k are k * fanout + 1 and the following ones, so all pages
+are reachable from page 0, the root. Pages with children are *hubs*. They are on the first host, outside /private/, and
+always end with a body. Only leaves have unusual behaviour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"(?:-|id=)(\d{1,12})(?:\.html|\.pdf|\.png|/|&page=1)?$")
 
 
 class Slot(NamedTuple):
-    """A numbered page, as far as links to it must know it."""
+    """The properties of a numbered page that links to it need."""
 
     kind: Kind
     host: str
@@ -38,7 +38,7 @@ class Slot(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The shares of a world, ready to be drawn from."""
+    """The shares of a world, prepared for random choices."""
 
     answers: Shares[Kind]
     robots: Shares[RobotsKind]
@@ -49,7 +49,7 @@ class Tables(NamedTuple):
 
 
 class Site:
-    """The domain with this number in a world with this seed; `size` is the number of its pages."""
+    """Domain number `number` in a world with `seed`. `size`: number of its pages."""
 
     def __init__(self, seed: int, features: Features, tables: Tables, number: int, size: int) -> None:
         self.number = number
@@ -76,7 +76,7 @@ class Site:
 
     @property
     def crawl_delay(self) -> float:
-        """Seconds that the domain's robots.txt asks for; 0 when it does not."""
+        """The Crawl-delay of the domain's robots.txt in seconds, 0 if there is none."""
         return self._features.crawl_delay_s if self.robots[self.domain] is RobotsKind.DELAY else 0.0
 
     def is_hub(self, number: int) -> bool:
@@ -115,7 +115,7 @@ class Site:
         return Slot(kind, host, target, nofollow_only, unlinked, absolute(host, target))
 
     def number_of(self, host: str, target: str) -> int | None:
-        """The number of the page at this place, or None if no page is there."""
+        """The number of the page at `target` on `host`, or None if there is none."""
         if target == "/":
             return 0 if host == self.domain else None
         match = _NUMBER.search(target)
@@ -134,7 +134,7 @@ def domain_name(number: int) -> str:
 
 
 def domain_number(domain: str) -> int | None:
-    """The number in the name, or None if this is no such name."""
+    """The number in the name, or None if the name has another form."""
     digits = domain[1:-5]
     if not digits.isdecimal() or not domain.isascii() or domain_name(int(digits)) != domain:
         return None
@@ -142,7 +142,7 @@ def domain_number(domain: str) -> int | None:
 
 
 def domain_of(host: str) -> str:
-    """The registrable domain: .test is a plain suffix, so it is the last two labels."""
+    """The registrable domain, which is the last two labels, because .test is a plain suffix."""
     return ".".join(host.split(".")[-2:])
 
 

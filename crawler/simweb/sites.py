@@ -1,4 +1,4 @@
-"""All domains of a synthetic web by number: how many pages each has, and the domain itself when asked for."""
+"""All domains of a synthetic web by number, with their sizes. The domains themselves are created on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from crawler.simweb.features import Features
 from crawler.simweb.site import Site, Tables, domain_number, domain_of
 
-# A site weighs about 1 KiB, so that the cache stays below 4 MiB.
+# A site takes about 1 KiB, so the cache stays below 4 MiB.
 _SITES_KEPT = 4096
 
 
@@ -17,7 +17,7 @@ class Sites:
 
     def __init__(self, seed: int, domains: int, pages: int, features: Features) -> None:
         if not 0 < domains <= pages:
-            raise ValueError(f"each of the {domains} domains needs a page, and there are {pages} pages")
+            raise ValueError(f"{domains} domains need at least {domains} pages, not {pages}")
         self._sizes = zipf_sizes(domains, pages, features.zipf)
         tables = Tables.of(features)
         make = lru_cache(maxsize=_SITES_KEPT)(lambda n: Site(seed, features, tables, n, self._sizes[n]))
@@ -27,7 +27,7 @@ class Sites:
         return len(self._sizes)
 
     def __getitem__(self, number: int) -> Site:
-        """The domain with this number. Raises IndexError from `len(self)` on."""
+        """Domain number `number`. Raises IndexError if there is none."""
         return self._make(number)
 
     def find(self, host: str) -> Site | None:

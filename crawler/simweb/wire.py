@@ -1,4 +1,4 @@
-"""Bytes of HTTP/1.1 (RFC 9112): heads, framing, and the steps in which an answer is sent."""
+"""HTTP/1.1 as bytes (RFC 9112): heads, framing, and the steps of a response."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 @dataclass(frozen=True, slots=True)
 class ScriptedResponse:
-    """Steps to take in order: bytes to send, or seconds to wait.
+    """A response as a sequence of steps: bytes to send, or seconds to wait.
 
-    `closes`: the connection ends with them. `hangs`: it stays open and nothing follows.
+    `closes`: the connection is then closed. `hangs`: it stays open, and nothing more is sent.
     """
 
     status: int  # 0: no status line is sent
     steps: Iterable[Step]
-    retry_after: float | None = None  # seconds from the end of the answer, as far as it asks for some
+    retry_after: float | None = None  # seconds from the end of the response, if it has Retry-After
     closes: bool = False
     hangs: bool = False
 

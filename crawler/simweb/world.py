@@ -1,9 +1,8 @@
-"""The synthetic web: any number of domains and pages, computed from a seed when they are asked for.
+"""The synthetic web: any number of domains and pages, computed from a seed on demand.
 
-Nothing is stored but the size of each domain. What a URL answers is a pure function of the seed and the
-URL, so any number of processes can hold the same world. The number of pages counts the numbered pages
-(`site.py`); side URLs (`numbered.py`), robots.txt and sitemaps (`services.py`) and hostile domains
-(`hostile.py`) come on top.
+Only the size of each domain is stored. The response of a URL is a pure function of the seed and the URL, so any number of
+processes can have the same world. The number of pages includes only the numbered pages (`site.py`), not side URLs
+(`numbered.py`), robots.txt and sitemaps (`services.py`) and hostile domains (`hostile.py`).
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class World:
         return [absolute(name, "/") for name in names]
 
     def attacks(self) -> list[str]:
-        """The URLs at which the hostile domains attack; those behind a trap are not listed."""
+        """The URLs of the attacks by the hostile domains. Pages within a trap are not listed."""
         return self._hostile.attacks()
 
     def resource(self, url: str) -> Resource | None:
-        """What the canonical `url` answers; None where nothing is, which is a 404."""
+        """The resource at the canonical `url`, or None, which is sent as a 404."""
         return self.at(*split(url))
 
     def at(self, host: str, target: str) -> Resource | None:
-        """The same by host (lower case, without port) and target (path and query)."""
+        """The resource at `target` (path and query) on `host` (lower case, without port), or None."""
         site = self.sites.find(host)
         if site is None:
             return self._hostile.resource(host, target) or self._services.rules_elsewhere(host, target)
@@ -64,7 +63,7 @@ class World:
         return robots.denies(site.robots[host], target)
 
     def is_trap(self, host: str) -> bool:
-        """Whether the host has pages without end, which no expectation can list."""
+        """Whether the host has an unlimited number of pages, which no expectation can list."""
         return self._hostile.is_trap(host)
 
     def names_sitemap(self, host: str) -> bool:
@@ -75,14 +74,13 @@ class World:
         return site.has_sitemap and host == site.domain
 
     def crawl_delay(self, domain: str) -> float:
-        """Seconds that the domain's robots.txt asks for; 0 when it does not."""
+        """The Crawl-delay of the domain's robots.txt in seconds, 0 if there is none."""
         site = self.sites.find(domain)
         return site.crawl_delay if site else 0.0
 
 
 def address_slot(host: str, addresses: int) -> int:
-    """Which of that many addresses serves the host: by the last digit of its domain, so that ten patterns
-    map them all.
-    """
+    """The index of the address, out of `addresses`, that serves the host. It depends on the last digit of the domain, so
+    that ten patterns map all hosts."""
     digit = domain_of(host).partition(".")[0][-1:]
     return int(digit) % addresses if digit.isdecimal() else 0

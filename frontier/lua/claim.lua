@@ -1,16 +1,16 @@
 -- claim: take an index in the open epoch, and read the roster of the epoch before it.
 --
--- An epoch is closed for good when a later one has been opened: a claim for a closed epoch counts for the open one.
--- So a roster that anybody has read can never change. A second claim by the same replica returns its first index.
+-- Opening an epoch closes all earlier ones for good. A claim for a closed epoch counts for the open one, so a roster that
+-- any replica has read never changes. A second claim by the same replica returns its first index.
 --
 -- KEYS[1] peers  string  the open epoch
--- also   peers:claims:<epoch>  string  indices given out
+-- also   peers:claims:<epoch>  string  last index that was assigned
 --        peers:roster:<epoch>  hash    replica -> "index capacity address"
 --        peers:owners          hash    version, table: who owns which shard (save_owners.lua)
 -- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version   ARGV[6] ttl_ms
 --
 -- Returns {"claimed", epoch, index, version, table, replica, "index capacity address", replica, ... of the epoch before};
--- version is empty if no table is kept, table is empty if the caller knows that version.
+-- version is empty if no table is stored; table is empty if the caller already has that version.
 
 local function claims_key(epoch) return KEYS[1] .. ':claims:' .. string.format('%.0f', epoch) end
 local function roster_key(epoch) return KEYS[1] .. ':roster:' .. string.format('%.0f', epoch) end
@@ -27,7 +27,7 @@ local index = held and tonumber(string.match(held, '^%d+')) or redis.call('INCR'
 redis.call('HSET', roster_key(epoch), replica, index .. ' ' .. ARGV[3] .. ' ' .. ARGV[4])
 redis.call('PEXPIRE', claims_key(epoch), ttl_ms)
 redis.call('PEXPIRE', roster_key(epoch), ttl_ms)
--- The server's clock may stand still or go back (a failover): the roster in effect must outlive that.
+-- After a failover the server's clock may stand still or go back. The roster in effect must not expire meanwhile.
 redis.call('PEXPIRE', roster_key(epoch - 1), ttl_ms)
 
 local version, owners = redis.call('HGET', KEYS[1] .. ':owners', 'version') or '', ''

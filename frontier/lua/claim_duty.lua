@@ -1,11 +1,11 @@
--- claim_duty: exactly one replica does a periodic duty in an interval. The holder claims again to keep it while it works;
--- when it falls silent before it has reported the duty as done, another one may take it over.
+-- claim_duty: let exactly one replica do a periodic duty in an interval. The holder repeats its claim while it works. If
+-- its claim expires before it has reported the duty as done, another replica may take over.
 --
--- KEYS[1] duties  hash  <duty> -> "interval replica until_ms", or "interval done" when it is
+-- KEYS[1] duties  hash  <duty> -> "interval replica until_ms", or "interval done" once it is done
 -- ARGV[1] duty   ARGV[2] interval number   ARGV[3] replica   ARGV[4] now_ms   ARGV[5] ttl_ms
 -- ARGV[6] "work" to claim, or "done" to report
 --
--- Returns {"claimed"} | {"held", replica} | {"done"} | {"lost"} (reported done by who does not hold it)
+-- Returns {"claimed"} | {"held", replica} | {"done"} | {"lost"} (reported as done by a replica that does not hold it)
 
 local duty, interval, replica = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local of, holder, until_ms = string.match(redis.call('HGET', KEYS[1], duty) or '0 done', '^(%d+) (%S+) ?(%d*)$')
@@ -16,7 +16,7 @@ if held_interval > interval or (held_interval == interval and holder == 'done') 
 end
 local is_held = held_interval == interval and tonumber(until_ms) > tonumber(ARGV[4])
 if ARGV[6] == 'done' then
-  -- A late holder whose duty nobody has taken over may still report it.
+  -- A holder whose claim has expired may still report the duty if no other replica has taken it over.
   if held_interval ~= interval or holder ~= replica then return {'lost'} end
   redis.call('HSET', KEYS[1], duty, ARGV[2] .. ' done')
   return {'done'}

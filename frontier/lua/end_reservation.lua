@@ -1,8 +1,9 @@
--- end_reservation: a reserved request to a domain has ended; the domain rests. Too late, or twice, it changes nothing.
+-- end_reservation: end a reserved request to a domain and start the domain's delay.
+-- A late or repeated call changes nothing.
 --
 -- KEYS[1] due  zset  domain -> due ms
 -- also   d:<domain> hash (next, held)
--- ARGV[1] domain   ARGV[2] until_ms, as `reserve` gave it   ARGV[3] next_ms: when the domain may be asked again
+-- ARGV[1] domain   ARGV[2] until_ms, as `reserve` returned it   ARGV[3] next_ms: when the next request may start
 --
 -- Returns {"ended"} | {"stale"}
 

@@ -1,9 +1,9 @@
--- lease: give the owner of a shard exclusive domains, each with a batch of URLs and a fencing token.
+-- lease: lease domains of a shard to its owner exclusively, each with a batch of URLs and a fencing token.
 --
--- First takes back expired leases and wakes waiting entries; then leases the domains that are due, longest due first.
--- A taken-back entry carries how often that happened (its sixth character); one that has been lost with its holder
--- fifteen times is set aside as a dead letter, since it may be what kills them. What was taken back is remembered for a
--- while, by the token of the lost lease: see revoke.
+-- First it reclaims expired leases and queues waiting entries that are ready. Then it leases the domains that are due,
+-- longest due first. The sixth character of an entry counts how often it was reclaimed. An entry that was lost with its
+-- holder fifteen times becomes a dead letter, because it may be what crashes the holders. Reclaimed entries are recorded
+-- for a while under the token of the lost lease: see revoke.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence)
 -- KEYS[2] due      zset  domain -> due ms
@@ -11,12 +11,12 @@
 -- KEYS[4] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[5] stats    hash  expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
--- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms, the newest LOST_KEPT
+-- KEYS[7] lost     zset  "token LF entry" -> when it was reclaimed ms; the newest LOST_KEPT
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] epoch   ARGV[2] replica   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5] max_domains (1 or more)   ARGV[6] max_urls (each)   ARGV[7] default_delay_ms
 --
--- Returns {"leased", when to come again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...}
+-- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...}
 --       | {"fenced", epoch, replica}
 
 local TAKE_BACK, WAKE, LOST_KEPT = 64, 256, 4096
@@ -48,14 +48,14 @@ local function take_back(domain, expiry_ms)
   redis.call('DEL', inflight)
   redis.call('ZREM', KEYS[3], domain)
   redis.call('HINCRBY', KEYS[5], 'expired', 1)
-  -- The lost holder may have sent a request up to the last moment of its lease.
+  -- The lost holder may have sent a request until the very end of its lease.
   local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
   redis.call('HDEL', domain_key, 'token')
   redis.call('HSET', domain_key, 'next', next_ms)
   if redis.call('EXISTS', queue) == 1 then redis.call('ZADD', KEYS[2], next_ms, domain) end
 end
 
--- Most calls find nothing to do, and need no more than a look at what comes first in each of three sets.
+-- Most calls find nothing to do. For them it is enough to read the first member of each of three sets.
 local function first_ms(key) return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge end
 
 local expiring_ms = first_ms(KEYS[3])
@@ -78,18 +78,19 @@ if waking_ms <= now_ms then
   end
 end
 
--- Never a number that was given out before, not even by a server that has lost its last second: hence the clock.
+-- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
+-- the time in milliseconds.
 local last_token, reply = tonumber(fence[3] or '0'), {'leased', -1}
 
 local function lease(domain)
   local queue, domain_key = base .. 'q:' .. domain, base .. 'd:' .. domain
   local state = redis.call('HMGET', domain_key, 'delay', 'state')
   local delay_ms = tonumber(state[1] or default_delay_ms)
-  -- No more URLs than half of the lease has turns for, so that an unhurried holder never outlives its lease.
+  -- At most as many URLs as can be fetched in half of the lease, so that a slow holder does not outlast its lease.
   local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
   local best = redis.call('ZREVRANGE', queue, 0, urls - 1, 'WITHSCORES')
   if #best == 0 then return end
-  -- Copied within the server: to pop them and add them again takes half as much again of its time.
+  -- Copied within the server. To pop the entries and add them again takes 1.5 times as long.
   redis.call('ZRANGESTORE', base .. 'inflight:' .. domain, queue, 0, urls - 1, 'REV')
   redis.call('ZREMRANGEBYRANK', queue, -urls, -1)
   last_token = math.max(last_token + 1, now_ms)
@@ -102,7 +103,7 @@ local due_ms = first_ms(KEYS[2])
 if due_ms <= now_ms then
   local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[5])
   for _, domain in ipairs(due) do lease(domain) end
-  if #due > 0 then redis.call('ZREM', KEYS[2], unpack(due)) end  -- none when no domain at all is asked for
+  if #due > 0 then redis.call('ZREM', KEYS[2], unpack(due)) end  -- empty if the caller asked for no domains
   if #reply > 2 then redis.call('HSET', KEYS[1], 'token', last_token) end
 end
 

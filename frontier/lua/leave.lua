@@ -1,4 +1,4 @@
--- leave: take a replica out of the epoch still open, so that the next view is already without it.
+-- leave: remove a replica from the open epoch, so that the next view no longer includes it.
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:roster:<epoch>  hash  replica -> "index capacity address"

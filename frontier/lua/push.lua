@@ -1,9 +1,9 @@
 -- push: queue URLs that have not been seen before. Idempotent: a second call with the same URLs adds nothing.
--- Or queue them again, whether seen or not ("again"): then a second call adds what was leased in between.
+-- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were leased in between.
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
--- 1980): whenever the mean fill passes FILL one bucket is split in two, so that even unsplit buckets (up to twice
--- the mean) stay below 512 members, the default limit up to which Redis keeps an integer set at 8 bytes a member.
+-- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
+-- mean, so all stay below 512 members, the default limit up to which Redis stores an integer set at 8 bytes a member.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
@@ -11,7 +11,7 @@
 -- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
 -- ARGV[3...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
---   mode "new", or "known" if the domain must be known (have had a URL accepted), or "again"
+--   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain}
 
@@ -24,9 +24,9 @@ local seen, buckets = tonumber(stats[1] or '0'), tonumber(stats[2] or '1')
 local half = 1
 while half * 2 <= buckets do half = half * 2 end
 
-local seen_keys = {}  -- by bucket: to write a number into a key costs as much as half a call
+local seen_keys = {}  -- by bucket: formatting a number into a key costs half as much as a call
 
--- Which bucket: by the last nine decimal digits, exact in a double, where the whole fingerprint is not.
+-- The bucket is computed from the last nine decimal digits, because a double cannot hold the whole fingerprint exactly.
 local function seen_key(fingerprint)
   local bucket = tonumber(string.sub(fingerprint, -9)) % (half * 2)
   if bucket >= buckets then bucket = bucket - half end

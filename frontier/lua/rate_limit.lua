@@ -1,14 +1,14 @@
--- rate_limit: give out slots at which an address may be asked, so that many domains behind it share one rate.
+-- rate_limit: reserve time slots for requests to an address, so that all domains at the address share one rate.
 --
--- The generic cell rate algorithm (ITU-T I.371, virtual scheduling): one number an address, the theoretical arrival
--- time of the next request. A slot given out is reserved, so nobody is overtaken for ever. An address that was left
--- alone long enough has no key.
+-- This is the generic cell rate algorithm (ITU-T I.371, virtual scheduling). It keeps one number per address, the
+-- theoretical arrival time of the next request. A returned slot is reserved, so no caller starves. The key of an idle
+-- address expires.
 --
 -- KEYS[1] limit  string  theoretical arrival time, ms with three decimals; expires by itself
--- ARGV[1] now_ms   ARGV[2] interval_ms (may be a fraction)   ARGV[3] burst   ARGV[4] how many slots are wanted
--- ARGV[5] horizon_ms: what lies further ahead is not reserved
+-- ARGV[1] now_ms   ARGV[2] interval_ms (may be a fraction)   ARGV[3] burst   ARGV[4] number of slots wanted
+-- ARGV[5] horizon_ms: slots further ahead than this are not reserved
 --
--- Returns {"slots", slot ms as text, ...}: as many as wanted, the last of them left out if beyond the horizon
+-- Returns {"slots", slot ms as text, ...}: as many as wanted, without those beyond the horizon
 
 local now_ms, interval_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local tolerance_ms = (tonumber(ARGV[3]) - 1) * interval_ms

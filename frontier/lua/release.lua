@@ -1,9 +1,9 @@
--- release: give a lease back in good order. What was not fetched returns to the queue as it came.
+-- release: end a lease early. URLs that were not fetched return to the queue unchanged.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, next, state)
--- ARGV[1] domain   ARGV[2] token   ARGV[3] next_ms   ARGV[4] state ("": as it was)
+-- ARGV[1] domain   ARGV[2] token   ARGV[3] next_ms   ARGV[4] state ("": unchanged)
 --
 -- Returns {"released", due_ms or -1} | {"stale"}
 
@@ -15,7 +15,7 @@ local known = redis.call('HMGET', domain_key, 'token', 'next')
 if known[1] ~= ARGV[2] then
   return {'stale'}
 end
--- A rest that an earlier settle asked for is never shortened.
+-- A delay that an earlier settle requested is never shortened.
 local next_ms = math.max(tonumber(ARGV[3]), tonumber(known[2] or '0'))
 local entries, back = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
 for i = 1, #entries, 2 do back[i], back[i + 1] = entries[i + 1], entries[i] end

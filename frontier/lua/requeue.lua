@@ -1,7 +1,8 @@
--- requeue: give dead letters another chance. Each goes back to its domain's queue with its tries counted anew, and the
--- domain's backoff is forgotten, which had perhaps given the domain up. A letter that is no longer there is passed over.
+-- requeue: queue dead letters again. Each returns to its domain's queue with its tries reset. The domain's backoff is
+-- reset too, because it may have marked the domain as given up. A dead letter that no longer exists is skipped.
 --
--- A requeued URL counts as accepted once more and stays counted as dead, so accepted less settled is what is open.
+-- A requeued URL is counted as accepted once more and stays counted as dead, so accepted minus settled is still the number
+-- of open URLs.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
@@ -9,7 +10,7 @@
 -- KEYS[4] dead    hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, d:<domain> hash (next, state)
 -- ARGV[1] now_ms   ARGV[2] priority
--- ARGV[3...] for each letter: domain, entry
+-- ARGV[3...] for each dead letter: domain, entry
 --
 -- Returns {"requeued", number}
 
@@ -19,7 +20,7 @@ local requeued = 0
 for i = 3, #ARGV, 2 do
   local domain, entry = ARGV[i], ARGV[i + 1]
   if redis.call('HDEL', KEYS[4], domain .. '\n' .. entry) == 1 then
-    -- Characters 4 and 6 are the tries and the times lost with a holder.
+    -- Character 4 counts the tries, character 6 how often the entry was lost with its holder.
     local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
     redis.call('ZADD', base .. 'q:' .. domain, ARGV[2], fresh)
     requeued = requeued + 1

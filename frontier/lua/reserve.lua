@@ -1,16 +1,16 @@
--- reserve: the right to one request to a domain for which the caller holds no lease, such as a robots.txt that an
--- origin of another domain redirects to. Until it is told how that ended (end_reservation), the domain is not leased to
--- anybody.
+-- reserve: reserve one request to a domain for which the caller holds no lease, such as for a robots.txt to which an
+-- origin of another domain redirects. The domain is not leased to any replica until end_reservation is called, or until
+-- the reservation expires.
 --
--- A domain that rests is reserved for the end of its rest, so that its next lease cannot come first again and again.
+-- While the domain's delay runs, the slot at its end is reserved. Otherwise the next lease could come first every time.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- also   d:<domain> hash (next, delay, held)
--- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: how long the request may take, its answer included
--- ARGV[4] max_wait_ms: a rest that lasts longer is not waited for
+-- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: maximum duration of the request and its response
+-- ARGV[4] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
--- Returns {"reserved", slot ms, until_ms (`end_reservation` takes it), delay_ms or -1}
+-- Returns {"reserved", slot ms, until_ms (for `end_reservation`), delay_ms or -1}
 --       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms}
 
 local domain_key = string.sub(KEYS[1], 1, -4) .. 'd:' .. ARGV[1]

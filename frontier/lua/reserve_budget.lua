@@ -1,19 +1,19 @@
--- reserve_budget: report the pages of a replica, and give it permits for further ones. Pages and permits of all
--- replicas together never pass the limit. Near the limit a replica gets its share of what is left, so that the others
--- can go on, too.
+-- reserve_budget: report the pages that a replica has fetched, and give it permits for more. The pages and permits of all
+-- replicas together never exceed the limit. Near the limit a replica gets only its share of the rest, so that the other
+-- replicas can continue, too.
 --
--- The same report may come twice: a replica tells how many pages it has had since its start, not how many more. A call
--- that is older than the last one of its replica changes nothing. The permits of a replica that fell silent count as
--- used, since some of them may have been: see recount.
+-- A report may be repeated, because a replica reports its pages since its start, not since the last report. A call that
+-- is older than the replica's last one changes nothing. The permits of a replica that stopped reporting count as used,
+-- since some of them may have been: see recount.
 --
 -- KEYS[1] budget  hash  used, held, recounts, replica:<replica> -> "permits pages call"
--- KEYS[2] takers  zset  replica that holds or wants permits -> when they lapse, ms
+-- KEYS[2] takers  zset  replica that holds or wants permits -> when they expire, ms
 -- ARGV[1] replica   ARGV[2] number of the call, rising   ARGV[3] its pages since its start
--- ARGV[4] how many of them were reported before, for who is not known here   ARGV[5] permits that it keeps in any case
--- ARGV[6] permits that it wants in hand, or -1: it leaves   ARGV[7] limit   ARGV[8] at least so many pages are used
--- ARGV[9] when its permits lapse, ms   ARGV[10] permits of others that lapse before this lapse now, ms
+-- ARGV[4] how many of them were already reported, used if Redis does not know the replica   ARGV[5] permits to keep
+-- ARGV[6] total permits wanted, or -1 to leave   ARGV[7] limit   ARGV[8] lower bound for the number of used permits
+-- ARGV[9] when its permits expire, ms   ARGV[10] expire the permits of others that end before this time, ms
 --
--- Returns {"reserved", its permits, used by all, permits of all, its share of what is left, recounts}
+-- Returns {"reserved", its permits, used by all, permits of all, its share of the rest, recounts}
 
 local mine = 'replica:' .. ARGV[1]
 local keep, wanted, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

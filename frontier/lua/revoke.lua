@@ -1,11 +1,12 @@
--- revoke: say which URLs of a lost lease were not settled under it, and see to it that they never are. For whoever finds
--- pages that a holder had written down before it died: of a URL that was not settled under its lease there is, or will
--- be, another page.
+-- revoke: report which URLs of a lost lease were not settled under it, and ensure that they never will be. Used to recover
+-- pages that a holder wrote before it died: a URL that was not settled under that lease is fetched again, so its page is a
+-- duplicate.
 --
--- A lease that still stands loses its token, so that a settle which is still on its way changes nothing; it expires as
--- ever. One that has expired left its URLs in `lost` when it was taken back. What is in neither was settled.
+-- If the lease is still valid, its token is removed, so that a settle call still on its way changes nothing; the lease
+-- expires as usual. If the lease has expired, its URLs were added to `lost` when it was reclaimed. All other URLs were
+-- settled.
 --
--- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms
+-- KEYS[1] lost  zset  "token LF entry" -> when it was reclaimed ms
 -- also   inflight:<domain> zset, d:<domain> hash (token)
 -- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms
 -- ARGV[4...] entries

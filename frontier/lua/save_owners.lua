@@ -1,7 +1,8 @@
--- save_owners: keep who owns which shard in the open epoch; the next change of the roster starts from it.
+-- save_owners: store the owner of each shard in the open epoch. The next change of the roster starts from this table.
 --
--- A closed epoch is refused, so all who claim in an epoch read either what stood there when it was opened, or what one of
--- them made of that; and to save the same roster again changes nothing (frontier/ring.py). So all make the same of it.
+-- A closed epoch is refused. So the replicas that claim in an epoch read either the table from when it was opened, or the
+-- table that one of them computed from it. Computing the owners again for the same roster changes nothing
+-- (frontier/ring.py), so all replicas get the same result.
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:owners  hash  version, table

@@ -1,8 +1,8 @@
--- save_settings: replace a crawl's settings, and count it as a revision unless they are the same. Settings that are no longer
--- those that the caller has read stay as they are.
+-- save_settings: replace a crawl's settings and increment the revision, unless nothing changes. If the settings have
+-- changed since the caller read them, nothing is written.
 --
 -- KEYS[1] meta  hash  settings, revision
--- ARGV[1] settings   ARGV[2] revision that the caller has read
+-- ARGV[1] settings   ARGV[2] revision that the caller read
 --
 -- Returns {"saved" | "unchanged" | "moved", revision}
 

@@ -1,7 +1,7 @@
--- settle: tell how leased URLs ended, keep their domains' politeness state, and renew the leases. The last settled URL
--- of a lease ends it. A stale token changes nothing; an entry that is no longer in flight is passed over, so a
--- doubled call counts once. A call that arrives after one that was made later (its sender gave up on it and tried
--- again) never shortens a lease or a rest: their holder counts on what it was told last.
+-- settle: record the outcomes of leased URLs, store the politeness state of their domains, and renew the leases. A lease
+-- ends when its last URL is settled. A call with a stale token changes nothing. An entry that is no longer in flight is
+-- skipped, so a repeated call counts once. A call may arrive after a later one, if its sender gave up on it and tried
+-- again. It never shortens a lease or a delay, because the holder relies on the last reply.
 --
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
@@ -11,9 +11,9 @@
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
 -- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] now_ms   ARGV[2] lease_ms
--- ARGV[3...] for each lease: domain, token, next_ms (when the domain may next be fetched from), delay_ms ("": as it
---   was), state ("": as it was), bytes received, how many of the URLs were duplicates, of how many pages
---   something was left out ("reason number" each, or ""), number of words that follow:
+-- ARGV[3...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
+--   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
+--   by reason ("reason number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry" else "", number of entries
 --   (1 for dead and retry), the entries
 --
@@ -28,7 +28,7 @@ local function count(name, number)
   counts[name] = (counts[name] or 0) + number
 end
 
--- Settle the URLs told in ARGV[at] to ARGV[last]. Returns how many were in flight.
+-- Settle the URLs in ARGV[at] to ARGV[last]. Returns how many of them were in flight.
 local function settle_urls(domain, inflight, at, last)
   local settled = 0
   while at <= last do
@@ -50,7 +50,7 @@ local function settle_urls(domain, inflight, at, last)
   return settled
 end
 
--- Returns what is to be said of the lease that ARGV[at] begins with.
+-- Settle the lease whose arguments begin at ARGV[at]. Returns its part of the reply.
 local function settle(at, last)
   local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, cut = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
@@ -88,8 +88,8 @@ end
 local reply, at = {'settled'}, 3
 while at <= #ARGV do
   local last = at + 8 + ARGV[at + 8]
-  local said = #reply
-  reply[said + 1], reply[said + 2] = settle(at, last)
+  local size = #reply
+  reply[size + 1], reply[size + 2] = settle(at, last)
   at = last + 1
 end
 

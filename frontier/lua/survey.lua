@@ -1,17 +1,17 @@
--- survey: read the counters of a shard at one moment, and name some of its domains. Changes nothing.
+-- survey: read the counters of a shard atomically, and list some of its domains. Changes nothing.
 --
--- The domains named are those longest due, those due last, and those whose leases end first: each found at an end of
--- a sorted set, so that the call costs the same however many domains there are.
+-- The listed domains are those that have been due longest, those that will be due last, and those whose leases end
+-- first. Each is found at an end of a sorted set, so the cost does not depend on the number of domains.
 --
 -- KEYS[1] owner    hash  epoch, replica, since (the fence)
 -- KEYS[2] due      zset  domain -> due ms
 -- KEYS[3] leases   zset  domain -> expiry ms
--- KEYS[4] waiting  zset  entries to be tried again -> ready ms
+-- KEYS[4] waiting  zset  entries that wait for a retry -> ready ms
 -- KEYS[5] stats    hash  counters
 -- also   q:<domain> zset
--- ARGV[1] now_ms   ARGV[2] domains to name at each end, at least 1
+-- ARGV[1] now_ms   ARGV[2] number of domains to list at each end, at least 1
 --
--- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, of the due ones ready,
+-- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, due domains that are ready,
 --          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased", domain, ms, queued}, ...}
 
 local queue = string.sub(KEYS[1], 1, -6) .. 'q:'
@@ -19,7 +19,7 @@ local now, last = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1
 local due = redis.call('ZCARD', KEYS[2])
 local leased = redis.call('ZCARD', KEYS[3])
 
--- What the answers so far leave no doubt about is not asked: a call within a script costs the server 2 us.
+-- Calls whose result already follows from the replies so far are skipped: each call in a script costs 2 us.
 local first = due > 0 and redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES') or {}
 local oldest = first[2] or '-1'
 local ready = 0

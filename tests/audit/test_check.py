@@ -1,4 +1,4 @@
-"""The audit of what a crawl left: silent on a polite archive, and loud for each rule on an archive that was doctored."""
+"""The audit passes on a polite archive, and reports each rule on an archive that violates it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ROBOTS = b"# the rules of this site\n" * 60 + b"User-agent: *\nDisallow: /privat
 
 
 def made(url: str, at: float, body: bytes = b"text", status: int = 200, *headers: bytes) -> Exchange:
-    """An exchange that began `at` seconds after noon and took a quarter of a second."""
+    """An exchange that started `at` seconds after noon and took 0.25 s."""
     whole = exchange("x", body, *headers)
     head = whole.response_head.replace(b"200 OK", b"%d Told" % status)
     return structs.replace(whole, url=url, status=status, response_head=head, started_at=NOON + at, elapsed=0.25)
 
 
 def polite() -> list[Exchange]:
-    """Two sites, one of them with a robots.txt that is asked for twice and redirects to the other."""
+    """Two sites. The robots.txt of one is requested twice and redirects to the other."""
     return [
         made("https://a.test/robots.txt", 0, ROBOTS),
         made("https://b.test/robots.txt", 0.5, b"", 301, b"Location: https://a.test/shared"),
@@ -46,7 +46,7 @@ def polite() -> list[Exchange]:
 
 
 async def report(folder: Path, exchanges: list[Exchange], rules: Rules = RULES) -> Report:
-    """What the audit says of an archive of `exchanges`, split over two replicas."""
+    """The audit of an archive of `exchanges`, split over two replicas."""
     for replica, share in (("one", exchanges[::2]), ("two", exchanges[1::2])):
         about = (("http-header-user-agent", "peercrawl/1 (+https://example.org)"),)
         archive = Archive(settings(folder, replica=replica, about=about))
@@ -84,7 +84,7 @@ Doctor = Callable[[list[Exchange]], list[Exchange]]
     ],
 )
 async def test_each_rule_is_seen_when_it_is_broken(tmp_path: Path, rule: str, url: str, doctor: Doctor) -> None:
-    """Given a polite archive with one request more, then that request and no other rule is reported."""
+    """Given a polite archive with one more request, then only that request and its rule are reported."""
     found = await report(tmp_path, doctor(polite()))
     assert {name for name, count in found.counts.items() if count} == {rule}, found.breaches
     breaches = [breach for breach in found.breaches if breach.rule == rule]
@@ -109,7 +109,7 @@ async def test_a_robots_txt_of_nothing_but_a_crawl_delay_counts(tmp_path: Path) 
 
 
 async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
-    """The delay runs from the end of an answer: the elapsed time is in the archive."""
+    """The delay starts at the end of a response. The archive contains the elapsed time."""
     slow = [structs.replace(made("https://c.test/1", 0), elapsed=5.0), made("https://c.test/2", 5.5)]
     found = await report(tmp_path, slow)
     assert found.counts["too_close"] == 1

@@ -1,1 +1,1 @@
-"""Whole processes end to end: the commands as a user runs them, a real Valkey, and the synthetic web as the referee."""
+"""End-to-end tests with whole processes: the commands as users run them, a real Valkey, and the synthetic web."""

@@ -1,7 +1,7 @@
-"""Whole processes under a test's control: a synthetic web with its log, and crawler commands with their output.
+"""Runs whole processes for tests: a synthetic web with its log, and crawler commands with their output.
 
-What a test waits for happens in other processes, so here, and only here, waiting means looking again every few
-hundredths of a second, with a limit that a loaded machine does not reach.
+Tests wait for events in other processes. So here, and only here, they poll every few hundredths of a second, with a time
+limit that a loaded machine does not reach.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from crawler.simweb import Features, Policy, Record, RefereeLimits, RefereeRepor
 from crawler.simweb.expected import Expected
 
 PATIENCE_S = 60.0
-"""How long anything may take. Far above what it needs: a busy machine must not fail a test."""
+"""Time limit in seconds for any wait. Far longer than needed, so that a busy machine does not fail a test."""
 
 IN_HAND_S = 2.0
-"""Between the end of a response and its settling lie some tens of milliseconds, on a busy machine more."""
+"""A URL is settled some tens of milliseconds after the end of its response, or later on a busy machine."""
 
 TRIES = 3
 DELAY_S = 0.05
 
 LEASE_S = 10.0
-"""Longer than a busy machine stalls a replica. What waits for the leases of the dead sets a shorter one."""
+"""Longer than a busy machine stalls a replica. Tests that wait for leases of dead replicas set a shorter one."""
 
 EVEN = replace(Features.plain(), zipf=0.0)
 """Plain domains of equal size: the crawl does not end with one domain's long queue."""
@@ -49,11 +49,11 @@ Tables = dict[str, dict[str, Any]]
 
 
 def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE_S, step_s: float = 0.02) -> Any:
-    """What `happened` returns once it is true; it is asked each `step_s`. Raises AssertionError, naming `what`, when that
-    takes too long."""
+    """Call `happened` every `step_s` seconds until it returns a true value, and return that. Raises AssertionError, which
+    names `what`, after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while not (result := happened()):
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s without success for: {what}"
         time.sleep(step_s)
     return result
 
@@ -72,7 +72,7 @@ def answering(site: Site) -> Iterator[Site]:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -122,12 +122,12 @@ class Running:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """As a crash would end it: kill -9."""
+        """Kill the process with SIGKILL, like a crash."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, limit_s: float = PATIENCE_S) -> Finished:
-        """Its end. Raises AssertionError, with its output, when that takes too long."""
+        """Wait for the end of the process. Raises AssertionError, with its output, after `limit_s` seconds."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -160,12 +160,12 @@ class Victim:
     ports: frozenset[int]
 
     def explains(self, record: Record) -> bool:
-        """Whether the request may have been in hand, not yet settled, when the process died."""
+        """Whether the request may have been unsettled when the process died."""
         return record.client_port in self.ports and self.at - IN_HAND_S < record.end and record.start < self.at
 
 
 def kill(pid: int) -> Victim:
-    """kill -9, at a moment at which it is known which connections the process has."""
+    """Kill the process with SIGKILL at a time when its connections are known."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: _state(pid) == "T", f"{pid} to stop")
     ports = client_ports(pid)
@@ -189,7 +189,7 @@ def client_ports(pid: int) -> frozenset[int]:
 
 
 class Web:
-    """The synthetic web in its own process. `features`: the usual mixture unless given."""
+    """The synthetic web in its own process. `features`: the `mixed` preset unless given."""
 
     def __init__(
         self, folder: Path, seed: int = 1, domains: int = 16, pages: int = 160, features: Features | None = None
@@ -216,7 +216,7 @@ class Web:
         self.stop()
 
     def stop(self) -> None:
-        """End it; its log is whole then."""
+        """Stop the process. Its log is then complete."""
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(PATIENCE_S)
@@ -230,15 +230,15 @@ class Web:
 
     @property
     def requests(self) -> int:
-        """How many requests the log holds by now: all but those of the last half second."""
+        """The number of requests in the log, which lacks those of the last half second."""
         return self.log.read_bytes().count(b"\n")
 
     def wait_for(self, requests: int) -> None:
-        """Until there have been so many requests."""
+        """Wait until the log contains this many requests."""
         wait_until(lambda: self.requests >= requests, f"{requests} requests")
 
     def records(self) -> list[Record]:
-        """Every request, in the order of their ends. Ends the web first, for a whole log."""
+        """All requests, in the order in which they ended. Stops the web first, so that the log is complete."""
         self.stop()
         return self._records
 
@@ -247,12 +247,12 @@ class Web:
         return list(read_log(self.log))
 
     def repeats(self) -> list[Record]:
-        """Of the requests for each page all but the last: in a crawl without retries there are none."""
+        """All requests for each page except the last. A crawl without retries has none."""
         last = {record.url: record for record in self.records()}
         return [r for r in self.records() if r is not last[r.url] and r.url not in self.expected.auxiliary]
 
     def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> RefereeReport:
-        """The referee's word on the whole crawl."""
+        """The referee's report on the whole crawl."""
         expected = expect(self.world, self.world.seeds(), policy) if policy else self.expected
         return judge(self.records(), expected, RefereeLimits(delay=delay_s, repeats=repeats))
 
@@ -275,7 +275,7 @@ class Bench:
         self.configure({})
 
     def configure(self, changes: Tables) -> None:
-        """Write the settings file: what suits a short test, the bench's own tables, and `changes`."""
+        """Write the settings file: values for a short test, the bench's own tables, and `changes`."""
         tables: Tables = {
             "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
             "scope": {"kind": "any"},
@@ -297,7 +297,7 @@ class Bench:
         return running
 
     def run(self, *words: str, environment: Mapping[str, str] | None = None) -> Finished:
-        """`crawler words...` to its end."""
+        """Run `crawler words...` to its end."""
         return self.start(*words, environment=environment).wait()
 
     def crawl(self, *words: str) -> Running:
@@ -305,15 +305,15 @@ class Bench:
         return self.start("crawl", "-f", str(self.seeds), "--quiet", *words)
 
     def type(self, *words: str, code: int = 0) -> str:
-        """What `crawler words...` prints. It runs within this process, which is much faster: for the commands that a test
-        needs done, and is not about."""
+        """Run `crawler words...` in this process, and return its output. This is much faster, and used for commands
+        that are not themselves under test."""
         words = (words[0], "--settings", str(self.settings), *words[1:])
         done = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
         assert done.exit_code == code, done.output
         return done.stdout
 
     def apply(self, changes: Tables) -> str:
-        """Write the settings file with `changes`, and apply it to the crawl; what that prints."""
+        """Write the settings file with `changes`, and apply it to the crawl. Returns the output."""
         self.configure(changes)
         words = ["config", "apply", str(self.settings)]
         done = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
@@ -325,12 +325,12 @@ class Bench:
         self.type("seed", "-f", str(self.seeds))
 
     def status(self) -> dict[str, Any]:
-        """`crawler status --json`."""
+        """The result of `crawler status --json`."""
         found: dict[str, Any] = json.loads(self.type("status", "--json"))
         return found
 
     def gather(self, count: int) -> list[Running]:
-        """Seed the crawl and start `count` replicas, which begin together: see `begin`."""
+        """Seed the crawl and start `count` replicas, which begin to crawl at the same time: see `begin`."""
         self.seed()
         self.type("pause")
         replicas = [self.start("run", "--until-empty") for _ in range(count)]
@@ -346,8 +346,8 @@ class Bench:
         return supervisor
 
     def begin(self, count: int) -> None:
-        """Let the paused crawl go on once `count` replicas have a view of them all: however late one started, it has its
-        part in the crawl."""
+        """Resume the paused crawl once the view of `count` replicas includes all of them, so that each takes part in the
+        crawl, however late it started."""
         whole: list[int] = []  # epochs in whose view there is an index `count`
 
         def all_know() -> bool:
@@ -364,7 +364,7 @@ class Bench:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def close(self) -> None:
-        """Kill what still runs, replicas of killed supervisors included, and stop an embedded server left behind."""
+        """Kill all running processes, including replicas of killed supervisors, and stop a leftover embedded server."""
         for running in self._started:
             for pid in running.children:
                 with contextlib.suppress(ProcessLookupError):
@@ -377,7 +377,7 @@ class Bench:
 
 @contextlib.contextmanager
 def bench(folder: Path, web: Web, redis: str = "", tables: Tables | None = None) -> Iterator[Bench]:
-    """A `Bench` whose processes are gone at the end of the block."""
+    """A `Bench` whose processes are stopped at the end of the block."""
     made = Bench(folder, web, redis, tables or {})
     try:
         yield made
@@ -395,6 +395,6 @@ def toml(tables: Tables) -> str:
 
 
 def repeated(items: Iterable[str]) -> list[str]:
-    """Those of `items` that occur more than once."""
+    """The `items` that occur more than once."""
     seen: set[str] = set()
     return sorted({item for item in items if item in seen or seen.add(item)})  # type: ignore[func-returns-value]

@@ -1,4 +1,4 @@
-"""A crawl of any `World` from within a test: the web is served by the test's own loop, the crawler runs as a command."""
+"""Crawls any `World` in a test. The test's event loop serves the web, and the crawler runs as a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DELAY_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Crawled:
-    """How a crawl ended, and what the web saw of it."""
+    """The result of a crawl, and the web's log of it."""
 
     code: int
     err: str
@@ -26,7 +26,7 @@ class Crawled:
     out: Path
 
     def verdict(self, limits: RefereeLimits, policy: Policy | None = None) -> RefereeReport:
-        """The referee's word."""
+        """The referee's report."""
         policy = policy or Policy(tries=TRIES)
         return judge(self.records, expect(self.world, self.world.seeds(), policy), limits)
 
@@ -44,7 +44,7 @@ async def crawl(
 async def crawl_from(
     folder: Path, urls: Sequence[str], host_map: list[str], tables: Tables, replicas: int = 1
 ) -> tuple[int, str]:
-    """Crawl from `urls`, to the end. The exit code, and what the command wrote to standard error."""
+    """Crawl from `urls` to the end. Returns the exit code and the standard error of the command."""
     seeds, settings = folder / "seeds.txt", folder / "crawler.toml"
     seeds.write_text("".join(f"{url}\n" for url in urls))
     settings.write_text(toml(_settings(folder, host_map, tables)))

@@ -1,4 +1,4 @@
-"""A domain that asked for rest is left alone through a kill -9 of every replica and of the store."""
+"""Retry-After is respected even if all replicas and the store are killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.valkey import ValkeyProcess
 pytestmark = pytest.mark.e2e
 
 REST_S = 5
-"""More than replicas need to start again: whoever forgot the rest would disturb it."""
+"""Longer than replicas need to restart, so that a replica that forgot the backoff would violate it."""
 
 HEARD_S = 1
-"""When an answer is so old, its replica has told the store. What comes right before a kill, nobody ever heard."""
+"""Seconds after which a replica has saved a response in the store. Later ones may be lost when it is killed."""
 
 BUSY = replace(EVEN, answers={Kind.BUSY: 0.05}, retry_after_s=REST_S)
 
 
 def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: Path) -> None:
-    """Given sites that answered 429 or 503 with a Retry-After, when all replicas and the store (append-only file, synced
-    at every write) are killed in mid-crawl and started again, then nobody is asked before its rest is over."""
+    """Given sites that responded with 429 or 503 and Retry-After, when all replicas and the store (append-only file, synced
+    at every write) are killed during the crawl and restarted, then no site is requested before its backoff is over."""
     (tmp_path / "valkey").mkdir()
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=True) as server,
@@ -50,7 +50,7 @@ def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: P
 
 
 def kill_in_mid_crawl(web: Web, replicas: list[Running]) -> float:
-    """Kill all `replicas` when they have made some requests and a site is in the middle of its rest: at what time."""
+    """Kill all `replicas` after some requests, in the middle of a site's backoff. Returns the time."""
     web.wait_for(web.requests + 30)
     wait_until(lambda: any(map(in_mid_rest, read_log(web.log))), "a site in the middle of its rest")
     killed_at = time.monotonic()
@@ -64,5 +64,5 @@ def in_mid_rest(record: Record) -> bool:
 
 
 def was_heard(record: Record, outages: list[tuple[float, float]]) -> bool:
-    """Whether the answer cannot have been lost with a replica. The clocks of all processes are one."""
+    """Whether the response was certainly saved before the kill. All processes share one clock."""
     return not any(began < record.end < ended for began, ended in outages)

@@ -1,4 +1,4 @@
-"""What cannot be carried out ends in one line that says what to do, a code that is not 0, and nothing changed."""
+"""Invalid input results in a one-line message that says what to do, a non-zero exit code, and no changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_unknown_environment_key_is_named(typed: Typed, tmp_path: Path) -> None:
 
 
 def test_output_folder_that_is_a_file(typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> None:
-    """Refused by the replica, before it takes part: the seeds stay queued."""
+    """The replica refuses before it joins, so the seeds stay queued."""
     (tmp_path / "file").write_text("")
     assert typed(SEED, SITE, "--crawl", crawl_name, "--redis", valkey.url).code == 0
     done = typed(RUN, "--crawl", crawl_name, "--redis", valkey.url, "--out", "file")
@@ -87,7 +87,7 @@ def test_unknown_crawl(typed: Typed, valkey: ValkeyProcess, words: tuple[str, ..
 
 @pytest.mark.parametrize("words", [(RUN,), (SEED, SITE), ("status",)], ids=" ".join)
 def test_crawl_of_another_schema(typed: Typed, valkey: ValkeyProcess, crawl_name: str, words: tuple[str, ...]) -> None:
-    """A crawl that another version has written is left alone."""
+    """A crawl that another version has written is not changed."""
     fields = asyncio.run(_as_another_version(valkey.url, crawl_name))
     assert_refused(typed(*words, "--crawl", crawl_name, "--redis", valkey.url), "schema 999")
     assert asyncio.run(_fields(valkey.url, crawl_name)) == fields

@@ -1,4 +1,4 @@
-"""Settings that change in mid-crawl: replicas that run follow, and say what they do not follow."""
+"""Settings that change during a crawl: running replicas apply them, and report those that need a restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 QUICK_S, SLOW_S = 0.1, 0.7
 
 FOLLOWED_S = 5.0
-"""Replicas look every half second here, and at least every second by default; a busy machine is given more."""
+"""Replicas poll every half second here, and at least every second by default. A busy machine gets more time."""
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def pages(cluster: Bench) -> dict[str, int]:
 
 
 def gaps(records: list[Record]) -> list[tuple[float, float]]:
-    """(start, seconds since the end of the one before) of each request but the first of a domain."""
+    """(start, seconds since the end of the previous one) of each request to a domain except the first."""
     records.sort(key=lambda record: (record.domain, record.start))
     by_domain = [list(group) for _, group in groupby(records, key=lambda record: record.domain)]
     return [(after.start, after.start - before.end) for group in by_domain for before, after in pairwise(group)]
 
 
 def both_fetched(cluster: Bench, more: int) -> None:
-    """Until each of two replicas has fetched `more` pages from now on."""
+    """Wait until each of two replicas has fetched `more` pages."""
     before = pages(cluster)
     assert len(before) == 2
     wait_until(
@@ -66,8 +66,8 @@ def stop(replicas: list[Running]) -> None:
 
 
 def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -> None:
-    """The web's own log: from a moment on no domain is asked again before the new delay, whoever asks; and no longer
-    after it is taken back."""
+    """By the web's log, all replicas respect the new delay some time after it was set, and no longer some time after it was
+    removed."""
     replicas = cluster.gather(2)
     both_fetched(cluster, 20)
     slow_at = time.monotonic()
@@ -89,7 +89,7 @@ def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -
 
 
 def test_a_wider_scope_counts_for_what_is_found_from_then_on(cluster: Bench) -> None:
-    """Given seeds alone, when depth is allowed and more seeds come, then both replicas follow the links of those."""
+    """Given seeds only, when depth is allowed and more seeds are added, then both replicas follow their links."""
     roots = cluster.web.world.seeds()
     cluster.configure({"scope": {"max_depth": 0}})
     cluster.seeds.write_text("".join(f"{url}\n" for url in roots[:4]))
@@ -126,7 +126,7 @@ def test_what_cannot_change_under_way_is_told_and_waits_for_a_restart(cluster: B
 
 
 def test_a_limit_set_in_mid_crawl_is_one_on_the_whole_crawl(cluster: Bench) -> None:
-    """Pages that were fetched before there was a limit count."""
+    """Pages that were fetched before the limit was set count."""
     replicas = cluster.gather(2)
     both_fetched(cluster, 20)
     cluster.apply({"limits": {"max_pages": 200}})

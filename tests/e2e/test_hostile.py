@@ -1,5 +1,5 @@
-"""Each kind of attack, end to end: bounded in time, memory and the loop's patience, with an outcome that is counted, while
-the good domains beside it are crawled as if it were not there."""
+"""Each kind of attack, end to end. Time, memory and the blocking of the event loop are bounded, the outcome is counted,
+and other domains are crawled as usual."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ DUE: dict[Hazard, set[str]] = {
     Hazard.MANY_LINKS: {"denied:robots"},
     Hazard.CIRCLE: {"done:redirect"},
 }
-"""What the counters say of an attack besides `done:ok`, which is said of the pages beside it."""
+"""The outcomes of each attack in the counters, besides `done:ok` of the other pages of its domain."""
 
 
 async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:
-    """Given one domain of each kind of attack beside eight good ones, when a replica crawls them to the end, then the good
-    ones are complete and polite, each attack has its outcome in the crawl's counters, and nothing held the event loop
+    """Given one domain for each kind of attack and eight good ones, when a replica crawls them to the end, then the good
+    ones are crawled completely and politely, each attack is counted with its outcome, and nothing blocked the event loop
     for long."""
     outcome, result = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3), valkey.url)
     assert result.ok, str(result)
     for hazard in Hazard:
         assert outcome.reasons[hazard].keys() - {"done:ok"} == DUE.get(hazard, set()), hazard
-        assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the sound page beside the attack
+        assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the valid page next to the attack
     for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER):
         assert sum(outcome.reasons[trap].values()) <= 50
-    # Of its own doing 50 ms on a quiet machine, four times that on a busy one; what is not bounded takes seconds.
+    # About 50 ms on an idle machine and four times that on a busy one. Unbounded work would take seconds.
     assert outcome.own_lag_s < 0.5

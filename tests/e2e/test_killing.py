@@ -1,5 +1,5 @@
-"""The short form of `python -m tests.killing`, and the moment that matters most: between a page's record and its
-settlement. A second sink that takes its time holds a replica there."""
+"""The short form of `python -m tests.killing`, and a kill at the critical time: after a page is archived and before it is
+settled. A second, slow sink keeps a replica in this state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def start_held(crawler: Bench, seconds_a_page: float) -> Running:
 
 
 def check(crawler: Bench, web: Web, kills: int) -> None:
-    """Every URL is once in the archive, whatever is asked."""
+    """Every URL is in the archive exactly once, by every query."""
     expected = web.expected.urls | web.expected.denied
     findings = find(crawler.out, expected, kills)
     assert findings.ok, str(findings)
@@ -89,7 +89,7 @@ def test_pages_that_a_dead_replica_had_not_settled_are_taken_back(crawler: Bench
 def test_pages_that_others_fetched_meanwhile_are_taken_back_after_that(
     crawler: Bench, web: Web, tmp_path: Path
 ) -> None:
-    """The dead replica's volume is found only when its URLs have long been fetched again: it lay on another machine."""
+    """The dead replica's volume, on another machine, is found long after its URLs were fetched again."""
     start_held(crawler, 1_000).kill()
     away = tmp_path / "away"
     crawler.out.rename(away)
@@ -124,7 +124,7 @@ def test_what_cannot_be_told_to_the_store_at_the_end_is_left_to_the_next_start(c
 
 
 def test_a_folder_is_finished_without_its_crawl(crawler: Bench, tmp_path: Path) -> None:
-    """Where nobody knows what was settled, everything is kept."""
+    """If it is unknown what was settled, everything is kept."""
     start_held(crawler, 1_000).kill()
     rows = [line for path in crawler.out.glob("*.jsonl.open") for line in path.read_bytes().splitlines()]
     throttle(crawler.out, 0)

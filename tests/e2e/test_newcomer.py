@@ -1,4 +1,4 @@
-"""What the README promises to whoever has just cloned the repository."""
+"""The commands in the README work in a fresh clone of the repository."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 
 
 def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Path) -> None:
-    """The second is typed as it stands, but for the URL, in an empty folder without any settings file; that the first is
-    enough, the tests of the wheel show."""
+    """The second command is run unchanged, except for the URL, in an empty folder without a settings file. The tests of the
+    wheel cover the first one."""
     found = re.search(r"<!-- run -->\n```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found is not None
     install, crawl = found[1].splitlines()
@@ -47,7 +47,7 @@ def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Pa
 
 
 def overview(command: list[str], folder: Path) -> Overview | None:
-    """What `crawler status` sees, once there is a replica with an address."""
+    """The result of `crawler status`, once a replica has an address."""
     if not (folder / ".crawler").exists():
         return None
     done = subprocess.run([*command, "status", "--json"], cwd=folder, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Pages that nobody would write by accident: each costs itself at most, and neither the crawl nor the event loop."""
+"""Malformed pages: each can fail only itself, and neither the crawl nor the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CRAWLER = [sys.executable, "-m", "crawler"]
 HTML = "text/html"
 SPACES = " " * 16_000
 NUMBER = "&#" + "1" * 4_301
-"""A character reference to a number that Python's int() refuses."""
+"""A character reference with a number that Python's int() rejects."""
 
 GOOD = [f"/good/{number}" for number in range(50)]
 ODD: dict[str, tuple[str, str]] = {  # name -> content type, document; each links to /from/NAME
@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Encoding", "gzip")  # one list with the line before (RFC 9110 5.3)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        with contextlib.suppress(OSError):  # the replica may have met its error meanwhile
+        with contextlib.suppress(OSError):  # the replica may have failed meanwhile
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def watched(crawler: Running) -> Iterator[list[float]]:
-    """How long each answer of /healthz took, in seconds, asked ten times a second while the replica runs."""
+    """The duration of each response of /healthz in seconds, polled ten times a second while the replica runs."""
     started = wait_until(lambda: re.search(r"replica_started .*address=(\S+)", crawler.err), "the status server")
     seconds: list[float] = []
     over = Event()
@@ -148,8 +148,8 @@ def lines_in(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
-    """Given pages that crashed or froze a replica, or whose links were lost, when their site is crawled, then every page
-    and every link of each is fetched once, and the replica answers throughout."""
+    """Given pages that once crashed or froze a replica, or lost their links, when their site is crawled, then every
+    page and each of its links is fetched once, and the replica stays responsive."""
     with answering(Web()) as web:
         crawler, out = crawl(tmp_path, web)
         with watched(crawler) as seconds:
@@ -182,10 +182,10 @@ STAGES = {
     "line": "crawler.sinks.pages:PageLines._line",
     "listener": "crawler.observe.metrics:Metrics._page",
 }
-"""Of each stage, a function that is called there."""
+"""A function of each stage."""
 
 LOST = {"fetch", "robots", "read"}
-"""Stages without which nothing is known of a page."""
+"""Stages that must succeed for a page to be fetched."""
 
 RAISES = """
 import importlib, json, os
@@ -216,8 +216,8 @@ for target, url in json.loads(os.environ["RAISES"]).items():
 
 
 def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
-    """Given that each stage raises for one URL, then all others are fetched, those are settled and not asked for again, the
-    errors are in the log with their tracebacks, and the crawl ends as usual."""
+    """Given that each stage raises for one URL, then all other URLs are fetched, those URLs are settled and not requested
+    again, the errors are logged with their tracebacks, and the crawl ends as usual."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(RAISES)
     paths = {stage: f"/good/{number}" for number, stage in enumerate(STAGES, 20)}

@@ -1,4 +1,4 @@
-"""What whole crawls leave behind with the options that are off by default, and with other people's code installed."""
+"""The output of whole crawls with options that are off by default, and with third-party plugins."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_crawl_tells_where_urls_were_found_and_compresses_with_zstd(tmp_path: 
         assert {url for url, via in found.items() if via is None} == set(web.world.seeds())
         for url, via in found.items():
             assert via is None or via.endswith("/robots.txt") or url in links[via], (url, via)
-        # And the WARC files say the same, and are whole.
+        # The WARC files agree, and are complete.
         told = {}
         for path in crawler.out.glob("*.warc.zst"):
             readers.check(path)

@@ -1,4 +1,4 @@
-"""A limit on pages: it costs nothing while it is far away, and is met exactly, whoever is killed on the way."""
+"""The page limit causes no delay while it is far away, and is reached exactly even if replicas are killed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ pytestmark = pytest.mark.e2e
 AT_FULL_SPEED: Tables = {"politeness": {"delay": 0}}
 
 PAUSE_S = 0.15
-"""Far longer than a page takes here, and less than the fifth of a second after which permits near the limit are asked for
-again."""
+"""Far longer than a page takes here, and less than the 0.2 s after which permits are requested again near the limit."""
 
 
 def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
-    """Given one site without a delay and a limit far away, then no page waits for a permit; a machine that is busy may
-    hold up a few."""
+    """Given one site without a delay and a limit far away, then no page waits for a permit. A busy machine may delay a
+    few."""
     with (
         Web(tmp_path, domains=1, pages=200, features=EVEN) as web,
         bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
@@ -37,7 +36,7 @@ def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("replicas", [3, 8])
 def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replicas: int) -> None:
-    """Exactly as many pages are settled and archived, and as many requests were made."""
+    """The number of settled pages, archived pages and requests equals the limit exactly."""
     with (
         Web(tmp_path, domains=32, pages=1_600, features=EVEN) as web,
         bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
@@ -51,9 +50,9 @@ def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replic
 
 
 def test_the_limit_is_met_exactly_when_replicas_are_killed(tmp_path: Path) -> None:
-    """Given three replicas of which two are killed in mid-crawl, then those that are left, and the one that the supervisor
-    starts in place of each, settle and archive exactly as many pages: permits of the dead come back, and none is used
-    twice. The web served more, at most those that the dead had in hand."""
+    """Given three replicas of which two are killed during the crawl, then the remaining one and the replacements started by
+    the supervisor settle and archive exactly the limit. Permits of dead replicas are recovered, and none is used twice.
+    The web served at most the pages in flight at the kills in addition."""
     (tmp_path / "valkey").mkdir()
     tables: Tables = {"politeness": {"delay": 0.05}, "frontier": {"lease": 2.0}, "limits": {"max_pages": 300}}
     with (

@@ -1,4 +1,4 @@
-"""Several requests of a domain at once: only for domains without a delay, never more than allowed, and none lost."""
+"""Several requests to a domain at once: only without a delay, never more than allowed, and none is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.valkey import ValkeyProcess
 pytestmark = pytest.mark.e2e
 
 SLOW: Features = replace(EVEN, answers={Kind.SLOW: 1.0}, slow_s=0.2, robots={})
-"""Pages that take a fifth of a second: in so long a crawler makes every request that it may."""
+"""Pages that take 0.2 s, which is enough for a crawler to start every request that it may."""
 
 
 def in_parallel(parallel: int, delay_s: float = 0.0) -> Tables:
@@ -47,7 +47,7 @@ async def test_a_domain_with_a_delay_has_one_lane(tmp_path: Path) -> None:
 
 
 async def test_a_crawl_delay_leaves_one_lane(tmp_path: Path) -> None:
-    """Given hosts of which some ask for a Crawl-delay, then no request to those overlaps with another to their domain."""
+    """Given hosts with a Crawl-delay, then no request to them overlaps with another to their domain."""
     features = replace(SLOW, slow_s=0.05, robots={RobotsKind.DELAY: 0.5}, crawl_delay_s=0.1, several_hosts=0.5)
     done = await crawl(tmp_path, World(5, domains=12, pages=120, features=features), in_parallel(4))
     assert done.code == 0, done.err
@@ -60,7 +60,7 @@ async def test_a_crawl_delay_leaves_one_lane(tmp_path: Path) -> None:
 
 
 def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
-    """kill -9 of one of two replicas, each with several requests of a domain in flight; all of them are fetched again."""
+    """One of two replicas, each with several requests to a domain in flight, is killed. All are fetched again."""
     (tmp_path / "valkey").mkdir()
     tables: Tables = {**in_parallel(4), "frontier": {"lease": 2.0}}
     with (
@@ -84,8 +84,8 @@ REST_S = 2
 
 
 class Overloaded:
-    """A site that answers nothing until four pages are asked for at once, and then 429 to all of them, one after the
-    other; afterwards it is well. `asked`: (path, seconds) of each page; `peak`: most at once after the first answer."""
+    """A site that does not respond until four pages are requested at once, then sends 429 to each in turn, and then
+    responds normally. `asked`: (path, seconds) of each page; `peak`: most requests at once after the first response."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []
@@ -133,8 +133,8 @@ def _ok(text: str) -> bytes:
 
 
 async def test_a_429_stops_all_lanes(tmp_path: Path) -> None:
-    """Given four requests in flight, when they are answered 429, then nothing more is asked before the rest is over, and
-    then one page at a time: the site has shown how much it bears."""
+    """Given four requests in flight, when they get 429, then no request is made before the backoff is over, and then one
+    page is fetched at a time."""
     site = Overloaded()
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

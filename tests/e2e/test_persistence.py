@@ -18,29 +18,29 @@ pytestmark = pytest.mark.e2e
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec")
 DELAY_S = 0.3
 PACE: Tables = {"politeness": {"delay": DELAY_S}}
-"""With the twelve pages of a domain it takes four seconds at least: the server dies in mid-crawl on any machine."""
+"""With twelve pages per domain, the crawl takes at least four seconds, so the server dies during it on any machine."""
 LEASE_S = 20.0
-"""Longer than the absence, so that nobody fetches again what is in flight; and short enough to wait for the end of a lease
-whose answer was lost with the server."""
+"""Longer than the outage, so that URLs in flight are not fetched again, and short enough to wait for the end of a lease
+whose reply was lost with the server."""
 
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Web]:
-    """Pages that all answer at the first try, so a second request for one has to be explained."""
+    """Pages that all succeed at the first try, so that every second request must have a reason."""
     with Web(tmp_path, seed=3, domains=24, pages=288, features=EVEN) as served:
         (tmp_path / "valkey").mkdir()
         yield served
 
 
 def start(crawler: Bench, web: Web, replicas: int = 2) -> list[Running]:
-    """Replicas in mid-crawl, each of them at work."""
+    """Replicas that are all crawling."""
     running = crawler.gather(replicas)
     web.wait_for(48)
     return running
 
 
 def restart(valkey: ValkeyProcess, running: list[Running]) -> None:
-    """kill -9, and a new start when every replica has noticed."""
+    """Kill the server with SIGKILL, and restart it when every replica has noticed."""
     valkey.kill()
     wait_until(lambda: all("redis_lost" in replica.err for replica in running), "all replicas to miss Redis")
     valkey.start()
@@ -65,7 +65,7 @@ def test_without_persistence_the_replicas_stop_and_say_why(web: Web, tmp_path: P
 
 @pytest.mark.parametrize("setting", ["always", "everysec"])
 def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: Path, setting: str) -> None:
-    """With either setting the kernel has what was written when the process dies: no URL is lost, none fetched twice."""
+    """With either setting, the kernel keeps the writes of a killed process. No URL is lost or fetched twice."""
     options = () if setting == "always" else EVERYSEC
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=setting == "always", options=options) as valkey,

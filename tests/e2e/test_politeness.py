@@ -1,4 +1,4 @@
-"""What only several domains or several replicas together can break: the rate of an address, and hops to foreign domains."""
+"""Politeness across domains and replicas: the rate of an address, and redirects to other domains."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_the_domains_of_an_address_share_its_rate_across_replicas(tmp_path
 @pytest.mark.parametrize("kind", [RobotsKind.SHARED, RobotsKind.MOVED])
 async def test_a_robots_txt_of_another_domain_is_fetched_at_that_domains_pace(tmp_path: Path, kind: RobotsKind) -> None:
     """Given hosts whose robots.txt redirect to hosts of other domains, when three replicas crawl them, then those domains,
-    too, get one request at a time and are left alone for the delay."""
+    too, get one request at a time and their delay is respected."""
     features = replace(EVEN, robots={kind: 0.9}, several_hosts=0.4)
     world = World(5, domains=24, pages=120, features=features)
     done = await crawl(tmp_path, world, {}, replicas=3)

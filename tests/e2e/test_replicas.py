@@ -1,4 +1,4 @@
-"""Replicas come and go in mid-crawl: killed, added, stopped in good order. The web's log shows what came of it."""
+"""Replicas are killed, added and stopped during a crawl. The web's log shows the result."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.e2e
 
 DELAY_S = 0.25
 PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"lease": 2.0}}
-"""With the twelve pages of a domain it takes three seconds at least: what befalls a replica does so in mid-crawl."""
+"""With twelve pages per domain, the crawl takes at least three seconds, so replicas change during it."""
 
 EARLY = 48
-"""Requests after which every domain has been asked for something, and none for more than a few of its pages."""
+"""Number of requests after which every domain was requested, and none for more than a few pages."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def assert_nothing_lost_and_doubles_explained(web: Web, victim: Victim) -> None:
 
 
 def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) -> None:
-    """kill -9 of one of three: its URLs come back when their leases expire; what was in flight is fetched again."""
+    """One of three replicas is killed. Its URLs return when their leases expire; those in flight are fetched again."""
     with bench(tmp_path, web, tables=PACE) as crawler:
         supervisor = crawler.supervise(3)
         web.wait_for(EARLY)
@@ -69,7 +69,7 @@ def test_killed_replica_of_a_cluster_loses_nothing(web: Web, cluster: Bench) -> 
 
 
 def test_late_replica_is_seen_and_gets_load(tmp_path: Path) -> None:
-    """One more replica in mid-crawl stands in `status`, owns shards, and fetches."""
+    """A replica that joins during the crawl is listed in `status`, owns shards, and fetches."""
     with (
         Web(tmp_path, seed=3, domains=24, pages=4_800, features=EVEN) as web,  # not over before anybody has looked
         ValkeyProcess(tmp_path, persistent=False) as valkey,
@@ -87,7 +87,7 @@ def test_late_replica_is_seen_and_gets_load(tmp_path: Path) -> None:
 
 
 def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
-    """A replica that is asked to stop gives its leases back: the other one never has to wait for one to expire."""
+    """A replica that is stopped returns its leases, so the other one never waits for a lease to expire."""
     cluster.configure({"frontier": {"lease": 60.0}})
     first, second = cluster.gather(2)
     web.wait_for(EARLY)
@@ -103,7 +103,7 @@ def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
 
 
 def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) -> None:
-    """Ctrl-C ends in good order, and the same command again fetches the rest: nothing twice."""
+    """Ctrl-C stops the crawl cleanly. The same command then fetches the rest, and nothing twice."""
     with bench(tmp_path, web, tables={**PACE, "frontier": {"lease": 60.0}}) as crawler:
         crawl = crawler.crawl("--replicas", "2")
         web.wait_for(EARLY)
@@ -120,7 +120,7 @@ def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) ->
 
 @pytest.mark.parametrize("words", [("run", "--until-empty"), ("crawl", "--replicas", "2", "--quiet")], ids=" ".join)
 def test_second_interrupt_hurries(web: Web, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A site that never answers holds up the stop as long as `grace` allows; a second signal does not wait for it."""
+    """A site that never responds delays the stop by at most `grace`. A second signal stops it immediately."""
     with socket.create_server(("127.0.0.1", 0)) as silent, bench(tmp_path, web) as crawler:
         mapped = f"silent.test=127.0.0.1:{silent.getsockname()[1]}"
         fetch = {"host_map": [mapped], "read_timeout": 600, "timeout": 600}

@@ -1,4 +1,4 @@
-"""A domain that is seeded in mid-crawl is part of it from then on, for links that were seen before as well."""
+"""A domain that is seeded during the crawl belongs to it from then on, including links that were seen before."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Folder:
         self.seed = f"http://127.0.0.1:{port}/"
 
     def type(self, *words: str, **environment: str) -> Finished:
-        """What is to stop and goes on instead is ended in good order."""
+        """Stops a process that should have ended but is still running."""
         running = Running([sys.executable, "-m", "crawler", *words], self._path, words[0], environment)
         try:
             return running.wait(20.0)

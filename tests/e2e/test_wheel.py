@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the wheel holds."""
+    """A folder with the contents of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     # `build` would first fetch hatchling into an environment of its own.
     words = ["hatchling", "build", "-t", "wheel", "-d"] if find_spec("hatchling") else ["build", "--wheel", "--outdir"]

@@ -1,4 +1,4 @@
-"""A crawl that nothing disturbs fetches exactly what is reachable and allowed, whatever the number of replicas."""
+"""An undisturbed crawl fetches exactly what is reachable and allowed, with any number of replicas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _assert_output_is_whole(crawler: Bench) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_max_pages_is_met_exactly(tmp_path: Path, replicas: int) -> None:
-    """All replicas together fetch as many pages as they may, and none more; each alone has not so many to fetch."""
+    """All replicas together fetch exactly the page limit, which is more than any one of them has to fetch."""
     with Web(tmp_path, features=EVEN) as web, bench(tmp_path, web) as crawler:
         done = crawler.crawl("--replicas", str(replicas), "--max-pages", "100").wait()
         assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""What most tests of the frontier begin with: one shard on a real server, under a clock that stands still."""
+"""Fixtures of the frontier tests: one shard on a real server, with a manual clock."""
 
 from __future__ import annotations
 

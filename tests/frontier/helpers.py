@@ -13,7 +13,7 @@ from frontier.store import Call, Reply, Store
 
 
 class ManualTime:
-    """A clock that stands still until it is told to go on. Serves as `Clock` and as the server's clock."""
+    """A clock that advances only when told to. Used as `Clock` and as the server's clock."""
 
     def __init__(self, ms: int = 1_000_000_000) -> None:
         self.ms = ms

@@ -1,4 +1,4 @@
-"""The budget: pages and permits of all replicas together never pass the limit, and in the end there are as many pages."""
+"""The page budget: pages and permits of all replicas never exceed the limit, and the crawl reaches it exactly."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def budget(store: RedisStore, keys: CrawlKeys, clock: ServerClock) -> MakeBudget
 
 
 async def settle(store: Store, keys: CrawlKeys, pages: int) -> None:
-    """So many pages are settled as done, in the counters of a shard."""
+    """Count `pages` as settled as done in the counters of a shard."""
     await store.send([command("HINCRBY", keys.shards[pages % 2].stats, "done", pages)])
 
 
 async def fetch(one: Budget, store: Store, keys: CrawlKeys, most: int = 1_000) -> int:
-    """Fetch and settle a page for each permit that `one` has, `most` at most. How many there were."""
+    """Fetch and settle a page for each permit of `one`, at most `most`. Returns the number of pages."""
     pages = 0
     while pages < most and one.take():
         pages += 1
@@ -75,8 +75,8 @@ def test_permits_are_held_for_two_periods_at_the_latest_rate(
 async def test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
 ) -> None:
-    """Given pages without a pause, each in its turn, when the budget is refreshed as soon as it runs low, then none has to
-    wait, whatever the rate."""
+    """Given continuous page requests, when the budget is refreshed whenever it is low, then no page has to wait, at any
+    rate."""
     counting = CountingStore(store)
     one = budget("one", 1_000_000, counting)
     await one.refresh(AT_ONCE, 0)
@@ -124,7 +124,7 @@ async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, keys:
 async def test_what_is_left_near_the_limit_is_shared(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, replicas: int
 ) -> None:
-    """Given a replica that holds all permits, when others want some, then it keeps its share, and all are served."""
+    """Given a replica that holds all permits, when others want some, then it keeps its share, and all get permits."""
     first, *others = [budget(str(number), 800) for number in range(replicas)]
     for _ in range(2):
         await first.refresh(800, 1)
@@ -155,7 +155,7 @@ async def test_an_idle_replica_gives_its_permits_back_and_does_not_count(budget:
 async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget
 ) -> None:
-    """Pages that begin and end while a call is under way come out of permits that nobody else is given."""
+    """Pages that start and end during a call use permits that no other replica gets."""
 
     class Meanwhile(CountingStore):
         async def send(self, calls: Sequence[Call]) -> list[Reply]:
@@ -178,7 +178,7 @@ async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
 
 
 async def keep_asking(one: Budget, time: ManualTime, ms: int) -> None:
-    """Let `ms` pass, in which `one` goes on as a replica without permits does."""
+    """Advance the clock by `ms` while `one` refreshes like a replica without permits."""
     for _ in range(ms // 500):
         time.ms += 500
         await one.refresh(AT_ONCE, 1)
@@ -187,8 +187,8 @@ async def keep_asking(one: Budget, time: ManualTime, ms: int) -> None:
 async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
 ) -> None:
-    """Given one that died with five permits, two of which had brought pages that it had not reported, when its leases are
-    over, then the others find three pages left, by the crawl's counters."""
+    """Given a replica that died with five permits, two of them used for unreported pages, when its leases have expired,
+    then the others can fetch three more pages, by the crawl's counters."""
     lost, other = budget("lost", 5), budget("other", 5)
     await keep_asking(other, time, GRACE_MS)
     await fetch(other, store, keys, 0)
@@ -213,7 +213,7 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
 async def test_nobody_is_taken_for_dead_when_redis_was_away(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
 ) -> None:
-    """The first who comes back finds that all were silent, and leaves them the time to come back, too."""
+    """The first replica to reconnect does not expire the permits of the others until they could reconnect, too."""
     one, other = budget("one", 20), budget("other", 20)
     await keep_asking(one, time, GRACE_MS)
     await one.refresh(AT_ONCE, 0)
@@ -239,7 +239,7 @@ async def test_nobody_is_taken_for_dead_when_redis_was_away(
         ({"recounts": 3}, b"moved"),  # ... or has recounted, and as many were used again
     ],
 )
-async def test_the_books_count_only_if_nothing_has_moved_since_they_were_read(
+async def test_the_counters_apply_only_if_nothing_has_changed_since_they_were_read(
     store: RedisStore, keys: CrawlKeys, state: dict[str, int], reply: bytes
 ) -> None:
     found = {"used": 10, "held": 0, "recounts": 2, **state}
@@ -252,8 +252,8 @@ async def test_the_books_count_only_if_nothing_has_moved_since_they_were_read(
 async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget
 ) -> None:
-    """Given seven pages without a limit, four of them by a replica that was killed and one in flight, when the limit
-    becomes ten, then there are three more."""
+    """Given seven pages without a limit, four of them by a killed replica and one in flight, when the limit is set to ten,
+    then three more are fetched."""
     one = budget("one", 0)
     await settle(store, keys, 4)
     assert await fetch(one, store, keys, 2) == 2
@@ -279,7 +279,7 @@ async def test_pages_of_a_crawl_that_has_all_of_them_are_found_at_once(
 
 
 async def test_a_lost_reply_loses_no_permit(store: RedisStore, keys: CrawlKeys, budget: MakeBudget) -> None:
-    """What was reported, and is reported again, counts once."""
+    """A report that is repeated counts once."""
 
     class Deaf(CountingStore):
         async def send(self, calls: Sequence[Call]) -> list[Reply]:
@@ -298,8 +298,8 @@ async def test_a_lost_reply_loses_no_permit(store: RedisStore, keys: CrawlKeys, 
 
 
 class Unreliable(CountingStore):
-    """Loses calls and replies to `spend` and `recount`; what it lost may come `late`. Before and after an exchange
-    something else may happen: `meanwhile`."""
+    """Loses calls and replies of `reserve_budget` and `recount`, which may arrive `late`. Calls `meanwhile` before and
+    after an exchange."""
 
     def __init__(self, store: Store, rng: random.Random, meanwhile: Callable[[], Awaitable[None]]) -> None:
         super().__init__(store)
@@ -322,13 +322,13 @@ class Unreliable(CountingStore):
         return replies
 
     async def echo(self) -> None:
-        """What was lost, or already carried out, arrives."""
+        """Deliver a call that was lost or already executed."""
         if self.late:
             await super().send(self.late.pop(self._rng.randrange(len(self.late))))
 
 
 class Course:
-    """A crawl of random steps: replicas take, settle, refresh, die and come; what Redis is told gets lost or comes late."""
+    """A crawl of random steps: replicas take, settle, refresh, die and join, and calls to Redis are lost or delayed."""
 
     def __init__(self, rng: random.Random, store: RedisStore, keys: CrawlKeys, budget: MakeBudget, limit: int) -> None:
         self._rng = rng
@@ -355,7 +355,7 @@ class Course:
                 await self.step()
 
     async def step(self) -> None:
-        """One thing happens, to any replica."""
+        """Do one random step with a random replica."""
         rng = self._rng
         one = rng.choice(list(self._in_flight))
         match rng.choices(("take", "settle", "fail", "refresh", "echo", "die", "join"), (40, 8, 4, 20, 5, 0.2, 0.5))[0]:
@@ -399,14 +399,14 @@ class Course:
         self._asking.remove(one)
 
     async def end(self) -> None:
-        """The replicas that live settle what is in flight, and report."""
+        """Let the live replicas settle their pages in flight and report them."""
         for one in list(self._in_flight):
             if pages := self._in_flight.get(one, 0):
                 await self._settle(one, pages)
             await self._refresh(one)
 
     def raise_limit(self, by: int) -> None:
-        """All replicas may fetch so many pages more."""
+        """Raise the limit of all replicas by `by` pages."""
         self.limit += by
         for one in self._in_flight:
             one.limit = self.limit
@@ -423,7 +423,7 @@ STEPS = 1_500
 async def test_whatever_happens_there_are_exactly_as_many_pages(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime, seed: int
 ) -> None:
-    """Most of what may go wrong does so near the limit, so it is raised a little each time it is met."""
+    """Most errors would occur near the limit, so it is raised slightly each time it is reached."""
     rng = random.Random(seed)
     course = Course(rng, store, keys, budget, limit=5)
     met = 0

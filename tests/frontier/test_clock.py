@@ -1,4 +1,4 @@
-"""The server's clock as a replica knows it: never ahead, and behind by no more than it says."""
+"""`ServerClock` is never ahead of the server, and behind it by at most `uncertainty_ms`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.frontier.helpers import ManualTime
 
 
 class SlowServer:
-    """A server whose clock is `ahead_ms` of ours, and that is `out_s` and `back_s` away."""
+    """A server whose clock is ahead of ours by `ahead_ms`, with latencies `out_s` and `back_s`."""
 
     def __init__(self, time: ManualTime, ahead_ms: int = 0) -> None:
         self.time = time

@@ -1,4 +1,4 @@
-"""What an operator says reaches every replica that looks."""
+"""An operator's commands reach every replica that polls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frontier.store import RedisStore
 
 @pytest.fixture
 def both(store: RedisStore, crawl_name: str) -> tuple[Control, Control]:
-    """The operator's hand and a replica's eye."""
+    """The control of the operator, and that of a replica."""
     keys = CrawlKeys(crawl_name, 1)
     return Control(store, keys), Control(store, keys)
 

@@ -1,4 +1,4 @@
-"""The end of a crawl is found from the counters of all shards, whichever of them is emptied last."""
+"""The counters of all shards show the end of a crawl, whichever shard is emptied last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters can be listed and queued again, and the counters stay right."""
+"""Dead letters can be listed and queued again, and the counters stay correct."""
 
 from __future__ import annotations
 

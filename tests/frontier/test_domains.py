@@ -1,4 +1,4 @@
-"""Which hosts share a queue, and which shard keeps it."""
+"""Maps hosts to domains, and domains to shards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_site_is_named_without_user_information_and_final_dot() -> None:
     ("domain", "shard"), [("example.com", 883), ("d1.test", 73), ("[::1]", 540), ("xn--bcher-kva.example", 166)]
 )
 def test_shards_never_move(domain: str, shard: int) -> None:
-    """Golden values: a crawl that was stored by an older release finds its queues where they were."""
+    """Golden values: a crawl that an older release stored must find its queues."""
     assert shard_of(domain, 1024) == shard
 
 

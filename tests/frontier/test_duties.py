@@ -1,4 +1,4 @@
-"""Duties: exactly one replica in an interval, taken over when it dies before it has reported."""
+"""Exactly one replica does a duty in an interval. Another takes over if it dies before it has reported."""
 
 from __future__ import annotations
 

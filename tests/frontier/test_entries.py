@@ -1,4 +1,4 @@
-"""An entry as text: every URL comes back, in few bytes."""
+"""Every URL can be restored from the text of its entry, which is short."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def test_the_head_costs_six_bytes_and_the_domain_none() -> None:
     "url", ["https://a.test:8443/x", "https://a.test.evil/x", "https://sub.a.test/x", "https://b.test/x"]
 )
 def test_what_does_not_begin_with_the_domain_alone_is_kept_whole(url: str) -> None:
-    """The text is how a settled URL is found again: one and the same URL must not have two, in no version."""
+    """A settled URL is found by its text, so a URL must have only one text, in every version."""
     assert Entry(url, "a.test").raw == f"u00000{url}"

@@ -1,4 +1,4 @@
-"""Looking one URL up: each place where it can stand, and the bucket of the seen-set as the script chooses it."""
+"""Looks up a URL in each state, and in each bucket of the seen-set."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ async def test_a_settled_url_is_seen_and_nowhere_else(frontier: Frontier, lookup
 
 
 async def test_a_url_whose_text_resembles_another_is_not_taken_for_it(frontier: Frontier, lookup: UrlLookup) -> None:
-    """Glob characters in a URL stand for themselves, and http is not https."""
+    """Glob characters in a URL are literal, and http is not https."""
     await frontier.push([entry("https://a.test/abc1abc?x=1", tries=2), entry("http://a.test/[1]*?x=1", tries=3)])
     assert (await where(lookup)).where == "unseen"
 
 
 async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontier, lookup: UrlLookup) -> None:
-    """Given so many URLs that buckets were split unevenly, when each is looked up, then each is seen."""
+    """Given enough URLs to split buckets unevenly, when each is looked up, then each is found as seen."""
     urls = [f"https://a.test/{number}" for number in range(1_500)]
     await frontier.push([entry(url) for url in urls])
     keys = frontier.keys.shards[0]

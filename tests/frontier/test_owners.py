@@ -1,4 +1,4 @@
-"""The table of owners: who keeps it, that all views of an epoch have the same one, and that little moves from it."""
+"""The owner table: who saves it, that all views of an epoch have the same one, and that few shards move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERVAL_MS = 5000
 
 
 class FaultyStore:
-    """A true store whose server clock is the manual one. While it `loses`, calls of save_owners.lua stay in `lost`."""
+    """A real store with a manual server clock. While `loses` is set, calls of save_owners.lua are kept in `lost`."""
 
     def __init__(self, store: RedisStore, time: ManualTime) -> None:
         self._store = store
@@ -111,7 +111,7 @@ async def test_a_join_and_a_leave_move_one_share(cluster: Cluster) -> None:
 
 
 async def test_after_a_silence_all_have_what_they_had(cluster: Cluster) -> None:
-    """Redis was away for some epochs: first a view without a roster, then the old owners."""
+    """After Redis was away for some epochs, there is first a view without a roster, and then the old owners."""
     before = owners_of(await cluster.epoch())
     cluster.time.ms += 10 * INTERVAL_MS
     assert owners_of(await cluster.epoch()) == ()
@@ -119,7 +119,8 @@ async def test_after_a_silence_all_have_what_they_had(cluster: Cluster) -> None:
 
 
 async def test_a_table_that_did_not_arrive_is_made_again(cluster: Cluster) -> None:
-    """Given a first replica whose table is lost, then the others make the same one, and itself at its next try."""
+    """Given a first replica whose table is lost, then the others compute the same one, as does the first when it
+    retries."""
     cluster.stores["one"].loses = True
     cluster.time.ms += INTERVAL_MS
     with pytest.raises(RedisAway):
@@ -130,7 +131,7 @@ async def test_a_table_that_did_not_arrive_is_made_again(cluster: Cluster) -> No
 
 
 async def test_a_late_table_of_a_closed_epoch_is_refused(cluster: Cluster, store: RedisStore) -> None:
-    """Given a table that lies in a socket until another epoch is open, when it arrives, then nobody sees it."""
+    """Given a table that is delayed until another epoch is open, when it arrives, then it is refused."""
     before = owners_of(await cluster.epoch())
     cluster.join("four")
     await cluster.epoch()
@@ -160,7 +161,7 @@ async def test_a_table_lost_by_redis_is_made_anew_and_the_same_for_all(cluster: 
 
 
 async def test_a_server_that_went_back_is_followed(cluster: Cluster, store: RedisStore) -> None:
-    """A failover may lose the last second, and with it the newest table: what Redis says holds."""
+    """A failover may lose the last second of writes, and with it the newest table. The stored table then applies."""
     await cluster.epoch()
     old = await store._client.dump(f"{cluster.key}:owners")
     assert old is not None
@@ -188,7 +189,7 @@ async def test_a_loop_without_shards_keeps_no_table(store: RedisStore, crawl_nam
 
 
 class TestPlace:
-    """`update.lua`: each reply."""
+    """`save_owners.lua`: each reply."""
 
     @pytest.fixture
     def key(self, crawl_name: str) -> str:

@@ -16,7 +16,7 @@ INTERVAL_S = 5.0
 
 
 class ManualStore:
-    """A true store whose server clock is the manual one."""
+    """A real store with a manual server clock."""
 
     def __init__(self, store: RedisStore, time: ManualTime) -> None:
         self._store = store
@@ -91,8 +91,8 @@ async def test_a_replica_that_stops_claiming_is_gone_after_one_epoch(
 async def test_a_late_claim_counts_for_the_open_epoch(
     peer: Callable[..., PeerLoop], time: ManualTime, store: RedisStore, crawl_name: str
 ) -> None:
-    """Given an epoch that has been opened, when a replica with a slow clock claims in the one before, then the roster
-    that others have read does not change."""
+    """Given an open epoch, when a replica with a slow clock claims in the previous one, then the roster that others have
+    read does not change."""
     early, late = peer("early"), peer("late")
     await early.tick()
     time.ms += 5000
@@ -155,7 +155,7 @@ async def test_a_server_clock_that_goes_back_changes_no_view(peer: Callable[...,
 async def test_a_short_interval_does_not_make_a_roster_short_lived(
     store: RedisStore, crawl_name: str, time: ManualTime
 ) -> None:
-    """A claim may arrive long after it was sent, and must then read what others read."""
+    """A claim may arrive long after it was sent, and must then read the same roster as the others."""
     key = f"{{{crawl_name}}}:peers"
     one = PeerLoop(ManualStore(store, time), key, time, PeerSettings(0.2), "one")
     view = await one.tick()

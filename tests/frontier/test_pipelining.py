@@ -1,4 +1,4 @@
-"""Calls in parts: all replies in their order, the next part asked while one is looked at, and an error told once."""
+"""Calls in parts: replies are in order, the next part is sent during processing, and an error is raised once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frontier.store import Call, RedisStore, Reply, command
 
 
 class Diary:
-    """A store that notes what it is asked, answers with that, and is away when asked for "lost"."""
+    """A store that records its calls, returns them as replies, and raises RedisAway for "lost"."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

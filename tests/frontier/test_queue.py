@@ -1,4 +1,4 @@
-"""Push and lease, against a real server: each reply, the counters after it, doubled calls, lost holders."""
+"""Push and lease on a real server: each reply, the counters after it, repeated calls, lost holders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestPush:
         assert (await wide.push([entry("https://a.test/2")])).accepted == 1
 
     async def test_a_url_that_must_be_of_a_known_domain_is_queued_only_then(self, frontier: Frontier) -> None:
-        """What keeps a crawl in the domains of its seeds, while links between these are followed."""
+        """This keeps a crawl in the domains of its seeds, and follows links between them."""
         stranger = entry("https://b.test/1", "b.test", mode="known")
         assert (await frontier.push([entry(), stranger])).outside == 1
         await frontier.push([entry("https://b.test/seed", "b.test")])
@@ -42,7 +42,7 @@ class TestPush:
         assert (await frontier.push(together[::-1])).accepted == 2
 
     async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, counters: Counters) -> None:
-        """What a scheduled sitemap needs. While it is still queued, once is enough."""
+        """Scheduled sitemaps need this. A URL that is still queued is not queued twice."""
         await frontier.push([entry()])
         assert (await frontier.push([entry(mode="again")])).accepted == 0
         await frontier.settle([settle_all(await lease_one(frontier))])
@@ -93,7 +93,7 @@ class TestLease:
     async def test_tells_in_which_shards_there_is_something(
         self, store: RedisStore, crawl_name: str, time: ManualTime
     ) -> None:
-        """A domain that is due or leased, or a URL that waits."""
+        """A shard has work if a domain is queued or leased, or a URL waits."""
         frontier = await make_frontier(store, crawl_name, time, shards=9)
         shard = frontier.shard_of("a.test")
         assert await frontier.shards_with_work(range(9)) == set()
@@ -138,8 +138,8 @@ class TestLease:
     async def test_an_expired_lease_is_taken_back_and_waits_the_delay(
         self, frontier: Frontier, time: ManualTime, counters: Counters
     ) -> None:
-        """Given a holder that was lost, when its lease has expired, then its URLs can be leased, but not at once: it may
-        have sent a request up to the last moment."""
+        """Given a lost holder, when its lease has expired, then its URLs can be leased only after the delay, because it may
+        have sent a request until the very end of the lease."""
         await frontier.push([entry()])
         lost = await lease_one(frontier)
         time.ms = lost.expires_ms
@@ -155,7 +155,8 @@ class TestLease:
     async def test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back(
         self, frontier: Frontier, time: ManualTime
     ) -> None:
-        """Even before somebody else has the domain: its URLs are queued again, and its rest is not the holder's to set."""
+        """This applies even before the domain is leased again: its URLs are queued, and the holder may not set its
+        delay."""
         await frontier.push([entry()])
         lost = await lease_one(frontier)
         time.ms = lost.expires_ms

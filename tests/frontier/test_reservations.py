@@ -1,4 +1,4 @@
-"""One request to a domain without a lease on it: never beside a lease, never within a rest."""
+"""Reservations: a request without a lease never overlaps with a lease or with the domain's delay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def reserve(reservations: Reservations) -> Reservation:
 
 
 async def lease(frontier: Frontier) -> int:
-    """How many domains can be leased now."""
+    """Lease what is due. Returns the number of domains."""
     leased, _ = await frontier.lease([0], 1, "r1", 10)
     return len(leased[0].leases)
 

@@ -1,4 +1,4 @@
-"""Which URLs of a lost lease were not settled under it, against a real server."""
+"""`revoke` reports the URLs of a lost lease that were not settled under it. Runs on a real server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settle_first(lease: Lease) -> Settlement:
     return Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "x")])
 
 
-class TestDisown:
+class TestRevoke:
     @pytest.fixture
     async def lease(self, frontier: Frontier) -> Lease:
         """A lease on three URLs."""

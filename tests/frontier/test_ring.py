@@ -1,4 +1,4 @@
-"""The ring: every shard has one owner, loads are even, and what moves at a change of the roster is the least possible."""
+"""The ring: every shard has one owner, loads are even, and a change of the roster moves as few shards as possible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ shard_counts = st.integers(1, 300)
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[Roster, Roster, int]:
-    """Two rosters that may share replicas, with other capacities, and a number of shards."""
+    """Two rosters that may share replicas, with different capacities, and a number of shards."""
     before, after = draw(rosters), draw(rosters)
     staying = draw(st.lists(st.sampled_from(sorted(before)), unique=True))
     return before, after | {name: before[name] for name in staying}, draw(shard_counts)
@@ -36,7 +36,7 @@ def equal_roster(replicas: int, seed: object) -> Roster:
 
 
 def churn(replicas: int, capacities: Sequence[float], steps: int) -> Iterator[tuple[str, Roster]]:
-    """Random joins and leaves, 2 to 512 replicas at a time: (who came or went, the roster after it)."""
+    """Random joins and leaves of 2 to 512 replicas: (the replica that joined or left, the new roster)."""
     chance = random.Random(f"{replicas} {capacities}")
     roster = {f"replica-{chance.getrandbits(64):016x}": chance.choice(capacities) for _ in range(replicas)}
     yield "", roster
@@ -51,7 +51,7 @@ def churn(replicas: int, capacities: Sequence[float], steps: int) -> Iterator[tu
 
 
 def fewest_moves(before: Sequence[str], roster: Roster, shards: int) -> int:
-    """The least that a change to loads of the fair share, rounded down or up, moves: what is free, or too much."""
+    """The fewest shards that any change to fair loads, rounded down or up, must move: free shards and surplus."""
     held = Counter(before)
     fair = fair_shares(roster, shards)
     over = [max(0, held[name] - math.floor(share)) for name, share in fair.items()]
@@ -72,7 +72,7 @@ def test_every_shard_has_an_owner_from_the_roster(change: tuple[Roster, Roster, 
 @settings(max_examples=200, deadline=None)
 @given(changes())
 def test_loads_are_within_one_shard_of_the_fair_share(change: tuple[Roster, Roster, int]) -> None:
-    """And so below the limit of I5, ceil(1.1 x the fair share)."""
+    """So loads are also below the limit of I5, ceil(1.1 x the fair share)."""
     before, after, shards = change
     loads = Counter(assign(after, shards, assign(before, shards)))
     for replica, fair in fair_shares(after, shards).items():
@@ -91,7 +91,7 @@ def test_nothing_moves_less(change: tuple[Roster, Roster, int]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(changes())
 def test_to_assign_again_changes_nothing(change: tuple[Roster, Roster, int]) -> None:
-    """So all replicas of an epoch agree, whether they start from the table before it or from what another made of it."""
+    """So all replicas of an epoch agree, whether they start from the old table or from the newly computed one."""
     before, after, shards = change
     owners = assign(after, shards, assign(before, shards))
     assert assign(after, shards, owners) == owners
@@ -126,7 +126,7 @@ SIZES = [
 def test_a_join_moves_the_joiners_share_and_a_leave_the_leavers(
     replicas: int, shards: int, capacities: tuple[float, ...]
 ) -> None:
-    """I5, after any number of changes: so at most one shard more than the ideal, and on average not more."""
+    """I5, after any number of changes: at most one shard more than the ideal moves, and on average no more."""
     owners: tuple[str, ...] = ()
     moves = ideal = 0.0
     roster: Roster = {}
@@ -161,7 +161,7 @@ def test_what_a_leaver_leaves_is_spread_over_the_others() -> None:
 
 
 def test_the_first_assignment_is_consistent_hashing() -> None:
-    """Two crawls that begin with nearly the same roster begin with much the same owners."""
+    """Two crawls that start with nearly the same roster start with nearly the same owners."""
     roster = equal_roster(16, "first")
     others = {name: 1.0 for name in roster if name != min(roster)}
     assert moved(assign(roster, 1024), assign(others, 1024)) <= 0.4 * 1024
@@ -179,7 +179,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("roster", "shards", "before", "owners"), GOLDEN)
 def test_replicas_of_all_versions_agree(roster: Roster, shards: int, before: str, owners: str) -> None:
-    """A failure here is a change of the protocol: replicas of two versions would claim the same shards."""
+    """If this fails, the protocol has changed, and replicas of two versions would claim the same shards."""
     assert "".join(assign(roster, shards, before)) == owners
 
 
@@ -229,7 +229,7 @@ def test_handoff_is_the_difference(
 
 
 def test_handoffs_of_all_replicas_meet() -> None:
-    """What the leavers' neighbours take up is what somebody let go, shard for shard."""
+    """The shards that replicas gain are exactly those that others lose."""
     roster = equal_roster(5, "handoff")
     before = assign(roster, 128)
     after = assign(roster | {"joiner": 1.0}, 128, before)

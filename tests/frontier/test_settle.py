@@ -1,4 +1,4 @@
-"""Settle and release, against a real server: each reply, the counters after it, doubled calls, stale tokens."""
+"""Settle and release on a real server: each reply, the counters after it, repeated calls, stale tokens."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class TestSettle:
     async def test_leases_of_one_shard_are_settled_each_by_itself(
         self, frontier: Frontier, time: ManualTime, counters: Counters
     ) -> None:
-        """Given leases of one shard, one of which was lost, when they are settled together, then each is told how it
-        stands, and the lost one changes nothing."""
+        """Given leases of one shard, one of which was lost, when they are settled together, then each gets its own reply,
+        and the lost one changes nothing."""
         names = ["a.test", "b.test", "c.test"]
         await frontier.push([entry(f"https://{name}/{n}", name) for name in names for n in range(2)])
         leased, _ = await frontier.lease([0], 1, "r1", 3)
@@ -87,8 +87,8 @@ class TestSettle:
     async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
         self, store: RedisStore, frontier: Frontier, time: ManualTime
     ) -> None:
-        """Given a renewal that was sent again because nobody answered, when the first copy arrives after the second, then
-        the lease and the rest are still those of the second: the holder counts on them."""
+        """Given a renewal that was sent again because no reply came, when the first copy arrives after the second, then the
+        lease and the delay are still those of the second, because the holder relies on them."""
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         time.ms += 6000

@@ -1,4 +1,4 @@
-"""The seam to Redis: which errors mean "later", which mean "never", and that a broken connection spoils nothing."""
+"""The interface to Redis: temporary and permanent errors, and recovery from a broken connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The survey tells the counters of a shard at one moment, and names its noteworthy domains."""
+"""The survey returns the counters of a shard atomically, and lists some of its domains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, c
     assert found.counters.open == 0
 
 
-async def test_it_agrees_with_the_books(store: RedisStore, crawl_name: str) -> None:
+async def test_it_agrees_with_the_counters(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "abc" for n in range(4)])

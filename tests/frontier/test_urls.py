@@ -1,4 +1,4 @@
-"""One page, one name: canonical URLs."""
+"""Canonical URLs: all spellings of a page have one form."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_page_s_links_come_out_once_and_in_order() -> None:
 
 
 def test_parts_of_one_page_are_one_link_to_the_limit() -> None:
-    """An index may lead to ten thousand places of a few pages."""
+    """An index may link to ten thousand fragments of a few pages."""
     hrefs = [*(f"a#{part}" for part in range(50)), "#top", "b", "mailto:x", "c", "#end"]
     urls, rejected = canonicalize_links(hrefs, "http://example.com/", limit=3)
     assert (list(urls), rejected) == (["http://example.com/a", "http://example.com/b"], {"scheme": 1, "excess": 1})
@@ -201,8 +201,8 @@ PAGES = ["page", "page?x=/y/", "", "?z", "100%"]
 @given(st.lists(TEXTS | PATHS, max_size=5), st.sampled_from(DIRECTORIES), st.sampled_from(PAGES))
 @example(["b"], "%41/", "100%")  # whose directory alone would be written otherwise
 def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], directory: str, page: str) -> None:
-    """Neither the memory of earlier joins, which pages of one directory share, nor the short way for plain paths may
-    change a result."""
+    """Neither the cache of earlier joins, which pages of one directory share, nor the fast path for plain paths may change
+    a result."""
     base = canonicalize(f"http://example.com/{directory}{page}").href
     alone: dict[Url, None] = {}
     for href in hrefs:

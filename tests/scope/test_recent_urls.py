@@ -1,4 +1,4 @@
-"""What a replica remembers of the links that it pushed."""
+"""The links that a replica remembers as recently pushed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs without end."""
+"""Traps: URLs of which a site can generate an unlimited number."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_any_path_gets_an_answer(path: str) -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4), st.integers(5, 8))
 def test_a_pile_of_the_same_is_a_trap(cycle: list[str], times: int) -> None:
-    """What a page linking to `cycle/` relative to itself makes, sooner or later."""
+    """A page with a relative link to `cycle/` eventually generates such URLs."""
     assert judge_trap(f"{SITE}/{'/'.join(cycle * times)}/", DEFAULT) is not None

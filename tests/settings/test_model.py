@@ -1,4 +1,4 @@
-"""Settings from their sources: what was given can be told from what is a default."""
+"""Settings from their sources. Values that were given can be distinguished from defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crawler.settings.model import load
 def test_a_table_has_those_settings_from_its_sources_that_were_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Defaults of one machine, and the comparison of a start with its crawl, depend on it."""
+    """The defaults for one machine, and the comparison with the settings of an existing crawl, depend on this."""
     (tmp_path / "crawler.toml").write_text("[frontier]\nlease = 5\n")
     monkeypatch.setenv("CRAWLER_POLITENESS__DELAY", "3")
     loaded = load(tmp_path / "crawler.toml", {"politeness": {"tries": 2}})

@@ -1,4 +1,4 @@
-"""What a crawl's settings become: each politeness and safety setting reaches the part that obeys it."""
+"""Each politeness and safety setting reaches the part that applies it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_address_gets_as_much_as_ten_domains_unless_told_otherwise() -> None:
         ({"address_rate_limit": "replica", "address_rate": 3}, (3.0, False)),
     ],
 )
-def test_the_gate_can_be_set(polite: dict[str, Any], expected: tuple[float, bool] | None) -> None:
+def test_the_address_rate_limit_can_be_set(polite: dict[str, Any], expected: tuple[float, bool] | None) -> None:
     rate_limit = rate_limit_policy(crawl(politeness=polite))
     assert (rate_limit and (rate_limit.rate_per_s, rate_limit.shared)) == expected
 
