@@ -21,7 +21,7 @@ from crawler.settings.tables import Table
 FIXED = frozenset({"frontier.shards"})
 """Settings that cannot be changed once the crawl exists."""
 
-AT_ONCE, RESTART, CREATION = "at once", "at the restart of the replicas", "at the creation of the crawl alone"
+AT_ONCE, RESTART, CREATION = "at once", "when the replicas restart", "only when the crawl is created"
 """When a change of a setting takes effect. "At once" means within about two seconds, in running replicas."""
 
 PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(

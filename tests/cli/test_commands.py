@@ -144,9 +144,9 @@ def test_what_waits_for_a_restart_says_why(hand: Hand, tmp_path: Path) -> None:
     told = hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
     assert "settings revision 2" in told
     assert re.search(r"limits\.max_pages +0 +9 +at once", told)
-    assert re.search(r"fetch\.contact .* at the restart of the replicas", told)
+    assert re.search(r"fetch\.contact .* when the replicas restart", told)
     assert "fetch.contact waits: " in told
-    assert re.search(r"frontier\.shards .* at the creation of the crawl alone", told)
+    assert re.search(r"frontier\.shards .* only when the crawl is created", told)
     assert "# revision 2" in hand.type("config", "show")
     again = hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
     assert "settings revision 2" in again

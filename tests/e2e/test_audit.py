@@ -19,7 +19,7 @@ def test_a_clean_crawl_passes_its_audit_and_tells_why(tmp_path: Path) -> None:
         assert done.code == 0, done.err
         report = json.loads(crawler.type("audit", str(crawler.out), "--delay", str(DELAY_S), "--json"))
         assert report["requests"] == len(web.records())
-        assert "Judged by a delay of 5 s" in crawler.type("audit", str(crawler.out), "--delay", "5", code=1)
+        assert "Checked against a delay of 5 s" in crawler.type("audit", str(crawler.out), "--delay", "5", code=1)
         denied = next(line["url"] for line in crawler.lines() if line["outcome"] == "denied")
         told = json.loads(crawler.type("why", denied, "--json"))
         assert (told["where"], told["last"]["outcome"]) == ("settled", "denied")

@@ -107,7 +107,7 @@ def test_a_wider_scope_counts_for_what_is_found_from_then_on(cluster: Bench) -> 
 def test_what_cannot_change_under_way_is_told_and_waits_for_a_restart(cluster: Bench) -> None:
     replicas = cluster.gather(2)
     told = cluster.apply({"archive": {"compression": "zstd"}, "limits": {"max_links": 500}})
-    assert "at the restart of the replicas" in told
+    assert "when the replicas restart" in told
     wait_until(
         lambda: all(one["settings_waiting"] == ["archive.compression"] for one in cluster.status()["replicas"]),
         "what waits in the status",

@@ -115,7 +115,7 @@ def test_sizes_follow_zipf_and_add_up() -> None:
     assert min(sizes) >= 1
     assert sizes[0] > 9 * sizes[10] > 0
     assert set(zipf_sizes(10, 1000, 0)) == {100}
-    with pytest.raises(ValueError, match="each of the 5 domains"):
+    with pytest.raises(ValueError, match="5 domains need at least 5 pages"):
         World(1, 5, 4)
 
 
