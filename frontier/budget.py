@@ -186,8 +186,11 @@ class Budget:
         now_ms = self._clock.now_ms()
         if now_ms > self._answered_ms + GAP_MS:
             self._sure_from_ms = now_ms + GRACE_MS
-        # At least this many permits stay with this replica, so workers may use them while the call is in progress.
-        keep = self._permits = max(self._taken, min(self._permits, wanted, self._answer.share))
+        if now_ms >= self._lapses_ms:
+            self._permits = 0  # others may have counted them as used, and a recount may have given them out again
+        # Others get nothing below this number, so workers may use these permits while we wait for the reply.
+        taken = max(0, min(self._taken, self._permits))
+        keep = self._permits = max(taken, min(self._permits, wanted, self._answer.share))
         pages, lapses_ms = self._pages, now_ms + self.lease_ms + AFTER_LEASE_MS
         if wanted < 0:
             keep, pages = 0, pages + self._taken

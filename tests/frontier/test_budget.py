@@ -210,6 +210,31 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     assert other.is_exhausted
 
 
+async def test_a_replica_that_slept_has_no_permits_when_it_wakes_up(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given one that was taken for dead, and whose permits others have used since, when it reports again, then it has none
+    left, and a request that was under way all the time brings none back when it fails."""
+    slept, other = budget("slept", 5), budget("other", 5)
+    await keep_asking(other, time, GRACE_MS)
+    other.limit = 0
+    await other.refresh(AT_ONCE, 0)  # it leaves
+    other.limit = 5
+    await slept.refresh(AT_ONCE, 1)
+    assert slept.free == 5
+    assert slept.take()
+    await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS + 500)
+    await other.recount()
+    await other.refresh(AT_ONCE, 1)
+    assert await fetch(other, store, keys) == 5
+    await other.refresh(AT_ONCE, 1)
+    await slept.refresh(AT_ONCE, 1)
+    slept.give_back()
+    assert not slept.free
+    await slept.refresh(AT_ONCE, 1)
+    assert not slept.free
+
+
 async def test_nobody_is_taken_for_dead_when_redis_was_away(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
 ) -> None:
