@@ -89,7 +89,7 @@ MUTANTS = (
         "math.min(wanted, share)",
     ),
     _without(
-        "idle-is-over", "crawler/app/engine.py", "if idle and await retry.insist(self.counters.has_ended)", "if idle"
+        "idle-is-over", "crawler/app/engine.py", "if idle and await retry.call(self.counters.has_ended)", "if idle"
     ),
     _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
     _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),

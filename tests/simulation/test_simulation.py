@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation.history import Breach
+from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire
@@ -48,3 +49,9 @@ def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
         run.go()
         stories.append(run.history.told())
     assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_the_program_as_it_is(mutant: Mutant) -> None:
+    text = (ROOT / mutant.path).read_text()
+    assert [text.count(old) for old, _ in mutant.changes] == [1] * len(mutant.changes)
