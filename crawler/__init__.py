@@ -1,4 +1,50 @@
-"""A polite web crawler: it starts from seed URLs, runs in any number of replicas, and writes pages to files."""
+"""A polite web crawler: it starts from seed URLs, runs in any number of replicas, and writes pages to files.
+
+This package is also the public API. Page hooks and sinks import what they need from here and from nowhere else
+(`docs/reference/api.md`): these names stay when modules move. They are loaded on first use, so that a command which needs
+none of them starts without them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crawler.errors import SinkFull
+    from crawler.hooks import PageHook
+    from crawler.page import Cut, Exchange, Link, LinkKind, Outcome, Page, Phases
+    from crawler.sinks.content import decoded
+    from crawler.sinks.sink import Sink, SinkContext
 
 __version__ = "0.1.0"
 """The build reads the version from here. Reading it from the package metadata instead would cost each command 40 ms."""
+
+_MODULES = {
+    "crawler.errors": ("SinkFull",),
+    "crawler.hooks": ("PageHook",),
+    "crawler.page": ("Cut", "Exchange", "Link", "LinkKind", "Outcome", "Page", "Phases"),
+    "crawler.sinks.content": ("decoded",),
+    "crawler.sinks.sink": ("Sink", "SinkContext"),
+}
+
+__all__ = [
+    "Cut",
+    "Exchange",
+    "Link",
+    "LinkKind",
+    "Outcome",
+    "Page",
+    "PageHook",
+    "Phases",
+    "Sink",
+    "SinkContext",
+    "SinkFull",
+    "decoded",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of the public API (PEP 562)."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

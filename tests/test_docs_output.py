@@ -69,15 +69,13 @@ async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
     hooks = PageHooks.named(["my_hooks:headings"])
-    failures: list[object] = []
-    hooks.on_failure = failures.append
     sink = load("my_hooks:Listing", SINKS)(SinkContext(out, "news", "host-1a2b"))
     tee = Tee(Archive(settings(out), hooks=hooks), [sink])
     await tee.start()
     html = page(exchange("a", b"<h1>First</h1><p>text<h2>Second</h2>"), content_type="text/html")
     await tee.write([html, page(exchange("b", b"%PDF"), content_type="application/pdf"), page(None, "c")])
     await tee.stop()
-    assert failures == []
+    assert hooks.take_failures() == []
     a, b, c = readers.lines(out)
     assert a["extra"] == {"headings": ["First", "Second"]}
     assert (b["extra"], b["warc"], c["extra"]) == (None, None, None)
