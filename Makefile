@@ -46,8 +46,9 @@ killing: setup  ## fifty kills in mid-crawl, and a look at the archive
 hostile: setup  ## 500 hostile domains beside 500 good ones
 	$(BIN)/python -m tests.hostile --domains 500
 
-fuzz: setup  ## a million inputs
-	$(BIN)/python -m tests.fuzz
+fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica
+	$(BIN)/python -m tests.fuzz --inputs 10000000
+	$(BIN)/python -m tests.fuzz.live
 
 conformance: setup  ## the scores on published test data
 	$(BIN)/python -m tests.conformance

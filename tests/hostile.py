@@ -149,15 +149,22 @@ def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> S
 
 
 class Reasons:
-    """How the URLs of hostile domains ended, by hazard. `observe` is an event listener."""
+    """How URLs ended: `count` of them in all, by `reasons`, and those of hostile domains also by hazard. `observe` is an
+    event listener."""
 
     def __init__(self) -> None:
+        self.count = 0
+        self.reasons: Counter[str] = Counter()
         self.by_hazard: dict[str, Counter[str]] = {}
 
     def observe(self, event: Event) -> None:
-        if isinstance(event, PageSettled) and event.page.domain.startswith("h"):
-            hazard = event.page.domain.removesuffix(".test").partition("-")[2]
-            page = event.page
+        if not isinstance(event, PageSettled):
+            return
+        page = event.page
+        self.count += 1
+        self.reasons[page.reason] += 1
+        if page.domain.startswith("h"):
+            hazard = page.domain.removesuffix(".test").partition("-")[2]
             cut = f" cut:{page.exchange.truncated}" if page.exchange and page.exchange.truncated else ""
             self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
 
@@ -172,7 +179,7 @@ async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Ref
     ):
         chosen = settings(folder, [f"h*.test={hostile.address}", f"*.test={good.address}"], size.delay_s, redis)
         started, cpu = time.monotonic(), time.process_time()
-        replica, reasons = await _run(chosen, seeds(size))
+        replica, reasons = await crawl_to_the_end(chosen, seeds(size))
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
     records = list(read_log(good_log))
     world = good_world(size.good)
@@ -199,7 +206,8 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def _run(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
+async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
+    """Crawl from `urls` with one replica in this process."""
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
         await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen.crawl)

@@ -103,6 +103,50 @@ def _robots_endless(text: bytes) -> ScriptedResponse:
     return ScriptedResponse(200, chain([head(200, ["Content-Type: text/plain"]) + text], repeat(block)), closes=True)
 
 
+def _robots_patterns(text: bytes) -> ScriptedResponse:
+    """The valid rules come first: the group's many patterns match nothing, but each must be tried."""
+    patterns = b"".join(b"Disallow: /*" + b"a*" * 120 + b"b%d\n" % number for number in range(1_900))
+    return ScriptedResponse(200, (whole(200, ["Content-Type: text/plain"], text + patterns),))
+
+
+def _trailers(text: bytes) -> ScriptedResponse:
+    opening = head(200, [_HTML, "Transfer-Encoding: chunked"]) + b"e\r\n<h1>First</h1>\r\n0\r\n"
+    return ScriptedResponse(200, chain([opening], repeat(b"X-More: and so on\r\n" * (_BLOCK // 19))), closes=True)
+
+
+def _blank_line(text: bytes) -> ScriptedResponse:
+    return ScriptedResponse(0, chain([b"\n\r\n"], repeat(b"x" * _BLOCK, 256)), closes=True)
+
+
+def _interim(text: bytes) -> ScriptedResponse:
+    return ScriptedResponse(0, repeat(b"HTTP/1.1 103 Early Hints\r\n\r\n" * (_BLOCK // 28)), closes=True)
+
+
+def _unrequested(text: bytes) -> ScriptedResponse:
+    response = whole(200, [_HTML], b"<h1>First</h1>")
+    return ScriptedResponse(200, chain([response, 0.1], repeat(b"x" * _BLOCK)), closes=True)
+
+
+def _reference(text: bytes) -> ScriptedResponse:
+    number = b"&#" + b"1" * 4_301
+    return _page(
+        b"<html lang='%b'><title>%b</title><base href='/%b'><a href='%b'>x</a>" % (number, number, number, number)
+    )
+
+
+def _open_tag(text: bytes) -> ScriptedResponse:
+    return _page(b"<a " + b"a " * 880_000)
+
+
+def _surrogate(text: bytes) -> ScriptedResponse:
+    return _page(rb'<script type="application/ld+json">{"name": "\ud800"}</script>')
+
+
+def _charset(text: bytes) -> ScriptedResponse:
+    body = b"<h1>Title</h1>"
+    return ScriptedResponse(200, (whole(200, [f"Content-Type: text/html;charset={' ' * 16_000};"], body),))
+
+
 def _sitemap_bomb(text: bytes) -> ScriptedResponse:
     """The "billion laughs": each entity is ten times the one before (CVE-2003-1564)."""
     entities = b"".join(b'<!ENTITY l%d "%b">\n' % (n, b"&l%d;" % (n - 1) * 10) for n in range(1, _LAUGHS - 1))
@@ -131,5 +175,14 @@ _ATTACKS: dict[Hazard, Callable[[bytes], ScriptedResponse]] = {
     Hazard.DEEP_TAGS: _deep_tags,
     Hazard.ROBOTS_BOMB: _robots_bomb,
     Hazard.ROBOTS_ENDLESS: _robots_endless,
+    Hazard.ROBOTS_PATTERNS: _robots_patterns,
     Hazard.SITEMAP_BOMB: _sitemap_bomb,
+    Hazard.TRAILERS: _trailers,
+    Hazard.BLANK_LINE: _blank_line,
+    Hazard.INTERIM: _interim,
+    Hazard.UNREQUESTED: _unrequested,
+    Hazard.REFERENCE: _reference,
+    Hazard.OPEN_TAG: _open_tag,
+    Hazard.SURROGATE: _surrogate,
+    Hazard.CHARSET: _charset,
 }

@@ -31,11 +31,22 @@ class Hazard(StrEnum):
     DEEPER = "deeper"  # each page links to one a folder deeper
     ROBOTS_BOMB = "robots-bomb"  # robots.txt: its rules, then 128 MiB in 128 KiB
     ROBOTS_ENDLESS = "robots-endless"  # robots.txt: its rules, then comments without end
+    ROBOTS_PATTERNS = "robots-patterns"  # robots.txt of 500 KiB: patterns that make a backtracking matcher slow
     SITEMAP_BOMB = "sitemap-bomb"  # XML whose entities expand to 1 GiB
+    TRAILERS = "trailers"  # trailer fields without end
+    BLANK_LINE = "blank-line"  # a blank line, then 16 MiB that are no status line
+    INTERIM = "interim"  # 1xx responses without end
+    UNREQUESTED = "unrequested"  # bytes without end after a complete response
+    REFERENCE = "reference"  # character references with numbers of 4,301 digits
+    OPEN_TAG = "open-tag"  # a tag of 1.7 MiB that does not end
+    SURROGATE = "surrogate"  # JSON-LD with a lone surrogate
+    CHARSET = "charset"  # 16,000 spaces after "charset="
 
 
 TRAPS = frozenset({Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER})
 """Sites with an unlimited number of pages. Only the crawler's own rules limit what it fetches there."""
 
-UNREADABLE = frozenset({Hazard.ENDLESS_HEAD, Hazard.HUGE_FIELD, Hazard.HUGE_LOCATION})
+UNREADABLE = frozenset(
+    {Hazard.ENDLESS_HEAD, Hazard.HUGE_FIELD, Hazard.HUGE_LOCATION, Hazard.BLANK_LINE, Hazard.INTERIM}
+)
 """Attacks without a response head that a correct client accepts."""

@@ -19,6 +19,7 @@ from crawler.simweb.robots import RobotsKind
 _BY_FILE = {
     Hazard.ROBOTS_BOMB: "/robots.txt",
     Hazard.ROBOTS_ENDLESS: "/robots.txt",
+    Hazard.ROBOTS_PATTERNS: "/robots.txt",
     Hazard.SITEMAP_BOMB: "/sitemap.xml",
 }
 _MONTH = re.compile(r"^/calendar/(\d{4,6})/(\d\d)$")

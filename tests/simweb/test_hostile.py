@@ -17,7 +17,7 @@ from tests.simweb.naive import DECODERS
 from tests.simweb.test_referee import seen
 
 ENDLESS = (Hazard.ENDLESS_BODY, Hazard.ENDLESS_HEAD, Hazard.ROBOTS_ENDLESS)
-BY_ROBOTS = (Hazard.ROBOTS_BOMB, Hazard.ROBOTS_ENDLESS)
+BY_ROBOTS = (Hazard.ROBOTS_BOMB, Hazard.ROBOTS_ENDLESS, Hazard.ROBOTS_PATTERNS)
 
 
 def hostile_world(*hazards: Hazard) -> World:
