@@ -130,3 +130,15 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     via: str = (
         ""  # the URL of the page where this one was first found; empty for seeds, and unless `archive.via` is set
     )
+
+    def failed(self) -> Page:
+        """Return this page as it is settled if a sink cannot handle it."""
+        return msgspec.structs.replace(self, outcome=Outcome.DEAD, reason="defect", cut=(*self.cut, "defect"))
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What became of a group of pages that was written. `duplicates`: the URLs of pages whose body was already archived;
+    `failed`: those of pages that a sink could not handle, to be settled as `Page.failed`."""
+
+    duplicates: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import SinkFull, UserError
-from crawler.events import Events, HookFailed
+from crawler.events import DefectFound, Events, HookFailed
 from crawler.hooks import PAGE_HOOKS, PageHooks, load
-from crawler.page import Exchange, Page
+from crawler.page import Exchange, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.tee import Tee
@@ -91,14 +91,51 @@ async def test_a_group_that_a_further_sink_had_no_room_for_is_not_written_twice(
     tee = Tee(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
     await tee.start()
     same = b"the same everywhere " * 100
-    assert not await tee.write([page(exchange("a", same))])
+    assert await tee.write([page(exchange("a", same))]) == Written()
     pages = [page(exchange("b", same)), page(exchange("c", b"c"))]
     sink.refusals = 2
     for _ in range(2):
         with pytest.raises(SinkFull):
             await tee.write(pages)
-    assert await tee.write(pages) == {"https://site.test/b"}
+    assert await tee.write(pages) == Written(frozenset({"https://site.test/b"}))
     await tee.stop()
     assert [str(line["url"])[-1] for line in readers.lines(tmp_path)] == ["a", "b", "c"]
     assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a", "b", "c"]
     assert tee.written_bytes > 0
+
+
+class Picky(Listing):
+    """Raises for `b` and for the robots.txt of `d`, and is full when it first gets `c` alone."""
+
+    is_full = True
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+        if self.is_full and [one.url[-1] for one in pages] == ["c"]:
+            self.is_full = False
+            raise SinkFull("no room")
+        if any(one.url[-1] in "bd" for one in (*pages, *exchanges)):
+            raise KeyError("b")
+        return await super().write(pages, exchanges)
+
+
+async def test_a_further_sink_that_raises_costs_only_the_page_for_which_it_raises(tmp_path: Path) -> None:
+    context = SinkContext(tmp_path, "news", "host-1a2b")
+    found: list[tuple[str, str]] = []
+    events = Events()
+    events.subscribe(lambda event: found.append((event.stage, event.url[-1])), DefectFound)  # type: ignore[union-attr]
+    tee = Tee(Archive(settings(tmp_path)), [Picky(context)], events)
+    await tee.start()
+    group = [page(exchange(name, name.encode())) for name in "abc"], [exchange("d", b"d"), exchange("e", b"e")]
+    with pytest.raises(SinkFull):
+        await tee.write(*group)
+    assert await tee.write(*group) == Written(failed=frozenset({"https://site.test/b"}))
+    await tee.stop()
+    assert found == [("record", "b"), ("record", "d")]
+    assert [
+        (str(line["url"])[-1], line["outcome"], line["reason"], line["cut"]) for line in readers.lines(tmp_path)
+    ] == [
+        ("a", "done", "ok", []),
+        ("b", "dead", "defect", ["defect"]),
+        ("c", "done", "ok", []),
+    ]
+    assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a", "c"]

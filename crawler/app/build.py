@@ -104,7 +104,7 @@ def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettin
     if not settings.archive.sinks:
         return archive
     context = SinkContext(local.out, crawl, replica)
-    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks])
+    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
 
 
 def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from crawler.events import Events
 from crawler.hooks import PageHooks
 from crawler.logs import log
-from crawler.page import Exchange, Page
+from crawler.page import Exchange, Page, Written
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
@@ -80,7 +80,7 @@ class Archive:
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]:
+    ) -> Written:
         """See `DurableSink.write`. A page that will be retried leaves its exchange, but no line."""
         async with self._order:
             now = self._wall()
@@ -177,11 +177,10 @@ class Archive:
             self._append(volume, group)
         return group
 
-    def _reported(self, group: Group) -> frozenset[str]:
-        """The duplicates in `group`, once listeners have been told of its defects."""
+    def _reported(self, group: Group) -> Written:
         for found in group.defects:
             self._events.emit(found)
-        return group.duplicates
+        return Written(group.duplicates)
 
     def _append(self, volume: Volume, group: Group) -> None:
         try:

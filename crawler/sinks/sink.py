@@ -1,4 +1,4 @@
-"""What a sink is: where settled pages go. The archive is one, and installed packages bring others."""
+"""The interface of sinks, which store settled pages: the archive, and additional sinks from user code."""
 
 from __future__ import annotations
 
@@ -8,56 +8,67 @@ from typing import Protocol
 
 import msgspec
 
-from crawler.page import Exchange, Page
+from crawler.page import Exchange, Page, Written
 from frontier.queue import LeasedUrl
 
 Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool]]]
-"""For each URL, of the crawl of that name, whether it was not settled under its lease. Raises RedisAway."""
+"""Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease. Raises
+RedisAway."""
 
 
 class Sink(Protocol):
-    """Where settled pages go."""
+    """An additional sink, which user code brings."""
 
     @property
     def written_bytes(self) -> int:
         """Bytes made durable since the start."""
 
     async def start(self) -> None:
-        """Make ready for `write`."""
+        """Prepare for `write`."""
 
     async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
-        """Return when the records of `pages`, and of further `exchanges` (robots.txt), are durable: the URLs of the pages
-        whose body was kept before, so that it was not kept again.
+        """Return when the records of `pages` and of further `exchanges` (robots.txt) are durable. The result is ignored.
 
-        Raises SinkFull when there is no room for them: then none of them is kept, and the same call may be made again.
+        Raises SinkFull during an outage, such as a full disk; the call is then repeated until it succeeds. After any other
+        exception, the pages are passed one by one, and those that raise again are settled as defects.
         """
 
     async def stop(self) -> None:
-        """Finish the files. Nothing can be written afterwards."""
+        """Finish the files. Nothing is written afterwards."""
 
 
-class DurableSink(Sink, Protocol):
-    """The sink that a replica commits to: it takes pages back that turn out not to be settled."""
+class DurableSink(Protocol):
+    """The sink that a replica commits to. It can remove pages that turn out not to be settled."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes made durable since the start."""
 
     async def start(self, revoke: Revoke | None = None) -> None:
-        """Make ready for `write`. `revoke` answers which of the pages that dead replicas wrote last were not settled."""
+        """Prepare for `write`. `revoke` says which of the pages that dead replicas wrote last were not settled."""
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]:
-        """See `Sink.write`. `leased`: for each of `pages`, under which lease it was fetched; then `settled` must be called
-        before the next group is written."""
+    ) -> Written:
+        """Return when the records of `pages` and of further `exchanges` (robots.txt) are durable.
+
+        `leased`: the lease under which each of `pages` was fetched. If it is given, `settled` must be called before the
+        next group is written. Raises SinkFull if there is no room. Then nothing is kept, and the call may be repeated.
+        """
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
-        """The group that was written last is settled, but for its `unsettled` pages, by their numbers: they were fetched
-        under a lease that was lost, and are taken back.
+        """Report that the last group is settled, except for the pages with the indexes `unsettled`. Their leases were lost
+        before they were settled, so they are removed.
 
-        Raises SinkFull when there is no room to do so: then the same call may be made again.
+        Raises SinkFull if there is no room to do so. Then the call may be repeated.
         """
+
+    async def stop(self) -> None:
+        """Finish the files. Nothing is written afterwards."""
 
 
 class SinkContext(msgspec.Struct, frozen=True):
-    """What the factory of a further sink is told: `factory(context) -> Sink`."""
+    """The argument of the factory of an additional sink: `factory(context) -> Sink`."""
 
     folder: Path
     crawl: str

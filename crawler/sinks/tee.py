@@ -1,32 +1,39 @@
-"""Several sinks as one: the archive, and those that installed packages bring."""
+"""Combines the archive with the additional sinks of user code."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 
-from crawler.page import Exchange, Page
+from crawler.defects import defect
+from crawler.errors import SinkFull
+from crawler.events import Events
+from crawler.page import Exchange, Page, Written
 from crawler.sinks.sink import DurableSink, Revoke, Sink
 from frontier.queue import LeasedUrl
 
+Call = tuple[Sink, Sequence[Page], Sequence[Exchange]]
+
 
 class Tee:
-    """Writes each group to `archive`, which says which bodies were kept before, and then to `sinks`, one after the other.
-    Only the archive can take pages back.
+    """Writes each group to `sinks`, one after the other, and then to `archive`, so that the archive can say which pages the
+    others could not handle. Only the archive can remove pages.
 
-    A group that one of them had no room for is offered again, as the same objects; the sinks before it, which have it
-    already, are then passed over.
+    If a sink raises for a group, it gets the pages and exchanges of the group one by one. If it raises SinkFull, the caller
+    repeats the call with the same group object, and the sinks get only what they have not yet taken.
     """
 
-    def __init__(self, archive: DurableSink, sinks: Sequence[Sink]) -> None:
+    def __init__(self, archive: DurableSink, sinks: Sequence[Sink], events: Events | None = None) -> None:
         self._archive = archive
         self._sinks = sinks
-        self._group: tuple[Sequence[Page], Sequence[Exchange]] | None = None
-        self._written = 0
-        self._duplicates: frozenset[str] = frozenset()
+        self._events = events or Events()
+        self._group: Sequence[Page] | None = None
+        self._calls: deque[Call] = deque()
+        self._failed: set[str] = set()
 
     @property
     def written_bytes(self) -> int:
-        """Bytes that the archive made durable: the further sinks write the same pages elsewhere."""
+        """Bytes that the archive made durable. The additional sinks write the same pages elsewhere."""
         return self._archive.written_bytes
 
     async def start(self, revoke: Revoke | None = None) -> None:
@@ -36,16 +43,36 @@ class Tee:
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]:
+    ) -> Written:
         """See `DurableSink.write`."""
-        if self._group is None or self._group[0] is not pages:
-            self._duplicates = await self._archive.write(pages, exchanges, leased)
-            self._group, self._written = (pages, exchanges), 0
-        for sink in self._sinks[self._written :]:
-            await sink.write(pages, exchanges)
-            self._written += 1
+        if self._group is not pages:
+            self._group, self._failed = pages, set()
+            self._calls = deque((sink, pages, exchanges) for sink in self._sinks)
+        while self._calls:
+            await self._write_next()
+        kept = [page.failed() if page.url in self._failed else page for page in pages]
+        written = await self._archive.write(kept, exchanges, leased)
         self._group = None
-        return self._duplicates
+        return Written(written.duplicates, frozenset(self._failed))
+
+    async def _write_next(self) -> None:
+        sink, pages, exchanges = self._calls[0]
+        try:
+            await sink.write(pages, exchanges)
+        except SinkFull:
+            raise
+        except Exception as error:  # user code may raise anything
+            self._calls.popleft()
+            if len(pages) + len(exchanges) == 1:
+                (url,) = [page.url for page in pages] or [exchange.url for exchange in exchanges]
+                self._failed.update(page.url for page in pages)
+                self._events.emit(defect("record", url, error))
+            else:
+                single: list[Call] = [(sink, [page], ()) for page in pages]
+                single += [(sink, (), [exchange]) for exchange in exchanges]
+                self._calls.extendleft(reversed(single))
+        else:
+            self._calls.popleft()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `DurableSink.settled`."""

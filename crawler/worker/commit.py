@@ -24,7 +24,7 @@ import msgspec
 from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
@@ -44,14 +44,14 @@ MANY_LINKS = 1_000
 class PageSink(Protocol):
     """Where records are written.
 
-    `write` returns when the records are durable. It returns the URLs whose bodies were already archived. `leased` has the
-    lease under which each page was fetched. `settled` reports that the group is settled, except for the pages with the
-    indexes `unsettled`, which the sink removes. Both raise SinkFull when there is no room; the call may then be repeated.
+    `write` returns when the records are durable. `leased` has the lease under which each page was fetched. `settled`
+    reports that the group is settled, except for the pages with the indexes `unsettled`, which the sink removes. Both
+    raise SinkFull when there is no room; the call may then be repeated.
     """
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]: ...
+    ) -> Written: ...
 
     async def settled(self, unsettled: Collection[int] = ()) -> None: ...
 
@@ -71,6 +71,13 @@ class Result(msgspec.Struct, frozen=True):
         assert self.settled is not None
         lease = self.visit.lease
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
+
+    def unless_in(self, failed: frozenset[str]) -> Result:
+        """This result, settled as a defect if its page is one of those that a sink could not handle."""
+        if self.page is None or self.settled is None or self.page.url not in failed:
+            return self
+        page = self.page.failed()
+        return msgspec.structs.replace(self, page=page, settled=Settled(self.settled.entry, page.outcome, page.reason))
 
 
 class CommitSettings(msgspec.Struct, frozen=True):
@@ -214,9 +221,13 @@ class Committer:
         absences = self._runtime.retry.absences
         await self._push(group.results)
         pushed = self._runtime.clock.monotonic()
-        duplicates = await self._write(group.results)
+        # A page that a sink cannot handle has used its permit, so it is counted here before it becomes a defect.
+        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
+        kept = await self._write(group.results)
+        if kept.failed:
+            group.results = [result.unless_in(kept.failed) for result in group.results]
         written = self._runtime.clock.monotonic()
-        stale = await self._settle(group.results, duplicates, absences)
+        stale = await self._settle(group.results, kept.duplicates, absences)
         await self._keep(group.results, stale)
         await self._release(group.closing)
         settled = self._runtime.clock.monotonic()
@@ -226,7 +237,6 @@ class Committer:
             if number % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         lag_s = settled - group.first_at if group.results else 0.0
-        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
         steps = (pushed - started, written - pushed, settled - written)
         self._runtime.events.emit(GroupCommitted(len(group.results), done, *steps, len(stale), lag_s))
 
@@ -258,12 +268,12 @@ class Committer:
                 LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped)
             )
 
-    async def _write(self, results: Sequence[Result]) -> frozenset[str]:
+    async def _write(self, results: Sequence[Result]) -> Written:
         with_page = [result for result in results if result.page is not None]
         pages = [result.page for result in with_page if result.page is not None]
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
-            return frozenset()
+            return Written()
         leased = [result.leased for result in with_page]
         return await self._write_until_there_is_room(lambda: self._sink.write(pages, exchanges, leased))
 

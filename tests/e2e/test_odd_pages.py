@@ -19,7 +19,7 @@ from types import MappingProxyType
 import pytest
 
 from crawler.logs import BURST
-from tests.e2e.harness import Running, answering, toml, wait_until
+from tests.e2e.harness import ROOT, Running, answering, toml, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -119,14 +119,16 @@ def watched(crawler: Running) -> Iterator[list[float]]:
         asking.join()
 
 
-def crawl(folder: Path, web: Web, environment: Mapping[str, str] = MappingProxyType({})) -> tuple[Running, Path]:
+def crawl(
+    folder: Path, web: Web, environment: Mapping[str, str] = MappingProxyType({}), **archive: object
+) -> tuple[Running, Path]:
     settings = folder / "crawler.toml"
     settings.write_text(
         toml(
             {
                 "politeness": {"delay": 0},
                 "fetch": {"host_map": [f"a.test=127.0.0.1:{web.server_port}"]},
-                "archive": {"structured": True},
+                "archive": {"structured": True, **archive},
                 "limits": {"max_links": 100},
                 "replica": {
                     "data_dir": str(folder / "data"),
@@ -223,7 +225,7 @@ def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
     paths = {stage: f"/good/{number}" for number, stage in enumerate(STAGES, 20)}
     raises = json.dumps({STAGES[stage]: path for stage, path in paths.items()})
     with answering(Web()) as web:
-        crawler, out = crawl(tmp_path, web, {"PYTHONPATH": str(tmp_path / "path"), "RAISES": raises})
+        crawler, out = crawl(tmp_path, web, {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}", "RAISES": raises})
         done = crawler.wait()
     assert done.code == 0, done.err
     assert set(web.asked) >= PATHS - {paths["robots"], paths["fetch"]}
@@ -236,3 +238,61 @@ def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
         assert lines[path]["cut"] == (["defect"] if stage in ("text", "record", "line") else []), stage
     assert "RuntimeError: for the test" in done.err
     assert done.err.count("Traceback (most recent call last)") >= BURST
+
+
+USER_CODE = """
+from crawler.errors import SinkFull
+
+class Picky:
+    written_bytes = 0
+
+    def __init__(self, context):
+        self.path = context.folder / f"{context.replica}.urls.txt"
+        self.outages = 2
+
+    async def start(self):
+        self.file = self.path.open("a")
+
+    async def write(self, pages, exchanges=()):
+        if self.outages and len(pages) == 1:
+            self.outages -= 1
+            raise SinkFull("for the test")
+        if any(page.url.endswith("/good/20") for page in pages):
+            raise RuntimeError("for the test")
+        self.file.writelines(f"{page.url}\\n" for page in pages)
+        self.file.flush()
+
+    async def stop(self):
+        self.file.close()
+
+def hook(page):
+    if page.url.endswith("/good/21"):
+        raise RuntimeError("for the test")
+    return {"seen": True}
+"""
+
+
+def test_user_code_that_raises_for_a_page_costs_that_page(tmp_path: Path) -> None:
+    """Given a sink and a hook that raise for one page each, and a sink that is full for a while, then all other pages are
+    recorded once, the sink's page is settled as a defect, the hook's page lacks only its fields, and the crawl ends."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "user_code.py").write_text(USER_CODE)
+    environment = {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}"}
+    with answering(Web()) as web:
+        crawler, out = crawl(tmp_path, web, environment, sinks=["user_code:Picky"], on_page=["user_code:hook"])
+        done = crawler.wait()
+    assert done.code == 0, done.err
+    asked = [path for path in web.asked if path != "/robots.txt"]
+    assert len(asked) == len(set(asked))
+    lines = lines_in(out)
+    assert set(lines) >= PATHS
+    ended = {path: (line["outcome"], line["reason"], line["cut"]) for path, line in lines.items() if path in GOOD}
+    assert ended == dict.fromkeys(GOOD, ("done", "ok", [])) | {"/good/20": ("dead", "defect", ["defect"])}
+    assert {path for path, line in lines.items() if line["extra"] is None} == {"/good/21"}
+    (listing,) = out.glob("*.urls.txt")
+    listed = [url.removeprefix("http://a.test") for url in listing.read_text().split()]
+    assert sorted(listed) == sorted(set(lines) - {"/good/20"})
+    assert done.err.count("Traceback (most recent call last)") == 1
+    status = [*CRAWLER, "status", "--json", "-s", str(tmp_path / "crawler.toml")]
+    shown = json.loads(Running(status, tmp_path, "status", environment).wait().out)
+    assert (shown["dead"], shown["cut"]) == (1, {"links": 1, "defect": 1})

@@ -15,7 +15,7 @@ from crawler.app.engine import Engine
 from crawler.app.seams import Seams
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import CrawlSettings, ReplicaSettings
 from crawler.settings.tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
@@ -70,7 +70,7 @@ class SimSink:
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> frozenset[str]:
+    ) -> Written:
         await self._clock.sleep(self._rng.uniform(0.0, 0.05))
         if self._here.network.is_faulty and self._rng.random() < 0.02:
             raise SinkFull("simulated: the disk is full")
@@ -79,7 +79,7 @@ class SimSink:
                 self._here.recorded[page.url] = self._here.recorded.get(page.url, 0) + 1
         self.doubt = [one for one, page in zip(leased, pages, strict=True) if page.outcome is not Outcome.RETRY]
         self._kept = [number for number, page in enumerate(pages) if page.outcome is not Outcome.RETRY]
-        return frozenset()
+        return Written()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         self.take_back([number in unsettled for number in self._kept])

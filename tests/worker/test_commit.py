@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from crawler.errors import SinkFull
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import Committer, Result
@@ -41,11 +41,11 @@ class WatchingSink:
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
-    ) -> frozenset[str]:
+    ) -> Written:
         self.seen.append(("write", await self._counters.counts()))
         if len(self.seen) == 1:
             raise SinkFull("no room yet")
-        return frozenset()
+        return Written()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         self.seen.append(("settled", await self._counters.counts()))
