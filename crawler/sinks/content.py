@@ -18,7 +18,7 @@ from crawler.parse.tree import parse, restored
 TextForm = Literal["off", "text", "markdown"]
 
 _MAX_BYTES = 4_194_304  # of a body whose text and data are looked at: the tree of so much hostile markup takes 600 MB
-_MAX_DECODED = 33_554_432
+MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
 _JUDGED = 1_000_000  # characters that verdicts are made of: the fingerprint of so many takes 65 ms
 _LEAST_MAIN = 200  # characters; on pages of nothing but tables the main content is often a single cell
@@ -125,4 +125,4 @@ def _restored(value: Any, depth: int) -> Any:
 def decoded(exchange: Exchange) -> bytes:
     """The body of `exchange` without its content coding: what could be had of it."""
     coding = exchange.header_list(b"content-encoding")
-    return decode_body(exchange.body, coding.decode("latin-1"), _MAX_DECODED).data if coding else exchange.body
+    return decode_body(exchange.body, coding.decode("latin-1"), MAX_DECODED).data if coding else exchange.body

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,11 +22,12 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.logs import log
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Cut, Exchange, Outcome, Page
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import Extracted, ExtractPolicy, extract
+from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.content import UNREADABLE, Content, TextForm, content_of, decoded
+from crawler.sinks.content import MAX_DECODED, UNREADABLE, Content, TextForm, content_of
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.pages import PageLines, Place, Row, minimal_row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
@@ -39,7 +40,7 @@ from frontier.urls import canonicalize
 Form = Literal["jsonl", "parquet", "markdown"]
 
 _BATCH = 100
-_POLICY = ExtractPolicy(obey_nofollow=False)
+_LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -207,7 +208,7 @@ def _row(record: WarcRecord) -> Row | None:
         return Row(_page(exchange, url.domain, at), digest)
     except Exception as error:  # what a page holds was written by a site
         _tell_of(url.href, error)
-        return minimal_row(Row(_page_of(exchange, url.domain, at, Extracted(), b""), digest))
+        return minimal_row(Row(_page_of(exchange, url.domain, at, ParsedDocument(Extracted(), {}, 0)), digest))
 
 
 def _body(http: Head, stored: bytes) -> bytes:
@@ -221,12 +222,18 @@ def _body(http: Head, stored: bytes) -> bytes:
 
 
 def _page(exchange: Exchange, domain: str, at: float) -> Page:
-    content_type = (exchange.header_list(b"content-type") or b"").decode("latin-1")
-    body = decoded(exchange)
-    return _page_of(exchange, domain, at, extract(body, exchange.url, content_type, _POLICY), body)
+    document = Document(
+        exchange.body, exchange.url, _list(exchange, b"content-encoding"), _list(exchange, b"content-type")
+    )
+    return _page_of(exchange, domain, at, read(document, _LIMITS))
 
 
-def _page_of(exchange: Exchange, domain: str, at: float, found: Extracted, body: bytes) -> Page:
+def _list(exchange: Exchange, name: bytes) -> str:
+    return (exchange.header_list(name) or b"").decode("latin-1")
+
+
+def _page_of(exchange: Exchange, domain: str, at: float, document: ParsedDocument) -> Page:
+    found = document.found
     return Page(
         url=exchange.url,
         domain=domain,
@@ -235,13 +242,14 @@ def _page_of(exchange: Exchange, domain: str, at: float, found: Extracted, body:
         reason="exported",
         settled_at=at,
         exchange=exchange,
-        content_type=MediaType.parse((exchange.header_list(b"content-type") or b"").decode("latin-1")).essence,
+        content_type=MediaType.parse(_list(exchange, b"content-type")).essence,
         charset=found.charset,
         title=found.title,
         lang=found.lang,
         canonical=found.canonical,
         links=found.links,
-        decoded_size=len(body),
+        decoded_size=document.decoded_size,
+        cut=(cast(Cut, exchange.truncated), *document.cut) if exchange.truncated else document.cut,
     )
 
 

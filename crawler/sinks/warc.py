@@ -142,7 +142,8 @@ class WarcRecords:
     def metadata(self, page: Page, made: ExchangeRecords) -> bytes:
         """The record with what was found in `page`, whose exchange became the records `made`.
 
-        Its fields are those of Heritrix, which WARC 1.1 section 6.6 took up, and Common Crawl's charset-detected.
+        Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and `cut`
+        with the reasons in `Page.cut`.
         """
         exchange = page.exchange
         assert exchange is not None
@@ -151,6 +152,8 @@ class WarcRecords:
             lines.append(f"via: {page.via}")
         if page.charset:
             lines.append(f"charset-detected: {page.charset}")
+        if page.cut:
+            lines.append(f"cut: {' '.join(page.cut)}")
         lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]
         block = "\r\n".join([*lines, ""]).encode(errors="replace")
         fields = b"WARC-Type: metadata\r\n%bWARC-Date: %b\r\nWARC-Target-URI: %b\r\nWARC-Warcinfo-ID: %b\r\n" % (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.sinks.archive import Archive
+from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.export import ExportSettings, export, warc_files
 from tests.sinks import readers
 from tests.sinks.test_content import HTML
@@ -57,6 +59,31 @@ def test_parquet(crawl: Path, tmp_path: Path) -> None:
         ["https://site.test/second", "https://site.test/cut"],
     ]
     assert readers.files(out, ".jsonl") == []
+
+
+async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
+    many = b"".join(b"<a href=/%d>" % number for number in range(10_001))
+    archive = Archive(settings(tmp_path / "crawl"))
+    await archive.start()
+    for name, body, *head in (
+        ("whole", HTML),
+        ("links", many),
+        ("coding", gzip.compress(HTML)[:-9], b"Content-Encoding: gzip"),
+        ("decoded", gzip.compress(bytes(MAX_DECODED + 1)), b"Content-Encoding: gzip"),
+    ):
+        await archive.write([page(exchange(name, body, *head))])
+    await archive.write([page(exchange("time", HTML, truncated="time"))])
+    await archive.write([page(exchange("again", many))])  # a revisit record, which has no body
+    await archive.stop()
+    files = warc_files([tmp_path / "crawl"])
+    for form in ("jsonl", "parquet"):
+        export(files, ExportSettings(tmp_path / "out", form), 1, told)
+    cut = {"links": ["links"], "coding": ["coding"], "decoded": ["decoded"], "time": ["time"], "whole": [], "again": []}
+    (table,) = [pq.read_table(path) for path in readers.files(tmp_path / "out", ".parquet")]
+    rows = [*readers.lines(tmp_path / "out"), *table.to_pylist()]
+    assert len(rows) == 2 * len(cut)
+    assert {(row["url"][18:], *row["cut"]) for row in rows} == {(name, *why) for name, why in cut.items()}
+    assert {row["truncated"] for row in rows if row["url"][18:] != "time"} == {None}
 
 
 def test_a_second_run_goes_on_where_the_first_one_stopped(crawl: Path, tmp_path: Path) -> None:

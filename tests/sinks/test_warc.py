@@ -192,14 +192,17 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
     archive = Archive(settings(tmp_path), wall=lambda: NOON)
     await archive.start()
     await archive.write(
-        [page(exchange("a", b"a"), links=links, charset="windows-1252", depth=3, via="https://site.test/")]
+        [
+            page(exchange("a", b"a"), links=links, charset="windows-1252", depth=3, via="https://site.test/"),
+            page(exchange("c", b"c", truncated="time"), links=(), cut=("time", "links")),
+        ]
     )
     await archive.write([page(exchange("b", b"b"), links=(), outcome=Outcome.RETRY)])
     await archive.stop()
     (file,) = readers.warc_files(tmp_path)
     readers.check(file)
-    (metadata,) = [record for record in readers.by_warcio(file) if record.type == "metadata"]
-    (response, _) = [record for record in readers.by_warcio(file) if record.type == "response"]
+    metadata, of_cut = [record for record in readers.by_warcio(file) if record.type == "metadata"]
+    (response, *_) = [record for record in readers.by_warcio(file) if record.type == "response"]
     assert metadata.url == "https://site.test/a"
     assert metadata.headers["Content-Type"] == "application/warc-fields"
     assert metadata.headers["WARC-Concurrent-To"] == response.headers["WARC-Record-ID"]
@@ -212,6 +215,7 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
         "outlink: https://other.test/ R Location:",
         "outlink: https://site.test/map.xml M sitemap/loc",
     ]
+    assert of_cut.payload.decode().splitlines()[2:] == ["cut: time links"]
 
 
 async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) -> None:
