@@ -12,7 +12,7 @@ accepted as the first, and all of them were settled in the first, then no URL wa
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -47,9 +47,9 @@ class Counts(msgspec.Struct, frozen=True):
     requeued: int = 0  # dead letters that were queued again; counted in accepted and in dead
     first_ms: int = 0  # server time of the first settled URL, 0 if there is none
     last_ms: int = 0  # server time of the last one
-    reasons: Counter[str] = msgspec.field(default_factory=Counter)  # "outcome:reason"
-    dropped: Counter[str] = msgspec.field(default_factory=Counter)
-    cut: Counter[str] = msgspec.field(default_factory=Counter)  # reason -> truncated pages
+    reasons: dict[str, int] = {}  # "outcome:reason" -> URLs
+    dropped: dict[str, int] = {}
+    cut: dict[str, int] = {}  # reason -> pages of which a part is missing
 
     @property
     def settled(self) -> int:
@@ -222,11 +222,11 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         requeued=numbers[b"requeued"],
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,
-        reasons=Counter({name: named[name] for name in outcomes}),
+        reasons={name: named[name] for name in outcomes},
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
     )
 
 
-def _with_prefix(prefix: str, named: Mapping[str, int]) -> Counter[str]:
-    return Counter({name.removeprefix(prefix): number for name, number in named.items() if name.startswith(prefix)})
+def _with_prefix(prefix: str, named: Mapping[str, int]) -> dict[str, int]:
+    return {name.removeprefix(prefix): number for name, number in named.items() if name.startswith(prefix)}

@@ -20,7 +20,6 @@ FOREIGN = {
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's
     "crawler/cli/output.py": {"__signature__", "__annotations__"},
-    "crawler/cli/doctor.py": {"no_wrap"},  # rich's
     "crawler/parse/sitemaps.py": {  # expat's
         "buffer_text",
         "StartDoctypeDeclHandler",

@@ -5,7 +5,7 @@ How a command runs, in the order in which data flows:
 1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
 2. `commands` lists which module has which command. A module is imported when one of its commands is called, because
    importing all of them takes a second.
-3. The modules `crawl`, `inspect`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit` and `export` hold the
+3. The modules `crawl`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit` and `export` hold the
    commands. They share their `options` and the choice between tables for people and JSON for programs (`output`).
 4. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic web. `checks` examines
    the machine for `doctor`.

@@ -14,7 +14,7 @@ MODULES = {
     "seed": "crawl",
     "run": "crawl",
     "demo": "crawl",
-    "status": "inspect",
+    "status": "watch",
     "top": "watch",
     "domains": "watch",
     "shards": "watch",

@@ -35,8 +35,7 @@ def doctor(
         crawler doctor --redis redis://queue:6379/0
     """
     findings = asyncio.run(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
-    shown = table("check", "", "found")
-    shown.columns[2].no_wrap = False
+    shown = table("check", "", "found", wraps="found")
     for one in findings:
         found = Text(one.found)
         if one.remedy:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.app.supervisor import Supervisor
-from crawler.observe import overview
-from crawler.observe.overview import Overview
+from crawler.cli import render
+from crawler.observe.snapshot import Status, status
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
@@ -31,7 +31,7 @@ async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not running.done():
             try:
-                found = await overview.read(store, await open_crawl(store, crawl))
+                found = await status(store, await open_crawl(store, crawl), exact=False)
                 live.update(live_view(found, time.monotonic() - started), refresh=True)
             except FrontierError as error:
                 live.update(Text(f"waiting for Redis: {error}", style="yellow"), refresh=True)
@@ -39,7 +39,7 @@ async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console:
     return running.result()
 
 
-def live_view(found: Overview, elapsed_s: float) -> RenderableType:
+def live_view(found: Status, elapsed_s: float) -> RenderableType:
     """Return the live display: the progress of the crawl, and its replicas."""
     settled = found.done + found.denied + found.dead
     head = Table.grid(padding=(0, 2))
@@ -49,20 +49,20 @@ def live_view(found: Overview, elapsed_s: float) -> RenderableType:
         Text(f"{settled:,} of {found.accepted:,} known URLs"),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
-    return Group(head, overview.render(found))
+    return Group(head, render.status(found))
 
 
 async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> None:
     """Print the closing summary of a crawl."""
     try:
-        found = await overview.read(store, await open_crawl(store, crawl))
+        found = await status(store, await open_crawl(store, crawl))
     except FrontierError as error:
         console.print(f"no summary: {error}", style="yellow")
         return
     console.print(summary(found, out))
 
 
-def summary(found: Overview, out: Path) -> RenderableType:
+def summary(found: Status, out: Path) -> RenderableType:
     """Return the closing summary, from the crawl's counters, which cover all runs of the crawl."""
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(style="bold")
@@ -86,14 +86,14 @@ def summary(found: Overview, out: Path) -> RenderableType:
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, Text(f"output in {out}/", style="green"))
 
 
-def how_to_go_on(found: Overview) -> str:
+def how_to_go_on(found: Status) -> str:
     """Return what to do about the URLs that are left."""
     if found.max_pages and found.done >= found.max_pages:
         return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to go on"
     return "run the same command again to go on"
 
 
-def _reasons(found: Overview, outcome: str) -> str:
+def _reasons(found: Status, outcome: str) -> str:
     start = outcome + ":"
     counts = [(reason[len(start) :], count) for reason, count in found.reasons.items() if reason.startswith(start)]
     return _listed(sorted(counts, key=lambda pair: -pair[1])[:6])

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.observe.health_record import HealthRecord
-from crawler.observe.snapshot import Snapshot
+from crawler.observe.snapshot import Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -36,13 +36,56 @@ def span(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def table(*columns: str, title: str | None = None) -> Table:
-    """Return a table without borders. A column whose name begins with ">" is right-aligned."""
-    made = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
+def table(*columns: str, wraps: str = "") -> Table:
+    """Return a table without borders. A column whose name begins with ">" is right-aligned. `wraps`: the name of the column
+    whose long lines are wrapped; those of the others are truncated."""
+    made = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        made.add_column(column.lstrip(">"), justify=justify, no_wrap=True)
+        overflow: Literal["fold", "ellipsis"] = "fold" if column == wraps else "ellipsis"
+        made.add_column(column.lstrip(">"), justify=justify, no_wrap=column != wraps, overflow=overflow)
     return made
+
+
+def status(found: Status) -> RenderableType:
+    """Return the output of `crawler status`."""
+    grid = Table.grid(padding=(0, 3))
+    name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
+    grid.add_row(name, f"{found.shards} shards", revision, "")
+    grid.add_row(
+        f"accepted [b]{found.accepted:,}[/b]",
+        f"done [green]{found.done:,}[/green]",
+        f"denied {found.denied:,}",
+        f"dead [red]{found.dead:,}[/red]" if found.dead else "dead 0",
+    )
+    grid.add_row(
+        f"open [b]{found.open:,}[/b]",
+        f"waiting {found.waiting:,}",
+        f"retried {found.retried:,}",
+        f"dropped {sum(found.dropped.values()):,}",
+    )
+    grid.add_row(
+        f"domains due {found.domains_due:,}",
+        f"leased {found.domains_leased:,}",
+        f"leases expired {found.leases_expired:,}",
+        f"pages cut {sum(found.cut.values()):,}",
+    )
+    behind = [Text(line, style="yellow") for line in settings_behind(found)]
+    return Group(grid, replicas(found.replicas, found.crawl), *behind)
+
+
+def settings_behind(found: Status) -> list[str]:
+    """Return a line for each replica that does not apply the latest revision of the crawl's settings."""
+    lines = []
+    for record in found.replicas:
+        if record.settings_revision < found.settings_revision:
+            line = f"replica {record.index or record.replica} runs settings revision {record.settings_revision}"
+            if record.settings_refused:
+                line += f", since it cannot use the later one: {record.settings_refused}"
+            elif record.settings_waiting:
+                line += f"; restart it for {', '.join(record.settings_waiting)}"
+            lines.append(line)
+    return lines
 
 
 def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
@@ -52,13 +95,15 @@ def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
         return Group(*parts, Text(snapshot.error, style="red"))
     if snapshot.summary is not None:
         parts.append(_figures(snapshot.summary, snapshot.replicas))
-    parts.append(Panel(replicas(snapshot.replicas), title="replicas", title_align="left", border_style="dim"))
+    parts.append(_panel("replicas", replicas(snapshot.replicas, snapshot.crawl)))
     if snapshot.summary is not None:
         parts.append(_two_lists(snapshot.summary, rows))
-    parts.append(
-        Panel(failures(snapshot.replicas, rows), title="recent failures", title_align="left", border_style="dim")
-    )
+    parts.append(_panel("recent failures", failures(snapshot.replicas, rows)))
     return Group(*parts)
+
+
+def _panel(title: str, content: RenderableType) -> Panel:
+    return Panel(content, title=title, title_align="left", border_style="dim")
 
 
 def _headline(snapshot: Snapshot) -> RenderableType:
@@ -100,10 +145,11 @@ def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableTyp
     return grid
 
 
-def replicas(records: Sequence[HealthRecord]) -> RenderableType:
+def replicas(records: Sequence[HealthRecord], crawl: str) -> RenderableType:
     if not records:
-        return Text("no replica runs", style="yellow")
-    made = table(">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", "live page")
+        return Text(f"no replica runs; start one with: crawler run --crawl {crawl}", style="yellow")
+    headings = (">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", "live page")
+    made = table(*headings, wraps="live page")
     for record in records:
         made.add_row(
             str(record.index or "-"),
@@ -125,10 +171,7 @@ def _two_lists(summary: Summary, rows: int) -> RenderableType:
     grid.add_column(ratio=1)
     busiest = domains(summary.busiest[:rows], summary.at_ms)
     resting = domains(summary.resting[:rows], summary.at_ms)
-    grid.add_row(
-        Panel(busiest, title="most queued", title_align="left", border_style="dim"),
-        Panel(resting, title="due last", title_align="left", border_style="dim"),
-    )
+    grid.add_row(_panel("most queued", busiest), _panel("due last", resting))
     return grid
 
 

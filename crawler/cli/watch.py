@@ -1,4 +1,4 @@
-"""Commands that watch a crawl: `top`, `domains`, `shards`."""
+"""Commands that watch a crawl: `status`, `top`, `domains`, `shards`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, emit, on_a_crawl
 from crawler.cli.render import ShardLine
-from crawler.observe import summary
+from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
-from crawler.observe.snapshot import Snapshot, read
+from crawler.observe.snapshot import Snapshot
 from crawler.observe.summary import Summary
 from frontier.counters import Counters
 from frontier.crawls import Crawl
@@ -26,6 +26,22 @@ from frontier.store import RedisStore
 
 Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
 Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
+
+
+@on_a_crawl
+def status(
+    *,
+    where: Where,
+    json: AsJson = False,
+) -> None:
+    """Show the state of a crawl: its replicas and counters.
+
+    [bold]Example[/bold]
+
+        crawler status --crawl news --redis redis://queue:6379/0
+    """
+    found = where.do(snapshot.status)
+    emit(found, json, render.status(found))
 
 
 def top(
@@ -70,17 +86,10 @@ def top(
 
 
 async def _look(store: RedisStore, crawl: Crawl) -> Snapshot:
-    """Return a snapshot. If no replica writes a summary, one is made here."""
     try:
-        found = await read(store, crawl.keys, "")
-        if found.summary is not None:
-            return found
-        made = await summary.take(
-            store, crawl.keys, int(await store.time_ms()), "", {r.replica for r in found.replicas}
-        )
+        return await snapshot.complete(store, crawl.keys)
     except RedisAway as error:
         return Snapshot(crawl.name, "", error=str(error))
-    return Snapshot(crawl.name, "", found.state, found.replicas, made)
 
 
 def domains(

@@ -7,12 +7,11 @@ In the order in which data flows:
 2. A `health_record` is what each replica reports about itself to Redis. The replica with index 1 also writes the
    `summary` of the whole crawl there (`summary_writer`).
 3. `collectors` passes the replica's state and the summary to Prometheus at each scrape.
-4. `snapshot` and `overview` read these records back: `snapshot` for the live page and `crawler top`, `overview` for
-   `crawler status`.
+4. `snapshot` reads these records back, for the live page and for `crawler status`, `top` and `crawl`.
 5. `explain` explains why one URL was fetched or not. It reads the frontier and the output files.
 6. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
 
 `app` connects the parts that run inside a replica. `cli` imports what its commands show: `explain`, `health_record`,
-`overview`, `snapshot` and `summary`. This package and `worker` do not import each other; they share only the events
+`snapshot` and `summary`. This package and `worker` do not import each other; they share only the events
 (`crawler/events.py`).
 """

@@ -1,7 +1,8 @@
 """The summary of a crawl: one record about the whole crawl, written by one replica and read by all observers.
 
 Without it, each scrape, each open live page and `crawler top` would query every shard. With it, the shards are queried at
-a fixed interval, however many observers there are, and all observers see the same values.
+a fixed interval, however many observers there are, and all observers see the same values. `crawler status` takes a new
+one, because its numbers must be exact.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from operator import attrgetter
 import msgspec
 
 from crawler.observe.health_record import health_records
-from frontier.counters import counts_of
+from frontier.counters import Counts, counts_of
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, command
 from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
@@ -45,12 +46,13 @@ class DomainLine(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """The state of a crawl at server time `at_ms`. Numbers count URLs, unless the name says otherwise.
+class Summary(Counts, frozen=True, kw_only=True):
+    """The counters of a crawl, and what a survey of its shards adds to them, at server time `at_ms`.
 
-    `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due.
-    `busiest`, `overdue`, `resting`: the domains with the most queued URLs, the longest-overdue ones, and those due last,
-    among the domains that a survey returns. `rates`: pages done per second between summaries, latest last.
+    `owned`: the number of shards that each replica was the last to lease from. `leased`: URLs leased to replicas.
+    `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the
+    domains with the most queued URLs, the longest-overdue ones, and those due last, among the domains that a survey
+    returns. `rates`: pages done per second between summaries, latest last.
     """
 
     crawl: str
@@ -59,39 +61,29 @@ class Summary(msgspec.Struct, frozen=True):
     shards: int
     shards_unowned: int
     owned: dict[str, int]
-    accepted: int
-    done: int
-    denied: int
-    dead: int
-    retried: int
-    requeued: int
-    open: int
+    open: int  # a field, so that the JSON has it
     leased: int
-    waiting: int
-    seen: int
-    received_bytes: int
-    duplicates: int
-    domains: int
     domains_ready: int
-    domains_due: int
-    domains_leased: int
     oldest_due_ms: int
-    leases_expired: int
-    first_ms: int
-    last_ms: int
-    reasons: dict[str, int]
-    dropped: dict[str, int]
-    cut: dict[str, int]  # reason -> pages of which a part is missing
     busiest: list[DomainLine]
     overdue: list[DomainLine]
     resting: list[DomainLine]
-    rates: list[float] = []
+    rates: list[float] = msgspec.field(default_factory=list)
     redis_bytes: int = 0
     redis_max_bytes: int = 0
 
     @property
     def queued(self) -> int:
         return max(0, self.open - self.leased - self.waiting)
+
+    @property
+    def crawled_s(self) -> float:
+        """Seconds from the first settled page to the last."""
+        return max(0.001, (self.last_ms - self.first_ms) / 1000)
+
+    @property
+    def pages_per_s(self) -> float:
+        return self.done / self.crawled_s
 
 
 async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, live: Collection[str]) -> Summary:
@@ -109,35 +101,17 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     busiest, overdue, resting = ([_line(sample, delays[sample.domain]) for sample in samples] for samples in listed)
     oldest = min((one.oldest_due_ms for one in surveys if one.oldest_due_ms is not None), default=0)
     return Summary(
+        **msgspec.structs.asdict(counts),
+        open=counts.open,
         crawl=keys.crawl,
         at_ms=now_ms,
         writer=writer,
         shards=len(surveys),
         shards_unowned=len(orphans),
         owned=dict(owned),
-        accepted=counts.accepted,
-        done=counts.done,
-        denied=counts.denied,
-        dead=counts.dead,
-        retried=counts.retried,
-        requeued=counts.requeued,
-        open=counts.open,
         leased=leased,
-        waiting=counts.waiting,
-        seen=counts.seen,
-        received_bytes=counts.received_bytes,
-        duplicates=counts.duplicates,
-        domains=counts.domains,
         domains_ready=sum(one.ready for one in surveys),
-        domains_due=counts.domains_due,
-        domains_leased=counts.domains_leased,
         oldest_due_ms=oldest if 0 < oldest <= now_ms else 0,
-        leases_expired=counts.leases_expired,
-        first_ms=counts.first_ms,
-        last_ms=counts.last_ms,
-        reasons=dict(counts.reasons),
-        dropped=dict(counts.dropped),
-        cut=dict(counts.cut),
         busiest=busiest,
         overdue=overdue,
         resting=resting,

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from crawler.observe import overview
+from crawler.observe.snapshot import Status, status
 from frontier.crawls import open_crawl
 from frontier.store import command, connect
 from tests.valkey import ValkeyProcess
@@ -60,8 +60,8 @@ def replicas(count: int, redis_url: str, out: Path) -> Iterator[None]:
             process.wait()
 
 
-async def look(redis_url: str) -> tuple[overview.Overview, dict[str, Any]]:
-    """The crawl's overview, and the server's calls by command."""
+async def look(redis_url: str) -> tuple[Status, dict[str, Any]]:
+    """The crawl's status, and the server's calls by command."""
     store = await connect(redis_url)
     try:
         (info,) = await store.send([command("INFO", "commandstats")])
@@ -71,15 +71,13 @@ async def look(redis_url: str) -> tuple[overview.Overview, dict[str, Any]]:
             for line in text.splitlines()
             if line.startswith("cmdstat_")
         }
-        return await overview.read(store, await open_crawl(store, "crawl")), calls
+        return await status(store, await open_crawl(store, "crawl")), calls
     finally:
         await store.close()
 
 
-def measure(
-    count: int, seconds: float, seeds: list[str], host_map: list[str]
-) -> tuple[overview.Overview, dict[str, int]]:
-    """A crawl of `seconds` with `count` replicas: its last overview, and the server's calls in the second half."""
+def measure(count: int, seconds: float, seeds: list[str], host_map: list[str]) -> tuple[Status, dict[str, int]]:
+    """A crawl of `seconds` with `count` replicas: its last status, and the server's calls in the second half."""
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         valkey = stack.enter_context(ValkeyProcess(folder, persistent=False))

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from crawler.observe import overview
+from crawler.observe.snapshot import Status, status
 from crawler.simweb import Features
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
@@ -43,7 +43,7 @@ async def run(options: Options, folder: Path, end_limit_s: float) -> Report:
             await asyncio.to_thread(crawler.begin, options.replicas)
             await _until_level(cluster, options)
             await _carry_out(plan(options, rng), cluster, options)
-            still_open = (await _overview(cluster)).open
+            still_open = (await _status(cluster)).open
             level_after_s = await _until_level(cluster, options) if still_open else 0.0
             async with asyncio.timeout(end_limit_s):
                 await cluster.wait()
@@ -103,10 +103,10 @@ async def _do(fault: Planned, cluster: Cluster, options: Options) -> None:
         await cluster.add()
 
 
-async def _overview(cluster: Cluster) -> overview.Overview:
+async def _status(cluster: Cluster) -> Status:
     store = await connect(cluster.valkey.url)
     try:
-        return await overview.read(store, await open_crawl(store, "crawl"))
+        return await status(store, await open_crawl(store, "crawl"))
     finally:
         await store.close()
 
@@ -116,7 +116,7 @@ async def _until_level(cluster: Cluster, options: Options) -> float:
     since = cluster.changed_at
     while time.monotonic() < since + LEVEL_LIMIT_S:
         try:
-            found = await _overview(cluster)
+            found = await _status(cluster)
         except FrontierError:
             continue
         shares = [record.shards for record in found.replicas]

@@ -120,6 +120,13 @@ def test_top_looks_once_where_there_is_no_terminal(hand: Hand) -> None:
     assert "no replica runs" in shown
 
 
+def test_status_and_top_show_the_same_numbers_under_the_same_names(hand: Hand) -> None:
+    status, top = hand.json("status"), hand.json("top")["summary"]
+    assert top.keys() <= status.keys()
+    assert status["open"] == top["open"] == 4
+    assert status.keys() - top.keys() == {"state", "replicas", "settings_revision", "max_pages"}
+
+
 def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) -> None:
     shown = hand.json("config", "show")
     assert shown["politeness"]["delay"] == 1.0

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from crawler.cli.live import live_view
-from crawler.observe.overview import Overview
+from crawler.observe.snapshot import Status
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +37,7 @@ def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Pa
         command = [sys.executable, "-m", "crawler"]
         running = Running([*command, *words], tmp_path, "crawl", environment)
         try:
-            seen = wait_until(lambda: overview(command, tmp_path), "a replica in the status", step_s=0.2)
+            seen = wait_until(lambda: status(command, tmp_path), "a replica in the status", step_s=0.2)
             assert f"http://{seen.replicas[0].address}/ " in rendered(seen)
             with urllib.request.urlopen(f"http://{seen.replicas[0].address}/", timeout=20) as answer:
                 assert b"<html" in answer.read()
@@ -46,16 +46,16 @@ def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Pa
         assert done.code == 0, done.err
 
 
-def overview(command: list[str], folder: Path) -> Overview | None:
+def status(command: list[str], folder: Path) -> Status | None:
     """The result of `crawler status`, once a replica has an address."""
     if not (folder / ".crawler").exists():
         return None
     done = subprocess.run([*command, "status", "--json"], cwd=folder, capture_output=True, check=False)
-    seen = msgspec.json.decode(done.stdout, type=Overview) if done.returncode == 0 else None
+    seen = msgspec.json.decode(done.stdout, type=Status) if done.returncode == 0 else None
     return seen if seen is not None and seen.replicas else None
 
 
-def rendered(seen: Overview) -> str:
+def rendered(seen: Status) -> str:
     """What the live display shows in a terminal."""
     console = Console(width=160, file=io.StringIO(), record=True)
     console.print(live_view(seen, elapsed_s=1.0))

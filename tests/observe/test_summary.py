@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
+
 from crawler.events import Events
 from crawler.observe import summary
 from crawler.observe.collectors import MetricsCollector, ReplicaState, crawl_families, expected_bytes
@@ -116,3 +118,15 @@ async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: Redis
     ]  # type: ignore[misc]
     assert names[1] - names[0] == crawl_wide
     assert expected_bytes(taken) > 0
+
+
+async def test_counters_stand_beside_the_other_fields_and_survive_redis(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, shards=4)
+    await frontier.push([entry(f"https://{name}.test/", f"{name}.test") for name in "abcdefghij"])
+    await settle(frontier, 4, time)
+    taken = await summary.take(store, frontier.keys, time.ms, "r1", {"r1"})
+    await summary.save(store, frontier.keys, taken, 60)
+    assert await summary.load(store, frontier.keys) == taken
+    assert taken.open == taken.accepted - taken.done
+    assert msgspec.json.decode(msgspec.json.encode(taken)).items() >= {"accepted": 10, "open": taken.open}.items()
