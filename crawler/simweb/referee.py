@@ -70,9 +70,7 @@ class RefereeReport:
     trapped: dict[str, int] = field(default_factory=dict)  # domain of a trap -> pages fetched, if too many
 
     requests: int = 0
-    repeats: int = 0  # requests beyond the expected ones
     repeats_allowed: int = 0
-    robots_repeats: int = 0  # requests for a robots.txt that had been answered with 200 before
     closest: dict[str, float] = field(default_factory=dict)  # domain -> shortest gap in seconds
     peak_by_address: dict[str, int] = field(default_factory=dict)
     peak_by_domain: dict[str, int] = field(default_factory=dict)
@@ -81,6 +79,11 @@ class RefereeReport:
     def ok(self) -> bool:
         """Whether the crawl was perfect, except for the allowed number of repeats."""
         return not any(found for name, found in self.findings() if name != "too_often" or self._too_many_repeats)
+
+    @property
+    def repeats(self) -> int:
+        """The number of requests beyond the expected ones."""
+        return sum(count - most for count, most in self.too_often.values())
 
     @property
     def _too_many_repeats(self) -> bool:
@@ -151,7 +154,6 @@ def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport
             result.missing.append(url)
         elif count > visit.most:
             result.too_often[url] = (count, visit.most)
-            result.repeats += count - visit.most
         elif count < visit.least:
             result.too_seldom[url] = (count, visit.least)
         if count and last[url] != visit.status:
@@ -172,20 +174,16 @@ def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimi
         else:
             result.unexpected.append(url)
     if limits.trapped is not None:
-        result.trapped = {domain: count for domain, count in trapped.items() if count > limits.trapped}
+        result.trapped.update({domain: count for domain, count in trapped.items() if count > limits.trapped})
 
 
 def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeReport) -> None:
     """A URL may be requested only after a response to its origin's robots.txt, with any status (RFC 9309 section 2.3)."""
     asked: set[str] = set()
     answered: dict[str, float] = {}
-    read: set[str] = set()
     for record in records:
         if record.path == "/robots.txt":
-            result.robots_repeats += record.host in read
             answered.setdefault(record.host, record.end)
-            if record.status == 200:
-                read.add(record.host)
         elif record.host not in asked and record.url not in auxiliary:
             asked.add(record.host)
             if answered.get(record.host, record.start) >= record.start:
