@@ -13,7 +13,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -52,10 +52,6 @@ class ShardKeys(msgspec.Struct, frozen=True):
     def lost(self) -> str:
         return self.base + "lost"
 
-    @property
-    def robots(self) -> str:
-        return self.base + "robots"
-
     def queue(self, domain: str) -> str:
         return f"{self.base}q:{domain}"
 
@@ -64,6 +60,9 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
     def domain(self, domain: str) -> str:
         return f"{self.base}d:{domain}"
+
+    def robots(self, domain: str) -> str:
+        return f"{self.base}robots:{domain}"
 
     def seen(self, bucket: int) -> str:
         return f"{self.base}seen:{bucket}"

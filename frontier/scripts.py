@@ -40,6 +40,7 @@ RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=5)
 REQUEUE = _load("requeue", keys=4)
+SAVE_ROBOTS = _load("save_robots", keys=1)
 RATE_LIMIT = _load("rate_limit", keys=1)
 RESERVE = _load("reserve", keys=2)
 END_RESERVATION = _load("end_reservation", keys=1)
@@ -61,6 +62,7 @@ ALL = (
     RECOUNT,
     SURVEY,
     REQUEUE,
+    SAVE_ROBOTS,
     RATE_LIMIT,
     RESERVE,
     END_RESERVATION,

@@ -1,42 +1,54 @@
-"""The rules of robots.txt files, kept where all replicas find them.
+"""Stores robots.txt records where all replicas find them, and caches the parsed rules.
 
-A record stands in Redis with the domain's shard (`robots` hash: origin -> packed record), so it survives restarts and
-hand-overs, and each origin is asked once for the whole cluster. Parsed rules are kept here, for the origins used last.
+A record is in Redis with its domain's shard (`robots:<domain>` hash: origin -> record). So it survives restarts and
+takeovers, and each origin is asked once for the whole cluster. It contains no more of the file than decisions depend on
+(`robots_excerpt`), and expires. The records of a domain share `DOMAIN_BYTES`, however many hosts the domain has.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable, Generator, Mapping
+from typing import TypeVar, cast
 
 import msgspec
 
 from frontier.queue import Frontier
-from frontier.store import Store, command
+from frontier.scripts import SAVE_ROBOTS
+from frontier.store import Store, command, run
 from politeness.errors import BadRecord
 from politeness.robots import Rules
-from politeness.robots_fetch import RobotsRecord
+from politeness.robots_excerpt import Excerpt, extract
+from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
 
-PARSED_AT_ONCE = 8_192
-"""Bytes of a file that are parsed in one go. Nearly all files are shorter; 16 KiB of patterns took 13 ms on a slow
-machine."""
+T = TypeVar("T")
+
+DOMAIN_BYTES = 65_536
+"""Bytes in Redis for the records of a domain, besides the one saved last: about 250 hosts with files of 60 rules. Beyond
+this, the largest records are removed, and their origins are asked again when a replica has not cached their rules."""
+
+KEPT_STALE_MS = 3_600_000
+"""How long a record is kept after it stopped being fresh. Until then, its rules still apply if the file has become
+unreachable (RFC 9309 2.4), and its count of failures still lengthens the time between attempts."""
+
+_EXPIRY_DIGITS = 13
+"""Each record in Redis begins with its expiry in milliseconds, which the script reads."""
 
 MAX_BYTES = 64 << 20
-"""Of memory that the parsed files take, about: 500 KiB of short rules take 13 MB. What is forgotten costs a call to Redis
-and the parsing."""
+"""Approximate memory for parsed files: 500 KiB of short rules take 13 MB. To load a file again costs a call to Redis and
+the parsing."""
 
 RECORD_BYTES = 500
-"""Of memory a record without rules."""
+"""Memory for a record without rules."""
 
 RULE_BYTES = 520
-"""Of memory a rule, at most: 260 for a plain path, 510 for one with several `*` among hundreds of such."""
+"""Memory for a rule, at most: 260 for a plain path, 510 for one with several `*` among hundreds of such rules."""
 
 
 class KnownRobots(msgspec.Struct, frozen=True):
-    """An origin's robots.txt as it stands in Redis, and its rules. `rules` is None unless the record has any. `error`: what
-    was raised when they were parsed, which should not be; then nothing of the origin may be fetched."""
+    """An origin's record, and its rules. `rules` is None unless the record has any. `error`: the exception that the rules
+    raised when they were built, which is a defect; nothing of the origin may then be fetched."""
 
     record: RobotsRecord
     rules: Rules | None
@@ -44,15 +56,16 @@ class KnownRobots(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """What it takes in memory, about."""
-        return RECORD_BYTES + len(self.record.body) + RULE_BYTES * (len(self.rules) if self.rules is not None else 0)
+        """Approximate memory in bytes."""
+        return RECORD_BYTES + len(self.record.excerpt) + RULE_BYTES * (len(self.rules) if self.rules is not None else 0)
 
 
 class RobotsCache:
-    """The rules for `product_token`. Those of the `capacity` origins used last are kept parsed, or of as many as take
-    turns, if they take no more than `max_bytes` together: 17 KB for a file of 60 rules.
+    """The rules for `product_token`. The parsed rules of the `capacity` origins used last are cached, as long as they take
+    no more than `max_bytes`: 17 KB for a file of 60 rules.
 
-    `in_turn` tells how many origins take turns. With room for fewer, each would be forgotten right before its next one.
+    `in_turn` returns the number of origins that are visited in turn. If it is greater than `capacity` it counts instead;
+    otherwise each origin would be evicted right before its next visit.
     """
 
     def __init__(
@@ -72,50 +85,61 @@ class RobotsCache:
         self._in_turn = in_turn
         self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
         self._bytes = 0
-        self._parsing = asyncio.Lock()
+        self._working = asyncio.Lock()
 
     def recall(self, origin: str) -> KnownRobots | None:
-        """What is known here, without asking Redis."""
+        """What is cached here, without asking Redis."""
         known = self._parsed.get(origin)
         if known is not None:
             self._parsed.move_to_end(origin)
         return known
 
     async def load(self, origin: str, domain: str) -> KnownRobots | None:
-        """What is known in Redis, or None if nobody has asked the origin yet. Raises RedisAway."""
+        """What is stored in Redis, or None if nothing is. Raises RedisAway."""
         return await self.remember(origin, (await self.read({origin: domain}))[origin])
 
     async def read(self, domains: Mapping[str, str]) -> dict[str, bytes | None]:
-        """The records of some origins as they stand in Redis, None where there is none, in one round trip. `domains`: that
-        of each origin. Raises RedisAway."""
-        keys = self._frontier.keys.shards
-        calls = [
-            command("HGET", keys[self._frontier.shard_of(domain)].robots, origin) for origin, domain in domains.items()
-        ]
+        """Read the stored records of some origins in one round trip, None where there is none. `domains`: the domain of
+        each origin. Raises RedisAway."""
+        calls = [command("HGET", self._key(domain), origin) for origin, domain in domains.items()]
         return dict(zip(domains, await self._store.send(calls), strict=True))
 
-    async def remember(self, origin: str, packed: bytes | None) -> KnownRobots | None:
-        """Take up a record that was read.
+    async def remember(self, origin: str, stored: bytes | None) -> KnownRobots | None:
+        """Cache a record that was read.
 
-        One that cannot be unpacked counts as none: to ask the origin again is what mends it.
+        A record that cannot be unpacked counts as missing, so the origin is asked again.
         """
-        if packed is None:
+        if stored is None:
             return None
         try:
-            return await self._keep(origin, RobotsRecord.unpack(packed))
+            return await self._keep(origin, RobotsRecord.unpack(stored[_EXPIRY_DIGITS:]))
         except BadRecord:
             return None
 
-    async def save(self, origin: str, domain: str, record: RobotsRecord) -> KnownRobots:
-        """Make `record` known to all replicas. Raises RedisAway."""
-        key = self._frontier.keys.shards[self._frontier.shard_of(domain)].robots
-        await self._store.send([command("HSET", key, origin, record.pack())])
+    async def condense(self, result: RobotsFetchResult) -> RobotsFetchResult:
+        """Replace the file in `result`, if it has one, by its excerpt."""
+        if result.access != "rules":
+            return result
+        excerpt = await self._finish(extract(result.body, self._product_token))
+        return msgspec.structs.replace(result, body=b"", excerpt=excerpt.pack())
+
+    async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> KnownRobots:
+        """Store `record` for all replicas. Raises RedisAway."""
+        expiry_ms = record.retry_at_ms + KEPT_STALE_MS
+        stored = b"%0*d" % (_EXPIRY_DIGITS, expiry_ms) + record.pack()
+        await self._store.send([run(SAVE_ROBOTS, [self._key(domain)], now_ms, origin, stored, DOMAIN_BYTES)])
         return await self._keep(origin, record)
+
+    def _key(self, domain: str) -> str:
+        return self._frontier.keys.shards[self._frontier.shard_of(domain)].robots(domain)
 
     async def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
         rules = error = None
         try:
-            rules = await self._parse(record.body) if record.access == "rules" else None
+            if record.access == "rules":
+                rules = await self._finish(Rules.build(Excerpt.unpack(record.excerpt)))
+        except BadRecord:
+            raise
         except Exception as raised:
             error = raised
         known = KnownRobots(record, rules, error)
@@ -124,20 +148,17 @@ class RobotsCache:
         self._parsed[origin] = known
         capacity = max(self._capacity, self._in_turn())
         while len(self._parsed) > 1 and (len(self._parsed) > capacity or self._bytes > self._max_bytes):
-            _, forgotten = self._parsed.popitem(last=False)
-            self._bytes -= forgotten.size
+            _, evicted = self._parsed.popitem(last=False)
+            self._bytes -= evicted.size
         return known
 
-    async def _parse(self, body: bytes) -> Rules:
-        """The rules in `body`. The event loop goes on between the parts of a long file, of which one is parsed at a time; a
-        thread would hold the interpreter's lock for 5 ms each time that the loop has to do with a socket."""
-        if len(body) <= PARSED_AT_ONCE:
-            return Rules.parse(body, self._product_token)
-        async with self._parsing:
-            parsing = Rules.parse_cooperatively(body, self._product_token)
+    async def _finish(self, work: Generator[None, None, T]) -> T:
+        """Run `work` to its end and return its result. Other tasks run between its parts. One long file is processed at a
+        time. A thread would instead hold the interpreter lock for 5 ms each time that the event loop needs it."""
+        async with self._working:
             while True:
                 try:
-                    next(parsing)
-                except StopIteration as parsed:
-                    return cast(Rules, parsed.value)
+                    next(work)
+                except StopIteration as finished:
+                    return cast(T, finished.value)
                 await asyncio.sleep(0)

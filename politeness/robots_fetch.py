@@ -77,9 +77,10 @@ class HttpResponse(Protocol):
 class RobotsFetchResult(msgspec.Struct, frozen=True):
     """How an attempt to get robots.txt ended, regardless of what was known before.
 
-    `access`: "rules" (2xx; they are in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
+    `access`: "rules" (2xx; the file is in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
     `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
-    `dropped_bytes`: how much of what was received lay beyond the limit.
+    `dropped_bytes`: number of received bytes beyond the limit. `excerpt`: the packed `Excerpt` that replaces `body` before
+    the result becomes a record (`RobotsCache.condense`).
     """
 
     access: Access
@@ -89,6 +90,7 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
     retry_after_ms: int | None = None
     max_age_s: float | None = None
     dropped_bytes: int = 0
+    excerpt: bytes = b""
 
 
 class RobotsFetch:
@@ -162,8 +164,8 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is known of an origin's robots.txt. Times are milliseconds since 1970.
 
     `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` tell of the last
-    attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `body` and `fetched_at_ms`: of the last 2xx
-    answer. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
+    attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last
+    2xx response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
     """
 
     access: Access
@@ -171,17 +173,13 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     status: int | None
     fetched_at_ms: int
     retry_at_ms: int
-    body: bytes = b""
+    excerpt: bytes = b""
     failures: int = 0
     unreachable_since_ms: int | None = None
 
     def is_fresh(self, now_ms: int) -> bool:
         """Whether the record answers for its origin now."""
         return now_ms < self.retry_at_ms
-
-    def may_fetch(self, now_ms: int) -> bool:
-        """Whether robots.txt may be, and has to be, requested now."""
-        return not self.is_fresh(now_ms)
 
     def pack(self) -> bytes:
         """The bytes that `unpack` reads."""
@@ -198,7 +196,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
             raise BadRecord(f"robots record is damaged: {error}") from error
 
 
-_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x02"
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(RobotsRecord)
 
@@ -217,7 +215,7 @@ def next_record(
     if result.max_age_s is not None:
         age_s = min(age_s, max(result.max_age_s, policy.min_age_s))
     retry_at_ms = now_ms + int(age_s * 1000)
-    return RobotsRecord(result.access, result.reason, result.status, now_ms, retry_at_ms, result.body)
+    return RobotsRecord(result.access, result.reason, result.status, now_ms, retry_at_ms, result.excerpt)
 
 
 def _unreachable(
@@ -231,12 +229,12 @@ def _unreachable(
     rest_s = max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000)
     retry_at_ms = now_ms + int(rest_s * 1000)
     access: Access = "disallow"
-    fetched_at_ms, body = 0, b""
+    fetched_at_ms, excerpt = 0, b""
     if previous is not None and previous.access == "rules":
-        access, fetched_at_ms, body = "rules", previous.fetched_at_ms, previous.body
+        access, fetched_at_ms, excerpt = "rules", previous.fetched_at_ms, previous.excerpt
     elif _is_assumed_unavailable(now_ms - since_ms, policy):
         access = "allow"
-    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, body, failures, since_ms)
+    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
 
 
 def _is_assumed_unavailable(unreachable_ms: int, policy: RobotsPolicy) -> bool:

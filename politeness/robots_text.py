@@ -26,6 +26,12 @@ URL that browsers took, one byte kept for the end of a C string."""
 MAX_EXTENSIONS: Final = 16
 """Crawl-delay and Request-rate lines of a group that are read: one is usual, and each costs more than a rule."""
 
+MAX_SITEMAPS: Final = 500
+"""The most Sitemap records that are read. A site with more lists them in a sitemap index file (sitemaps.org protocol)."""
+
+MAX_SITEMAP_BYTES: Final = 2_048
+"""The longest Sitemap value that is read: the limit that sitemaps.org sets for URLs."""
+
 Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap"]
 
 _FIELDS: Final[dict[bytes, Field]] = {
@@ -94,7 +100,7 @@ class GroupReader:
         self._own = Section(product_token)
         self._any = Section("*")
         self._in_rules = False
-        self.sitemaps: list[str] = []
+        self.sitemaps: dict[str, None] = {}  # in the order of the file
 
     def section(self) -> Section | None:
         """The merged groups to obey: those of the token, else those of `*`, else none (RFC 9309 2.2.1)."""
@@ -104,7 +110,8 @@ class GroupReader:
         if field == "agent":
             self._take_agent(value)
         elif field == "sitemap":
-            self.sitemaps.append(readable(value))
+            if len(self.sitemaps) < MAX_SITEMAPS and len(value) <= MAX_SITEMAP_BYTES:
+                self.sitemaps[readable(value)] = None
         elif field in ("allow", "disallow"):
             # Only these two end the list of names. Records from outside the protocol must not (RFC 9309 2.2.4).
             self._in_rules = True

@@ -107,6 +107,7 @@ class RobotsService:
         else:
             try:
                 result = fetch.received(exchange, self._now_ms(), _decoded(exchange))
+                result = None if result is None else await self._cache.condense(result)
             except Exception as error:
                 result = self._defect(fetch, error)
         was_foreign = await self._fetch.end_foreign_request(visit, exchange)
@@ -123,7 +124,7 @@ class RobotsService:
         now_ms = self._now_ms()
         rand, policy = self._runtime.rng.random(), self._runtime.policy.robots
         record = next_record(known.record if known else None, result, now_ms, rand, policy)
-        saved = await self._runtime.retry.call(lambda: self._cache.save(origin, visit.domain, record))
+        saved = await self._runtime.retry.call(lambda: self._cache.save(origin, visit.domain, record, now_ms))
         self._report(origin, saved)
         self._runtime.events.emit(RobotsSettled(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)

@@ -104,7 +104,7 @@ async def _fill(
         robots, now_ms = RobotsCache(store, frontier, "bench"), clock.now_ms()
         record = RobotsRecord("allow", "none", 404, now_ms, now_ms + A_DAY_MS)
         for domain in without_robots:
-            await robots.save(f"http://{domain}", domain, record)
+            await robots.save(f"http://{domain}", domain, record, now_ms)
     finally:
         await store.close()
 

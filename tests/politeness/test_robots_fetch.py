@@ -43,7 +43,7 @@ def redirect(location: bytes, status: int = 301) -> Reply:
     return Reply(status, headers=((b"Location", location),))
 
 
-RULES = RobotsFetchResult("rules", "ok", 200, b"User-agent: *\nDisallow: /x\n")
+RULES = RobotsFetchResult("rules", "ok", 200, excerpt=b"as packed")
 DOWN = RobotsFetchResult("disallow", "http_503", 503)
 GONE = RobotsFetchResult("allow", "http_404", 404)
 
@@ -183,7 +183,7 @@ def test_an_answer_stands_for_a_day(result: RobotsFetchResult) -> None:
     record = next_record(None, result, NOW, 0.5)
     assert record.access == result.access
     assert record.is_fresh(NOW + DAY - 1)
-    assert record.may_fetch(NOW + DAY)
+    assert not record.is_fresh(NOW + DAY)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_rules_from_before_are_used_as_long_as_the_file_is_unreachable() -> None
     record = known
     for day in range(1, 41):
         record = next_record(record, DOWN, NOW + day * DAY, 0.5)
-        assert (record.access, record.body, record.fetched_at_ms) == ("rules", RULES.body, NOW)
+        assert (record.access, record.excerpt, record.fetched_at_ms) == ("rules", RULES.excerpt, NOW)
     assert record.failures == 40
     assert record.unreachable_since_ms == NOW + DAY
     assert record.reason == "http_503"
@@ -259,9 +259,9 @@ def test_through_any_history_access_follows_from_what_was_seen(
     for result, pause_ms, rand in history:
         now += pause_ms
         record = next_record(record, result, now, rand)
-        copy = result.body if result is RULES else b"" if result is GONE else copy
+        copy = result.excerpt if result is RULES else b"" if result is GONE else copy
         assert now < record.retry_at_ms <= now + DAY
-        assert record.body == copy
+        assert record.excerpt == copy
         assert (record.access == "rules") == bool(copy)
         if result.access == "disallow" and record.access == "allow":
             assert now - (record.unreachable_since_ms or now) >= 30 * DAY

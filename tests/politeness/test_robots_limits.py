@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import pytest
 
-from politeness.robots import SLICE, Rules
+from politeness.robots import Rules
+from politeness.robots_excerpt import SLICE, extract
 from politeness.robots_text import MAX_BODY, MAX_LINE, cut_body
 from tests.politeness.rules import allowed, group
 
@@ -36,25 +38,33 @@ def test_at_least_500_kib_are_parsed() -> None:
 
 
 def test_what_lies_beyond_the_limit_is_counted_and_ignored() -> None:
-    rules = Rules.parse(filled(MAX_BODY + 1), "ourbot")
-    assert rules.decide("/last").allowed
-    assert rules.dropped_bytes == len("Disallow: /last\n")
-    assert Rules.parse(filled(MAX_BODY), "ourbot").dropped_bytes == 0
+    assert allowed(filled(MAX_BODY + 1), "/last")
+    assert not allowed(filled(MAX_BODY), "/last")
+    assert len(cut_body(filled(MAX_BODY + 1))) == MAX_BODY + 1 - len("Disallow: /last\n")
+
+
+T = TypeVar("T")
+
+
+def run_in_parts(work: Generator[None, None, T]) -> tuple[T, int]:
+    """The result of `work`, and how often it paused."""
+    pauses = 0
+    while True:
+        try:
+            next(work)
+            pauses += 1
+        except StopIteration as finished:
+            return finished.value, pauses
 
 
 def test_a_long_file_is_parsed_in_parts() -> None:
-    """Given 10,000 rules, twice over, then each part reads, or takes up, some of them, and nothing is lost in between."""
+    """Given 10,000 rules, each of them twice, then each part processes some of them, and none is lost."""
     paths = [f"/{number}" for number in range(10_000)] * 2
     body = group(*(f"Disallow: {path}x" for path in paths)).encode()
-    parsing = Rules.parse_cooperatively(body, "ourbot")
-    parts = 0
-    try:
-        while True:
-            next(parsing)
-            parts += 1
-    except StopIteration as parsed:
-        rules = parsed.value
-    assert parts >= 2 * (len(paths) // SLICE - 1)
+    excerpt, pauses = run_in_parts(extract(body, "ourbot"))
+    assert pauses >= 2 * (len(paths) // SLICE - 1)
+    rules, pauses = run_in_parts(Rules.build(excerpt))
+    assert pauses == 10_000 // SLICE - 1
     assert len(rules) == 10_000
     assert not any(rules.decide(f"{path}x").allowed for path in paths[:: SLICE - 1])
     assert rules.decide("/9999x").line == 1 + 10_000

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
-from politeness.robots import Rules
+from politeness.robots import Rules, finish
+from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_text import cut_body
 
 PIECES = ["/", "a", "b", "ab", "?", "=", "&", ":", "%3A", "%3a", "%2F", "%3F", "%61", "%3D", "é", "%C3%A9"]
@@ -124,6 +125,34 @@ def test_any_bytes_give_rules_and_any_text_an_answer(body: bytes, url: str, toke
     assert decision.allowed or decision.line is not None, "a denial must name its line"
     assert rules.crawl_delay is None or rules.crawl_delay >= 0
     assert rules.request_rate is None or rules.request_rate > 0
+
+
+def stored(body: bytes, token: str) -> Rules:
+    """The rules after their excerpt was stored and loaded."""
+    return finish(Rules.build(Excerpt.unpack(finish(extract(body, token)).pack())))
+
+
+@settings(max_examples=600, deadline=None)
+@given(rule_lists, url_paths)
+def test_stored_rules_agree_with_a_naive_matcher_on_the_whole_file(rules: list[tuple[bool, str]], url: str) -> None:
+    """The group may be split, repeated and mixed with others, and the line that decided is still known."""
+    lines = [f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules]
+    for name in ("ourbot", "*"):
+        ours = [f"User-agent: {name}", "Disallow:"]
+        foreign = ["User-agent: other", "Disallow: /", "Crawl-delay: 9", "# comment"]
+        file = [*foreign, *ours, *lines[:3], *foreign, *ours, *lines[3:], "Sitemap: http://h/s", *lines]
+        decision = stored("\n".join(file).encode(), "ourbot").decide("http://h" + url)
+        assert decision.allowed == naive_decision(rules, url)
+        assert decision.line is None or file[decision.line - 1] == decision.rule
+
+
+@settings(max_examples=500, deadline=None)
+@given(any_bytes, st.lists(st.text(max_size=40), max_size=4), st.sampled_from(["ourbot", "x", "y"]))
+def test_stored_rules_say_all_that_the_file_says(body: bytes, urls: list[str], token: str) -> None:
+    loaded, parsed = stored(body, token), Rules.parse(body, token)
+    assert [loaded.decide(url) for url in urls] == [parsed.decide(url) for url in urls]
+    for name in ("group", "crawl_delay", "request_rate", "sitemaps"):
+        assert getattr(loaded, name) == getattr(parsed, name)
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,12 +8,15 @@ from crawler.worker.robots import RobotsService
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
+from politeness.robots import finish
 from politeness.robots_cache import RobotsCache
+from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
 from tests.worker.test_throttle import runtime
 
-RULES = RobotsRecord("rules", "ok", 200, 1, 2**50, body=b"User-agent: *\nDisallow: /private/\n")
+EXCERPT = finish(extract(b"User-agent: *\nDisallow: /private/\n", "peercrawl")).pack()
+RULES = RobotsRecord("rules", "ok", 200, 1, 2**40, EXCERPT)
 NOBODY: Any = None
 
 
@@ -29,7 +32,7 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
         ("https://b.test", "b.test"),
         ("https://www.c.test", "c.test"),
     ):
-        await before.save(origin, domain, RULES)
+        await before.save(origin, domain, RULES, 1)
     domains = ("a.test", "b.test", "c.test")
     await frontier.push([entry(f"https://{domain}/", domain) for domain in domains])
     visits = {
