@@ -1,14 +1,16 @@
-"""Many domains behind one address share a rate: the address rate limiter, for one replica or for all of them.
+"""Limits the request rate of each network address, for one replica or for all replicas together.
 
-The rate of a domain says nothing about the machine behind it: a shared host serves thousands of domains, and a crawl of
-all of them would meet it with thousands of polite requests at once. So each request also needs a slot at which its
-address may be asked. Moments are given out by the generic cell rate algorithm (ITU-T I.371): on average `rate_per_s`,
-and up to `burst` at once after a pause. They are reserved when given out, so a domain keeps its place in the line while
-it waits, and needs no worker to do so.
+The delay of a domain does not protect the machine behind it: a shared host serves thousands of domains, and would get
+thousands of polite requests at once. So each request also needs a slot, a time at which its address may be requested.
+Slots are computed by the generic cell rate algorithm (ITU-T I.371): on average `rate_per_s`, and up to `burst` at once
+after a pause. A slot is reserved when it is assigned, so a domain that waits for its slot needs no worker.
 
-`SharedRateLimiter` keeps the line in Redis (`lua/rate_limit.lua`), where all replicas share it. Whoever asks within a few
-milliseconds goes in one round trip. `LocalRateLimiter` keeps it in memory, for this replica alone. Both decide alike;
-`slots` is the pure form of the decision.
+`SharedRateLimiter` keeps the state in Redis (`lua/rate_limit.lua`) for all replicas. Calls within a few milliseconds share
+a round trip. `LocalRateLimiter` keeps it in memory, for this replica alone. Both do the computation of `slots`.
+
+A slot may be missed, for example because Redis did not answer for some seconds. If all domains that missed theirs sent
+their requests at once, the address would get them all together. So a replica uses missed slots at the rate of the policy,
+and domains beyond that reserve new slots.
 """
 
 from __future__ import annotations
@@ -26,18 +28,21 @@ from frontier.scripts import RATE_LIMIT
 from frontier.store import Reply, Store, run
 
 HORIZON_S = 20.0
-"""Moments further ahead are not reserved. Whoever would have to wait longer does better to give its domain back."""
+"""Slots further ahead than this are not reserved. A domain that would have to wait longer is better given back."""
 
 GATHER_S = 0.003
-"""How long questions gather before they are asked: next to nothing against the delay of a domain."""
+"""How long calls are gathered before they are sent: short compared with the delay of a domain."""
+
+ON_TIME_S = 0.25
+"""A slot that began no longer ago than this is not missed: time for a round trip to Redis and for a busy event loop."""
 
 SWEEP_SIZE = 10_000
-"""Addresses that a `LocalRateLimiter` remembers before it looks for those that may be forgotten: about 1.5 MB."""
+"""Number of addresses from which a limiter removes those whose state no longer matters: about 1.5 MB."""
 
 
 class RateLimitPolicy(msgspec.Struct, frozen=True):
-    """`rate_per_s`: requests a second to one address on average, by whoever shares the limiter; above 0. `burst`: how many
-    may follow one another at once after a pause. `shared`: whether all replicas share the limiter."""
+    """`rate_per_s`: average number of requests per second to an address, from all who share the limiter; above 0. `burst`:
+    number of requests that may be sent at once after a pause. `shared`: whether all replicas share the limiter."""
 
     rate_per_s: float
     burst: int = 5
@@ -50,17 +55,21 @@ class RateLimitPolicy(msgspec.Struct, frozen=True):
 
 
 class RateLimiter(Protocol):
-    """Gives out slots."""
+    """Reserves slots."""
 
     async def reserve(self, network: str) -> float | None:
-        """Seconds until the slot reserved for one request to `network` (see `network_of`), 0 for now; or None: the line
-        reaches beyond the horizon, and nothing was reserved. Raises RedisAway."""
+        """Reserve a slot for one request to `network` (see `network_of`). Returns the seconds until it begins, 0 for now;
+        None if it would be beyond the horizon, and nothing was reserved. Raises RedisAway."""
+
+    def may_use(self, network: str, slot: float) -> bool:
+        """Whether a slot that was reserved for `network` and began at `slot`, in seconds of the monotonic clock, may be
+        used now. If it was missed, this is so once per interval, and the caller then has to use it."""
 
 
 def network_of(address: str) -> str:
-    """What stands for one machine or customer: an IPv4 address as it is, of an IPv6 address the /64.
+    """The network that counts as one machine: an IPv4 address itself, or the /64 of an IPv6 address.
 
-    RFC 6177: a site gets a /64 at least, so its addresses are as many as it likes. An IPv4-mapped address is its IPv4 one.
+    A site gets at least a /64 (RFC 6177), so it may use any number of addresses. IPv4-mapped addresses count as IPv4.
     """
     ip = ip_address(address.partition("%")[0])
     if ip.version == 4:
@@ -71,7 +80,7 @@ def network_of(address: str) -> str:
 
 
 def slots(arrival_ms: float, now_ms: float, wanted: int, policy: RateLimitPolicy) -> tuple[list[float], float]:
-    """Up to `wanted` slots (ms), and the theoretical arrival time after them. The same decision as `lua/rate_limit.lua`."""
+    """Up to `wanted` slots (ms), and the theoretical arrival time after them. Computes the same as `lua/rate_limit.lua`."""
     given: list[float] = []
     arrival_ms = max(now_ms, arrival_ms)
     tolerance_ms = (policy.burst - 1) * policy.interval_ms
@@ -84,12 +93,32 @@ def slots(arrival_ms: float, now_ms: float, wanted: int, policy: RateLimitPolicy
     return given, arrival_ms
 
 
-class LocalRateLimiter:
-    """The rate limiter of one replica."""
+class _MissedSlots:
+    """Lets a replica use missed slots at the rate of the policy."""
 
     def __init__(self, clock: Clock, policy: RateLimitPolicy) -> None:
         self._clock = clock
         self._policy = policy
+        self._used: dict[str, float] = {}  # network -> when a missed slot was last used
+
+    def may_use(self, network: str, slot: float) -> bool:
+        """See `RateLimiter.may_use`."""
+        now, interval_s = self._clock.monotonic(), self._policy.interval_ms / 1000
+        if now <= slot + ON_TIME_S:
+            return True
+        if now < self._used.get(network, -interval_s) + interval_s:
+            return False
+        self._used[network] = now
+        if len(self._used) > SWEEP_SIZE:
+            self._used = {name: at for name, at in self._used.items() if now < at + interval_s}
+        return True
+
+
+class LocalRateLimiter(_MissedSlots):
+    """The rate limiter of one replica."""
+
+    def __init__(self, clock: Clock, policy: RateLimitPolicy) -> None:
+        super().__init__(clock, policy)
         self._arrivals: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -107,17 +136,16 @@ class LocalRateLimiter:
         return (given[0] - now_ms) / 1000
 
 
-class SharedRateLimiter:
+class SharedRateLimiter(_MissedSlots):
     """The rate limiter of all replicas of a crawl."""
 
     def __init__(
         self, store: Store, keys: CrawlKeys, clock: Clock, server_clock: ServerClock, policy: RateLimitPolicy
     ) -> None:
+        super().__init__(clock, policy)
         self._store = store
         self._keys = keys
-        self._clock = clock
         self._server_clock = server_clock
-        self._policy = policy
         self._asked: defaultdict[str, list[asyncio.Future[float | None]]] = defaultdict(list)
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -125,7 +153,17 @@ class SharedRateLimiter:
         return f"<SharedRateLimiter {self._keys.crawl} asked={len(self._asked)}>"
 
     async def reserve(self, network: str) -> float | None:
-        """See `RateLimiter.reserve`. Asking again after RedisAway costs the address one slot at most."""
+        """See `RateLimiter.reserve`. A call that is repeated after RedisAway wastes one slot at most."""
+        while True:
+            slot_ms = await self._ask(network)
+            if slot_ms is None:
+                return None
+            wait_s = (slot_ms - self._server_clock.now_ms()) / 1000
+            if self.may_use(network, self._clock.monotonic() + wait_s):  # not if the reply took too long
+                return max(wait_s, 0.0)
+
+    async def _ask(self, network: str) -> float | None:
+        """Reserve a slot. Returns when it begins, in milliseconds of the server's clock; None beyond the horizon."""
         if not self._asked:
             task = asyncio.create_task(self._ask_soon())
             self._asking.add(task)
@@ -135,44 +173,35 @@ class SharedRateLimiter:
         return await answer
 
     async def _ask_soon(self) -> None:
-        """Gather, ask for all in one round trip, and hand the answers out."""
+        """Gather calls, send them in one round trip, and resolve their futures."""
         await self._clock.sleep(GATHER_S)
         asked, self._asked = self._asked, defaultdict(list)
-        now_ms, policy = self._server_clock.now_ms(), self._policy
-        horizon_ms = int(policy.horizon_s * 1000)
+        now_ms, interval_ms, burst = self._server_clock.now_ms(), self._policy.interval_ms, self._policy.burst
+        horizon_ms = int(self._policy.horizon_s * 1000)
         calls = [
-            run(
-                RATE_LIMIT,
-                [self._keys.rate_limit(name)],
-                now_ms,
-                policy.interval_ms,
-                policy.burst,
-                len(waiting),
-                horizon_ms,
-            )
+            run(RATE_LIMIT, [self._keys.rate_limit(name)], now_ms, interval_ms, burst, len(waiting), horizon_ms)
             for name, waiting in asked.items()
         ]
         try:
             replies = await self._store.send(calls)
         except asyncio.CancelledError:
-            _end(asked, None)
+            _fail(asked, None)
             raise
-        except Exception as error:  # whoever asked knows whether this can be waited out
-            _end(asked, error)
+        except Exception as error:  # the callers decide whether to retry
+            _fail(asked, error)
         else:
             for waiting, reply in zip(asked.values(), replies, strict=True):
-                _answer(waiting, reply, now_ms)
+                _answer(waiting, reply)
 
 
-def _answer(waiting: list[asyncio.Future[float | None]], reply: Reply, now_ms: int) -> None:
-    waits = [(float(slot_ms) - now_ms) / 1000 for slot_ms in reply[1:]]
-    for place, future in enumerate(waiting):
+def _answer(waiting: list[asyncio.Future[float | None]], reply: Reply) -> None:
+    for place, future in enumerate(waiting, 1):
         if not future.done():
-            future.set_result(waits[place] if place < len(waits) else None)
+            future.set_result(float(reply[place]) if place < len(reply) else None)
 
 
-def _end(asked: dict[str, list[asyncio.Future[float | None]]], error: Exception | None) -> None:
-    """No answer will come: hand on `error`, or the cancellation."""
+def _fail(asked: dict[str, list[asyncio.Future[float | None]]], error: Exception | None) -> None:
+    """Raise `error` in all callers, or cancel them if it is None."""
     for future in (future for waiting in asked.values() for future in waiting if not future.done()):
         if error is None:
             future.cancel()

@@ -14,9 +14,6 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from politeness.address_rate_limit import HORIZON_S, RateLimiter, RateLimitPolicy, network_of
 
-KEPT_S = 5.0
-"""How long after its start a slot may still be used. Later, the request could collide with those of the next slots."""
-
 
 class AddressLimiter:
     """Reserves slots at a rate limiter, which `made` creates from the current policy. Without a rate limit in the policy,
@@ -46,7 +43,7 @@ class AddressLimiter:
         except FetchFailed:
             return True  # the request will fail for the same reason before anything is sent
         slot = visit.take_slot()
-        if slot is not None and slot[0] == network and self._runtime.now() <= slot[1] + KEPT_S:
+        if slot is not None and slot[0] == network and limiter.may_use(*slot):
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:

@@ -9,12 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.fetch.client import HttpClient
+from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.runtime import Runtime
+from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
+from frontier.queue import Lease
 from frontier.store import Call, RedisStore, Reply, Store, command
-from politeness.address_rate_limit import LocalRateLimiter, RateLimitPolicy, SharedRateLimiter, network_of, slots
+from politeness.address_rate_limit import (
+    ON_TIME_S,
+    LocalRateLimiter,
+    RateLimitPolicy,
+    SharedRateLimiter,
+    network_of,
+    slots,
+)
+from politeness.backoff import BackoffPolicy
+from politeness.delay import DelayPolicy, ThrottlePolicy
+from politeness.policy import PolitenessPolicy
+from politeness.robots_fetch import RobotsPolicy
 from tests.frontier.helpers import ManualTime
+from tests.worker.test_throttle import runtime
 
 POLICY = RateLimitPolicy(rate_per_s=10, burst=3, horizon_s=1.0)
 
@@ -24,14 +41,17 @@ async def shared_limiter(
 ) -> SharedRateLimiter:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    return SharedRateLimiter(store, CrawlKeys(crawl, 1), Still(), clock, policy)
+    return SharedRateLimiter(store, CrawlKeys(crawl, 1), Still(time), clock, policy)
 
 
 class Still:
     """A clock on which gathering takes no time."""
 
+    def __init__(self, time: ManualTime) -> None:
+        self._time = time
+
     def monotonic(self) -> float:
-        return 0.0
+        return self._time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -148,6 +168,101 @@ class TestAddressGate:
         limiter = await shared_limiter(NeverServes(), crawl_name, ManualTime())
         answers = await asyncio.gather(limiter.reserve("a"), limiter.reserve("b"), return_exceptions=True)
         assert [type(answer) for answer in answers] == [RedisAway, RedisAway]
+
+
+def assert_spaced(requests: Sequence[float], policy: RateLimitPolicy) -> None:
+    """Any window of t seconds has at most burst + rate * t requests, and those that are late but count as on time."""
+    late = policy.rate_per_s * ON_TIME_S + 1
+    for at, first in enumerate(requests):
+        for number, last in enumerate(requests[at:], 1):
+            assert number <= policy.burst + policy.rate_per_s * (last - first) + late
+
+
+class TestOutage:
+    """A server that stops and comes back: the address must not get the requests of the outage all at once."""
+
+    async def test_slots_missed_in_an_outage_are_not_used_all_at_once(self, store: RedisStore, crawl_name: str) -> None:
+        # Given 200 domains behind one address, which all have their slots or are told to wait,
+        time, requests = ManualTime(), []
+        policy = RateLimitPolicy(rate_per_s=10)
+        limiter = await shared_limiter(store, crawl_name, time, policy)
+        address_limiter = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
+        visits = [visit() for _ in range(200)]
+
+        async def turns() -> None:
+            for each in [each for each in visits if each.next_at <= time.monotonic()]:
+                if await address_limiter.may_request(each, "https://a.test/"):
+                    requests.append(time.monotonic())
+                    visits.remove(each)
+
+        await turns()
+        # when no domain has a turn for 8 seconds,
+        for ms in (1_000, 8_000, *[31] * 300):
+            time.ms += ms
+            await turns()
+        # then the requests keep to the rate all the same, and go on.
+        assert_spaced(requests, policy)
+        assert len(requests) > 5 + 10 * 8
+
+    async def test_slots_that_began_before_their_reply_came_are_not_used_all_at_once(
+        self, store: RedisStore, crawl_name: str
+    ) -> None:
+        time, requests = ManualTime(), []
+        policy = RateLimitPolicy(rate_per_s=10)
+        delayed = await shared_limiter(RepliesLate(store, time), crawl_name, time, policy)
+        prompt = await shared_limiter(store, crawl_name, time, policy)
+        for limiter in (delayed, prompt):
+            for wait_s in await asyncio.gather(*(limiter.reserve("a") for _ in range(80))):
+                if wait_s is not None:
+                    requests.append(time.monotonic() + wait_s)
+        assert len(requests) > 100
+        assert_spaced(sorted(requests), policy)
+
+    async def test_each_replica_uses_missed_slots_at_the_rate(self) -> None:
+        time = ManualTime()
+        limiter = LocalRateLimiter(time, POLICY)
+        missed = time.monotonic() - 9.0
+        assert [limiter.may_use("a", missed), limiter.may_use("a", missed), limiter.may_use("b", missed)] == [1, 0, 1]
+        time.ms += 100
+        assert limiter.may_use("a", missed)
+
+
+def visit() -> Visit:
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=2e9, now=0.0)
+
+
+def runtime_with(time: ManualTime, policy: RateLimitPolicy) -> Runtime:
+    made = runtime(time)
+    throttle = ThrottlePolicy(DelayPolicy(), BackoffPolicy())
+    made.policy.replace(PolitenessPolicy(throttle, RobotsPolicy(), tries=3, rate_limit=policy))
+    return made
+
+
+class OneAddress(HttpClient):
+    """All domains are at one address."""
+
+    def __init__(self) -> None: ...
+
+    async def locate(self, url: str) -> str:
+        return "192.0.2.1"
+
+
+class RepliesLate:
+    """A store whose first reply comes 8 seconds after the call was executed."""
+
+    def __init__(self, store: Store, time: ManualTime) -> None:
+        self._store, self._time, self._late_ms = store, time, 8_000
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await self._store.send(calls)
+        self._time.ms += self._late_ms
+        self._late_ms = 0
+        return replies
+
+    async def time_ms(self) -> float:
+        return await self._store.time_ms()
+
+    async def close(self) -> None: ...
 
 
 class NeverServes:
