@@ -1,4 +1,4 @@
-"""The attributes of a start tag, as bytes and as text. Pure."""
+"""Parses the attributes of a start tag. Pure."""
 
 from __future__ import annotations
 
@@ -8,34 +8,51 @@ from html.entities import html5
 from turbohtml import unescape
 
 SPACE = r"\t\n\f\r "
-"""ASCII whitespace of HTML: no vertical tab."""
+"""ASCII whitespace in HTML, which has no vertical tab."""
 
-
-NAME = rf"[^{SPACE}/>\0][^{SPACE}/>=\0]*+"
+NAME = rf"[^{SPACE}/>][^{SPACE}/>=]*+"
 EQUALS = f"[{SPACE}]*+=[{SPACE}]*+"
-_VALUE = rf"""{EQUALS}(?:"([^"\0]*+)"?|'([^'\0]*+)'?|([^{SPACE}>\0]*+))"""
-ANY_VALUE = rf"""{EQUALS}(?:"[^"\0]*+"?|'[^'\0]*+'?|[^{SPACE}>\0]*+)"""
+_VALUE = rf"""{EQUALS}(?:"([^"]*+)"?|'([^']*+)'?|([^{SPACE}>]*+))"""
+ANY_VALUE = rf"""{EQUALS}(?:"[^"]*+"?|'[^']*+'?|[^{SPACE}>]*+)"""
 _ATTRIBUTE = re.compile(f"({NAME})(?:{_VALUE})?".encode())
 
 
 def attributes(written: bytes) -> dict[bytes, bytes]:
-    """The attributes in `written` by their names in lower case; the first of a name counts. Values are as written."""
+    """The attributes in `written` by name in lower case. The first one of a name counts. Values are as written."""
     found: dict[bytes, bytes] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(written):
         found.setdefault(name.lower(), double or single or bare)
     return found
 
 
-_REFERENCE = re.compile(r"&(?:#(?:[0-9]+|[xX][0-9a-fA-F]+);?|[A-Za-z0-9]++(?:;|(?!=)))")
-"""In attributes, `&copy=1` and `&copyright` are no references (HTML 13.2.5.73)."""
+_NUMBER = "#(?:[0-9]+|[xX][0-9a-fA-F]+);?"
+_IN_ATTRIBUTE = re.compile(f"&(?:{_NUMBER}|[A-Za-z0-9]++(?:;|(?!=)))")
+"""In attributes, `&copy=1` and `&copyright` are not references (HTML 13.2.5.73)."""
+_IN_TEXT = re.compile(f"&(?:{_NUMBER}|[A-Za-z0-9]++;?)")
 
 
-def _referred(match: re.Match[str]) -> str:
+def _number(written: str) -> str:
+    digits = written[2:].rstrip(";")
+    # `unescape` leaves out control characters and noncharacters. The standard keeps them (HTML 13.2.5.80).
+    return unescape(written) or chr(int(digits[1:], 16) if digits[0] in "xX" else int(digits.lstrip("0")))
+
+
+def _of_attribute(match: re.Match[str]) -> str:
     written = match[0]
-    return unescape(written) if written[1] == "#" else html5.get(written[1:], written)
+    return _number(written) if written[1] == "#" else html5.get(written[1:], written)
+
+
+def _of_text(match: re.Match[str]) -> str:
+    written = match[0]
+    return _number(written) if written[1] == "#" else unescape(written)
 
 
 def attribute_text(value: bytes, codec: str) -> str:
-    """An attribute's `value` as text; or several, with something between them that is no letter, digit, or `=`."""
+    """An attribute's `value` as text; or several values, separated by something that is not a letter, a digit, or `=`."""
     text = value.decode(codec, "replace")
-    return _REFERENCE.sub(_referred, text) if "&" in text else text
+    return _IN_ATTRIBUTE.sub(_of_attribute, text) if "&" in text else text
+
+
+def content_text(content: bytes, codec: str) -> str:
+    """The `content` of an element without child elements as text."""
+    return _IN_TEXT.sub(_of_text, content.decode(codec, "replace"))

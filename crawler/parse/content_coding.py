@@ -38,8 +38,9 @@ _STEP = 4096
 """Bytes fed at a time when a corrupt body is gone through for what can be saved."""
 
 INLINE_INPUT = 256 * 1024
-INLINE_OUTPUT = 1024 * 1024
-"""What the event loop may wait for: a brotli bomb of that size, the slowest, takes 9 ms."""
+INLINE_OUTPUT = 512 * 1024
+"""The largest bodies, compressed and decompressed, that are read in the event loop. Larger pages are rare, and the worst of
+this size hold up the loop for a tenth of a second."""
 
 
 class Decoded(msgspec.Struct, frozen=True):

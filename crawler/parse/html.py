@@ -1,11 +1,7 @@
-"""From the bytes of a page to its links and to what it says about itself. Pure.
+"""Extracts the links of a page, and what the page says about itself. Pure.
 
-Links come out canonical and once, in the order of their worth: those of `a` and `area`, then frames, then
-`link` elements and a `meta` refresh. `crawler.parse.tags` finds the tags without building a tree, so that comments,
-scripts and quoted markup mean what they mean to a browser at half of a tree's cost.
-
-A page of nothing but new links takes 7 us for each; what may take long belongs elsewhere than in the event loop, hence
-`extract_quickly`.
+Links are canonical and distinct, in the order of their value: those of `a` and `area`, then frames, then `link` elements
+and a `meta` refresh. `crawler.parse.tags` finds the tags.
 """
 
 from __future__ import annotations
@@ -15,39 +11,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import repeat
-from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 import msgspec
-from turbohtml import unescape
 
 from crawler.page import Link, LinkKind
-from crawler.parse.attributes import attribute_text, attributes
+from crawler.parse.attributes import attribute_text, attributes, content_text
 from crawler.parse.encoding import HTML_TYPES, MediaType, encoding_guessed, encoding_of_meta, encoding_sent, is_html
 from crawler.parse.robots_meta import directives
-from crawler.parse.tags import Tags, scan, scan_quickly
+from crawler.parse.tags import Tags, scan
+from crawler.parse.xhtml import as_html
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
-
-_QUICK_US = 22_000
-_QUICK_BYTES = 3_145_728
-_UNCOUNTED_US = _QUICK_US / 262_144  # what a byte can take at most: a tag of three (`<?>`) is cheap
-_COUNTED_AT_ONCE = 65_536
-_QUICK_TAGS = 20_000
-_TAG_US, _END_TAG_US, _SORTED_US, _READ_US = 0.33, 0.11, 0.2, 9.0
-"""What it takes at most to find a tag, to sort it out, and to follow a link that is new or take another tag apart."""
-_HREF_BYTE_US, _BYTE_US = 0.17, 0.33
-"""What it takes besides for each byte: of hrefs, full of character references, and of other tags, full of attributes."""
 
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
 
 
 class ExtractPolicy(msgspec.Struct, frozen=True):
-    """What to take from a page.
+    """What to extract from a page.
 
-    `obey_nofollow`: take no links from pages and elements that say nofollow. `link_rels`: of `link` elements
-    those with one of these relations. `max_links`: links at most.
+    `obey_nofollow`: take no links from pages and elements marked nofollow. `link_rels`: take `link` elements with one of
+    these relations. `max_links`: the most links of a page.
     """
 
     obey_nofollow: bool = True
@@ -58,7 +43,7 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
 
 
 class Extracted(msgspec.Struct, frozen=True, gc=False):
-    """What a page holds. `links` and `urls` are the same links, as page record and as crawlable URL."""
+    """What a page contains. `links` and `urls` are the same links, for the page record and for the crawl."""
 
     links: tuple[Link, ...] = ()
     urls: tuple[Url, ...] = ()
@@ -72,60 +57,22 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     dropped: dict[str, int] = {}
     """Links left out, by reason: those of BadUrl, and `excess` above `max_links`."""
     error: str | None = None
-    """Why there was no text to parse (`type`: not HTML), or None."""
+    """Why nothing was parsed (`type`: not HTML), or None."""
 
 
 def extract(
     body: bytes, url: str, content_type: str, policy: ExtractPolicy, robots_tags: Sequence[str] = ()
 ) -> Extracted:
-    """What the page at the canonical `url` holds.
+    """What the page at the canonical `url` contains.
 
-    `body` is decoded content, `content_type` the whole header value or an empty string, `robots_tags` the
-    values of its X-Robots-Tag headers. Never raises for what a site sent.
+    `body`: decoded content; `content_type`: the whole header value, or an empty string; `robots_tags`: the values of its
+    X-Robots-Tag headers. Never raises for what a site sent.
     """
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         said = directives((), robots_tags, policy.user_agent)
         return Extracted(nofollow=said.nofollow, noindex=said.noindex, noarchive=said.noarchive, error="type")
-    return _extracted(url, _scanned(body, media, policy), policy, robots_tags)
-
-
-def extract_quickly(
-    body: bytes, url: str, content_type: str, policy: ExtractPolicy, robots_tags: Sequence[str] = ()
-) -> Extracted | None:
-    """As `extract`; None if that may take longer than 22 ms of a fast core, which nearly no page does."""
-    media = MediaType.parse(content_type)
-    if not is_html(media.essence, body):
-        return extract(body, url, content_type, policy, robots_tags)
-    if len(body) > _QUICK_BYTES or _us_to_scan(body) > _QUICK_US:
-        return None
-    encoding = encoding_sent(body, media.charset)
-    tags = scan_quickly(_scannable(body, encoding), policy.obey_nofollow, _QUICK_TAGS)
-    if tags is None or _us_to_read(tags) > _QUICK_US:
-        return None
-    return _extracted(url, _Scanned(body, media, tags, encoding), policy, robots_tags)
-
-
-def _us_to_scan(body: bytes) -> float:
-    """Microseconds at most. Looks no further than until it is known that there is time enough: to count is not free."""
-    us = 0.0
-    for at in range(0, len(body), _COUNTED_AT_ONCE):
-        us_of_rest = (len(body) - at) * _UNCOUNTED_US
-        if us + us_of_rest <= _QUICK_US:
-            return us + us_of_rest
-        us += body.count(b"<", at, at + _COUNTED_AT_ONCE) * _TAG_US
-    return us if us <= _QUICK_US else us - body.count(b"</") * (_TAG_US - _END_TAG_US)
-
-
-def _us_to_read(tags: Tags) -> float:
-    """Microseconds at most, once they are found."""
-    href_bytes = sum(map(len, tags.hrefs))
-    each = (len(tags.hrefs) + tags.others) * _READ_US + tags.count * _SORTED_US
-    return each + href_bytes * _HREF_BYTE_US + tags.other_bytes * _BYTE_US
-
-
-def _extracted(url: str, scanned: _Scanned, policy: ExtractPolicy, robots_tags: Sequence[str]) -> Extracted:
-    page = _decode_tags(scanned, policy)
+    page = _read(body, media, policy)
     said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
     written = _written(page, policy) if not (said.nofollow and policy.obey_nofollow) else {}
@@ -144,21 +91,11 @@ def _extracted(url: str, scanned: _Scanned, policy: ExtractPolicy, robots_tags: 
     )
 
 
-# What is written
-
-
-class _Scanned(NamedTuple):
-    """A body and the tags in it. `encoding`: None if nothing but the tags themselves can tell."""
-
-    body: bytes
-    media: MediaType
-    tags: Tags
-    encoding: str | None
+# The markup
 
 
 class _Markup(msgspec.Struct, frozen=True):
-    """The tags of a page and the WHATWG name of its encoding. The attribute values of `metas` and `links` are text; a
-    missing one is empty."""
+    """The tags of a page and the WHATWG name of its encoding."""
 
     tags: Tags
     encoding: str
@@ -171,6 +108,8 @@ class _Markup(msgspec.Struct, frozen=True):
 
 
 class _Attributes(dict[str, str]):
+    """The attribute values of a tag as text. A missing one is empty."""
+
     def __missing__(self, name: str) -> str:
         return ""
 
@@ -188,36 +127,30 @@ def _codec(encoding: str) -> str:
     return "utf-8" if encoding == "UTF-8" or encoding in _TRANSCODED else f"whatwg-{encoding}"
 
 
-def _scanned(body: bytes, media: MediaType, policy: ExtractPolicy) -> _Scanned:
+def _read(body: bytes, media: MediaType, policy: ExtractPolicy) -> _Markup:
+    is_xml = media.essence not in ("", "text/html")
     encoding = encoding_sent(body, media.charset)
-    return _Scanned(body, media, scan(_scannable(body, encoding), policy.obey_nofollow), encoding)
-
-
-def _decode_tags(scanned: _Scanned, policy: ExtractPolicy) -> _Markup:
-    """The tags in the page's encoding, once it is known."""
-    body, media, tags, encoding = scanned
+    tags = _scanned(body, encoding, is_xml, policy)
     metas = [_text_of(meta, "utf-8") for meta in tags.meta]
     if encoding is None:
         declared = (encoding_of_meta(meta["charset"], meta["http-equiv"], meta["content"]) for meta in metas)
-        encoding = next(filter(None, declared), None) or encoding_guessed(
-            body, is_xml=media.essence not in ("", "text/html")
-        )
+        encoding = next(filter(None, declared), None) or encoding_guessed(body, is_xml)
         if encoding in _TRANSCODED:
-            tags = scan(_scannable(body, encoding), policy.obey_nofollow)
+            tags = _scanned(body, encoding, is_xml, policy)
     codec = _codec(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
     return _Markup(tags, encoding, metas, [_text_of(link, codec) for link in tags.link])
 
 
-def _scannable(body: bytes, encoding: str | None) -> bytes:
+def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy) -> Tags:
     if encoding in _TRANSCODED:
-        return body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
-    return body
+        body = body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
+    return scan(as_html(body) if is_xml else body, policy.obey_nofollow)
 
 
-_REMEMBERED = 1_024  # attribute lists: the head of a site's pages is much the same on all of them
-_REMEMBERED_BYTES = 1_024  # longer ones are rare, and a site may send megabytes
+_REMEMBERED = 1_024  # attribute lists: the heads of a site's pages are much the same
+_REMEMBERED_BYTES = 1_024  # longer attribute lists are rare, and a site may send megabytes
 
 
 def _text_of(written: bytes, codec: str) -> _Attributes:
@@ -234,7 +167,7 @@ _remembered = lru_cache(maxsize=_REMEMBERED)(_parse_attributes)
 
 
 def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
-    """References by kind, as they stand in the document."""
+    """References by kind, as written in the document."""
     return {
         LinkKind.ANCHOR: attribute_text(b"\0".join(page.tags.hrefs), page.codec).split("\0"),
         LinkKind.FRAME: [_text_of(frame, page.codec)["src"] for frame in page.tags.frame],
@@ -248,7 +181,7 @@ def _related(page: _Markup, policy: ExtractPolicy) -> Iterator[str]:
         if not relations & policy.link_rels or (policy.obey_nofollow and "nofollow" in relations):
             continue
         if "alternate" in relations:
-            # Style sheets, feeds and oEmbed descriptions are alternates, too, but no pages.
+            # Style sheets, feeds and oEmbed descriptions are alternates too, but not pages.
             essence = MediaType.parse(link["type"] or "text/html").essence
             if "stylesheet" in relations or essence not in HTML_TYPES:
                 continue
@@ -259,7 +192,7 @@ _REFRESH = re.compile(
     r"""\s*+(?:[0-9]++|(?=\.))[0-9.]*+(?:\s*+[;,]\s*+|\s++)(?:url\s*+=\s*+)?+(?:"([^"]*+)|'([^']*+)|(.*+))""",
     re.IGNORECASE | re.DOTALL,
 )
-"""HTML 4.2.5.3, the shared declarative refresh steps. Linear: no repetition gives back what it took."""
+"""HTML 4.2.5.3, the shared declarative refresh steps. Linear: no repetition gives back what it matched."""
 
 
 def _refreshes(metas: list[_Attributes]) -> Iterator[str]:
@@ -271,44 +204,38 @@ def _refreshes(metas: list[_Attributes]) -> Iterator[str]:
 
 
 def _title(page: _Markup) -> str:
-    content = page.tags.title
-    if content is None:
-        return ""
-    return " ".join(unescape(content.lstrip()[: 16 * _TITLE_LENGTH].decode(page.codec, "replace")).split())[
-        :_TITLE_LENGTH
-    ]
+    start = (page.tags.title or b"").lstrip()[: 16 * _TITLE_LENGTH]
+    return " ".join(content_text(start, page.codec).split())[:_TITLE_LENGTH]
 
 
 def _lang(page: _Markup) -> str:
-    for written in page.tags.html:
-        root = _text_of(written, page.codec)
-        return (root["lang"] or root["xml:lang"]).strip()[:_LANG_LENGTH]
-    return ""
+    if not page.tags.html:
+        return ""
+    root = _text_of(page.tags.html[0], page.codec)
+    return (root["lang"] or root["xml:lang"]).strip()[:_LANG_LENGTH]
 
 
-# What is meant
+# The URLs
 
 
 def _base(page: _Markup, url: str, rules: UrlRules) -> str:
-    """The first `base` that has an href counts, unless it is no URL to be crawled (HTML 4.2.3)."""
-    for written in page.tags.base:
-        base = _text_of(written, page.codec)
-        if "href" in base:
-            try:
-                return canonicalize(base["href"], url, rules).href
-            except BadUrl:
-                return url
-    return url
+    """The URL to which references are joined: that of the first `base` with an href, if it can be crawled (HTML 4.2.3)."""
+    bases = (_text_of(written, page.codec) for written in page.tags.base)
+    href = next((base["href"] for base in bases if "href" in base), None)
+    return url if href is None else _joined(href, url, rules) or url
 
 
 def _canonical(page: _Markup, base: str, rules: UrlRules) -> str:
-    for link in page.links:
-        if "canonical" in link.relations and link["href"]:
-            try:
-                return canonicalize(link["href"], base, rules).href
-            except BadUrl:
-                return ""
-    return ""
+    hrefs = (link["href"] for link in page.links if "canonical" in link.relations and link["href"])
+    return _joined(next(hrefs, ""), base, rules)
+
+
+def _joined(href: str, base: str, rules: UrlRules) -> str:
+    """The canonical URL of `href`; empty if there is none."""
+    try:
+        return canonicalize(href, base, rules).href if href else ""
+    except BadUrl:
+        return ""
 
 
 def _join(
@@ -321,7 +248,7 @@ def _join(
         if not hrefs:
             continue
         if encoding not in _UNICODE:
-            longest = LONGEST_WRITTEN * policy.rules.max_length  # longer ones are refused, encoded or not
+            longest = LONGEST_WRITTEN * policy.rules.max_length  # longer ones are rejected, encoded or not
             hrefs = [
                 href if len(href) > longest or href.isascii() else _with_encoded_query(href, encoding) for href in hrefs
             ]
@@ -338,36 +265,28 @@ _UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-de
 
 
 def _with_encoded_query(href: str, encoding: str) -> str:
-    """`href` with the characters of its query percent-encoded in the document's encoding, as browsers send
-    them.
-
-    URL 5.1 (percent-encode after encoding): what the encoding lacks becomes a numeric character reference.
-    """
+    """`href` with its query percent-encoded in the document's encoding, as browsers send it (URL 5.1, percent-encode after
+    encoding)."""
     start, mark, rest = href.partition("?")
     query, hash_mark, fragment = rest.partition("#")
     if not mark or query.isascii() or "#" in start:
         return href
-    return f"{start}{mark}{query.translate(_escapes(encoding))}{hash_mark}{fragment}"
+    try:
+        encoded = query.encode(encoding, "escaped_references")
+    except LookupError:  # an encoding that Python lacks: UTF-8 is the best guess
+        encoded = query.encode()
+    return f"{start}{mark}{quote_from_bytes(encoded, _ASCII)}{hash_mark}{fragment}"
 
 
-class _Escapes(dict[int, str]):
-    """For `str.translate`: what the characters beyond ASCII become in a query. It takes some microseconds to find that out,
-    and a page has the same ones again and again."""
-
-    def __init__(self, encoding: str) -> None:
-        try:
-            self._codec = codecs.lookup(encoding).name
-        except LookupError:  # an encoding that Python has not: UTF-8 is the best guess
-            self._codec = "utf-8"
-
-    def __missing__(self, code: int) -> str:
-        if len(self) >= _ESCAPES:
-            self.clear()
-        char = chr(code)
-        self[code] = char if char.isascii() else quote_from_bytes(char.encode(self._codec, "xmlcharrefreplace"))
-        return self[code]
+_ASCII = bytes(range(128)).replace(b"#", b"")
+"""The URL parser escapes what needs it. `#` may be half of a character in ISO-2022-JP."""
 
 
-_ESCAPES = 32_768
-"""Characters at most, 190 bytes each: more than Chinese and Japanese encodings have in two bytes."""
-_escapes = lru_cache(maxsize=4)(_Escapes)
+def _escaped_references(error: UnicodeError) -> tuple[str, int]:
+    """A character that the encoding lacks becomes a numeric character reference, percent-encoded."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(f"%26%23{ord(char)}%3B" for char in lacking), error.end
+
+
+codecs.register_error("escaped_references", _escaped_references)

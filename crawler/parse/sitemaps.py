@@ -36,9 +36,7 @@ MAX_ENTRIES = 50_000
 MAX_BYTES = 52_428_800
 """The protocol's limits of one file: entries, and bytes uncompressed."""
 
-_QUICK_BYTES = 65_536
-
-_GZIP = b"\x1f\x8b\x08"
+GZIP = b"\x1f\x8b\x08"
 _GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream"})
 _MAYBE_XML = XML_TYPES | {"text/plain", ""}
 _MAYBE_ZIPPED = _MAYBE_XML | _GZIP_TYPES
@@ -79,18 +77,13 @@ def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
     only if `is_named` by a robots.txt.
     """
     essence = MediaType.parse(content_type).essence
-    if body.startswith(_GZIP) and (essence in _MAYBE_ZIPPED or is_named):
+    if body.startswith(GZIP) and (essence in _MAYBE_ZIPPED or is_named):
         head = _first_bytes(body)
     elif essence in _MAYBE_XML or essence.endswith("+xml") or is_named:
         head = body[:_PEEK]
     else:
         return False
     return _has_root(head) or (is_named and _is_list(head))
-
-
-def is_quick(body: bytes) -> bool:
-    """Whether the sitemap in `body` is read within some milliseconds, so that it needs no thread."""
-    return len(body) <= _QUICK_BYTES and not body.startswith(_GZIP)
 
 
 def is_named(url: str, names: Collection[str], rules: UrlRules = DEFAULT_RULES) -> bool:
@@ -125,7 +118,7 @@ def _is_list(head: bytes) -> bool:
 
 def parse_sitemap(body: bytes) -> Sitemap:
     """The entries of the sitemap in `body`, which may be in gzip. Never raises for what a site sent."""
-    decoded = decode_body(body, "gzip" if body.startswith(_GZIP) else "", MAX_BYTES)
+    decoded = decode_body(body, "gzip" if body.startswith(GZIP) else "", MAX_BYTES)
     text = decoded.data
     found = _Reader().read(text) if _has_root(text[:_PEEK]) else _read_lines(text)
     lost = "coding" if decoded.error else "excess" if decoded.truncated else found.error

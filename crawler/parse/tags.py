@@ -1,23 +1,27 @@
-"""From the bytes of a page to the few tags that matter to a crawler, without a tree. Pure.
+"""Finds the few tags of a page that matter to a crawler. Pure.
 
-One regular expression walks over the page as the tokenizer of the HTML standard does (13.2.5): comments, scripts and
-other raw text are passed over, quoted attribute values may hold anything, and what the page leaves open ends with the
-page. It works on bytes, so only what is taken needs decoding: in all encodings of the web but UTF-16 and ISO-2022-JP,
-which have to be transcoded before, the bytes of markup are those of ASCII.
+One regular expression walks over the page as the tokenizer of the HTML standard does (13.2.5): it skips comments,
+scripts and other raw text, quoted attribute values may contain anything, and whatever the page leaves open ends with the
+page. It works on bytes, so only what is extracted needs decoding. In all encodings of the web except UTF-16 and
+ISO-2022-JP, which must be transcoded first, the bytes of markup are those of ASCII.
 
-What a tree would know and this does not: that the content of `template` is inert, that SVG has no raw text, and, where a
-quoted attribute value holds a `>` and after it a whole tag `a`, that this is no tag. Each may give a link too many.
+A tokenizer alone cannot read every page: inside SVG and MathML, `<title/>` has no content and `<style>` may contain
+tags. The expression skips an `svg` or `math` element that contains only drawing or formula elements. Any other one, a
+frameset, a NUL, and a `base` in a page with a template are left to the tree of the page (`crawler.parse.tree`). The
+expression may return a link too many, such as one in a frameset's fallback, but never one too few.
 
-Linear in the page, whatever it holds: every construct, once begun, is taken to its end or to that of the page, and no
-repetition gives back what it took (`++`, `*+`).
+Time is linear in the size of the page: each construct is read to its end or to the end of the page, and no repetition
+gives back what it matched (`++`, `*+`).
 
-PCRE2 compiles the expression to machine code, and one substitution for the whole page writes out what was found, so that
-nothing is done in Python for what does not matter: 2 us a kilobyte of documentation pages, where a tree takes 9. It
-takes the hrefs of links out of their tags as well.
+PCRE2 compiles the expression to machine code, and one substitution writes out everything that was found in the page, so no
+Python code runs for what does not matter. This takes a quarter of the time of building a tree. It also extracts the hrefs
+of links.
 """
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator
 from itertools import compress
 from operator import not_
@@ -33,11 +37,10 @@ from crawler.parse.tree import parse_text, restored
 
 
 class Tags(msgspec.Struct):
-    """The attributes of a page's tags, as they are written and in their order; `crawler.parse.attributes` takes them apart.
+    """The attributes of a page's tags, as written and in order. `crawler.parse.attributes` parses them.
 
-    `hrefs` are those of `a` and `area`, each once, as written and up to the `#`, as pages of documentation lead to many
-    parts of another. `title` is the content of the first one, None if there is none. `count`: of all tags found; `others`:
-    of those that are no links, with so many `bytes`.
+    `hrefs`: those of `a` and `area` elements, each once, as written, up to and including the `#`, because many links of a
+    page lead to parts of one other page. `title`: the content of the first title element; None if there is none.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -47,59 +50,41 @@ class Tags(msgspec.Struct):
     link: list[bytes] = msgspec.field(default_factory=list)
     meta: list[bytes] = msgspec.field(default_factory=list)
     title: bytes | None = None
-    count: int = 0
-    others: int = 0
-    other_bytes: int = 0
 
 
 def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
-    """The tags of `page`, in an encoding that writes ASCII as ASCII. Links to a part of the page itself are left out
-    where they are written as is usual, and with `obey_nofollow` those whose `rel` says nofollow."""
-    page = _without_nuls(page)
-    try:
-        told = _found_in(page, obey_nofollow)
-    except pcre2.LibraryError:  # PCRE2 limits its steps for one match: three million attributes are too many for it
-        told = _found_in_tree(page, obey_nofollow)
-    return _classify(page, told)
+    """The tags of `page`, whose encoding must write ASCII as ASCII. `obey_nofollow`: leave out links whose `rel` contains
+    nofollow."""
+    if b"\0" not in page:  # a NUL means something else in each state of the tokenizer
+        try:
+            tags = _classify(_find(page, obey_nofollow))
+        except pcre2.LibraryError:  # PCRE2 limits the steps of one match: three million attributes are too many
+            tags = None
+        if tags is not None:
+            return tags
+    return scan_tree(page, obey_nofollow)
 
 
-def scan_quickly(page: bytes, obey_nofollow: bool, at_most: int) -> Tags | None:
-    """As `scan`; None if there are more tags than `at_most`, after two thirds of the time or less, and for a page that
-    only a tree can tell."""
-    page = _without_nuls(page)
-    try:
-        told = _found_in(page, obey_nofollow)
-    except pcre2.LibraryError:
-        return None
-    return _classify(page, told) if told.count(b"\0") <= 2 * at_most else None
+_LISTS = {b"base": "base", b"frame": "frame", b"iframe": "frame", b"html": "html", b"link": "link", b"meta": "meta"}
 
 
-def _without_nuls(page: bytes) -> bytes:
-    return page.replace(b"\0", b"?")  # in HTML an error in all places
-
-
-def _classify(page: bytes, told: bytes) -> Tags:
-    pieces = told.split(b"\0")
+def _classify(found: bytes) -> Tags | None:
+    """The tags in `found`; None if only the tree can tell which tags the page has."""
+    pieces = found.split(b"\0")
     names, contents = pieces[:-1:2], pieces[1::2]
-    if names and names[-1] and page.endswith(b"<%b%b" % (names[-1], contents[-1])):
-        del names[-1], contents[-1]  # a tag that the page leaves open is none
-    hrefs = list(dict.fromkeys(compress(contents, map(not_, names))))
-    others = list(compress(zip(names, contents, strict=True), names))
-    size = sum(len(content) for _, content in others)
-    tags = Tags(hrefs=hrefs, count=len(names), others=len(others), other_bytes=size)
-    lists = {b"base": tags.base, b"frame": tags.frame, b"iframe": tags.frame}
-    lists |= {b"html": tags.html, b"link": tags.link, b"meta": tags.meta}
-    images = 0  # SVG images that are open: their titles are not the page's
-    for name, content in others:
+    tags = Tags(hrefs=list(dict.fromkeys(compress(contents, map(not_, names)))))
+    has_template = False
+    for name, content in compress(zip(names, contents, strict=True), names):
         name = name.lower()
-        if name in lists:
-            lists[name].append(content)
+        if name in _LISTS:
+            getattr(tags, _LISTS[name]).append(content)
         elif name == b"title":
-            if tags.title is None and not images:
-                tags.title = content
-        else:
-            images = images + 1 if name == b"svg" else max(0, images - 1)
-    return tags
+            tags.title = content if tags.title is None else tags.title
+        elif name == b"template":
+            has_template = True
+        else:  # svg, math, frameset
+            return None
+    return None if has_template and tags.base else tags
 
 
 def _tag(*names: str) -> str:
@@ -120,17 +105,17 @@ _DOUBLY_ESCAPED = rf"(?:[^-<]++|-(?!->)|<(?!/{_SCRIPT_TAG}))*+(?:</{_SCRIPT_TAG}
 _ESCAPED = rf"(?:[^-<]++|<{_SCRIPT_TAG}{_DOUBLY_ESCAPED}|-(?!->)|<(?!/?{_SCRIPT_TAG}))*+(?:-->|(?=<)|\z)"
 _SCRIPT = f"(?:[^<]++|<!(?=--){_ESCAPED}|<(?!/{_SCRIPT_TAG}|!--))*+"
 
-_SKIPPED = f"(?:[{SPACE}/]*+(?!%s[{SPACE}/>=]){NAME}(?:{ANY_VALUE})?)*+[{SPACE}/]*+"
-"""The attributes before the one of that name: the first counts."""
+_OTHER_ATTRIBUTES = f"(?:[{SPACE}/]*+(?!%s[{SPACE}/>=]){NAME}(?:{ANY_VALUE})?)*+[{SPACE}/]*+"
+"""The attributes before the first one of that name, which is the one that counts."""
 
 
-def _fragment_links(ends: str) -> str:
-    """A value without the bytes `ends`, taken up to its `#`. The one of a character reference (`&#38;`) is none."""
+def _up_to_fragment(ends: str) -> str:
+    """A value without the bytes `ends`, matched up to its `#`. The `#` of a character reference (`&#38;`) is not one."""
     return f"((?:[^#&{ends}]++|&#?+)*+#?+)[^{ends}]*+"
 
 
-_DOUBLE, _SINGLE, _BARE = map(_fragment_links, ('"', "'", f"{SPACE}>"))
-_HREF = rf"""{_SKIPPED % "href"}(?:href(?:{EQUALS}(?|"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE}))?+)?+"""
+_DOUBLE, _SINGLE, _BARE = map(_up_to_fragment, ('"', "'", f"{SPACE}>"))
+_HREF = rf"""{_OTHER_ATTRIBUTES % "href"}href{EQUALS}(?>(?|"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE}))"""
 
 
 def _has_word(word: str, quote: str) -> str:
@@ -138,103 +123,121 @@ def _has_word(word: str, quote: str) -> str:
 
 
 _SAYS_NOFOLLOW = (
-    f"{_SKIPPED % 'rel'}rel{EQUALS}"
+    f"{_OTHER_ATTRIBUTES % 'rel'}rel{EQUALS}"
     rf"""(?:{_has_word("nofollow", '"')}|{_has_word("nofollow", "'")}|nofollow(?=[{SPACE}>]))"""
 )
 
-_HERE = f'[{SPACE}]++(?:class="[^"]*+"[{SPACE}]++)?href="#[^">]*+"'
-"""Half of the links of documentation lead to a part of the same page."""
+_DRAWING = _tag(
+    *("g", "path", "use", "circle", "ellipse", "rect", "line", "poly(?:gon|line)", "text", "tspan", "image", "symbol"),
+    *("defs", "(?:linear|radial)gradient", "stop", "clippath", "mask", "pattern", "marker", "filter", "fe[a-z]++"),
+    *(
+        "animate[a-z]*+",
+        "m(?:row|frac|sup|sub|subsup|over|under|underover|sqrt|root|table|tr|td|style|space|padded|fenced)",
+    ),
+    *("semantics",),
+)
+_LABEL = _tag("title", "desc", "style", "m[inos]", "mtext", "annotation")
+_FOREIGN = (
+    f"(?:svg|math)(?=[{SPACE}>]){_ATTRIBUTES}(?<!/)>(?:[^<]++|<(?:/?{_DRAWING}{_ATTRIBUTES}>"
+    f"|{_LABEL}{_ATTRIBUTES}>[^<]*+</{_LABEL}|/{_LABEL}{_ATTRIBUTES}>|!{_COMMENT}))*+</(?:svg|math)>"
+)
+"""An element of SVG or MathML in which all tags mean the same whether they are read as HTML or not."""
 
-_NO_END_TAG = "(?!/(?!svg))"
-_NOT_THESE = "(?!s[empu]|[acdeou]|t[abdhr]|b[^a]|h[^t]|i[^f]|p[^l]|l[^i]|li[^n])"
-"""Most tags are of no interest. To turn the commonest of them away first saves a quarter of the time."""
-
-_OTHERS = [
-    f"({_tag('link', 'meta', 'base', 'html', 'frame', 'svg', '/svg')})({_ATTRIBUTES}){_END}",
-    f"{_SCRIPT_TAG}{_ATTRIBUTES}{_END}{_SCRIPT}",
-    f"({_tag('title')}){_ATTRIBUTES}{_END}({_raw_text('title')})",
-    f"({_tag('iframe')})({_ATTRIBUTES}){_END}{_raw_text('iframe')}",
-    *[
-        f"{_tag(name)}{_ATTRIBUTES}{_END}{_raw_text(name)}"
-        for name in ("style", "textarea", "xmp", "noembed", "noframes")
-    ],
-    f"{_tag('plaintext')}(?s:.*+)",
-    f"!(?:{_COMMENT}|[^>]*+)",
-    r"\?[^>]*+",
-]
-
-_AROUND_ANOTHER = f"(?=[a-z][^<>]*+<){_ATTRIBUTES}{_END}"
-"""A tag in whose attributes a `<` stands is passed over as a whole, since what begins there is no tag."""
+_RAW = ("style", "textarea", "xmp", "noembed", "noframes")
+_SPECIAL = _tag(
+    *("a", "area", "link", "meta", "base", "html", "frame", "iframe", "title", "script", "plaintext", *_RAW),
+    *("svg", "math", "frameset", "template"),
+)
+_SKIP = "(*SKIP)(*FAIL)"
 
 
 def _tags_where(followed: str) -> Any:
-    """The expression for the tags, and the hrefs of links that are `followed`. A link has no name; one that the page leaves
-    open, or that is not followed, has no content either."""
-    link = f"{_tag('a', 'area')}(?!{_HERE})(?|(){followed}{_HREF}{_ATTRIBUTES}>|{_ATTRIBUTES}{_END})"
-    return pcre2.compile(f"(?i)<{_NO_END_TAG}(?|{_NOT_THESE}(?|{'|'.join(_OTHERS)})|{link}|{_AROUND_ANOTHER})".encode())
+    """The expression for the tags, and for the hrefs of links that are `followed`. A link has no name."""
+    tag = f"[a-z]{_ATTRIBUTES}{_END}"
+    skipped = [
+        *[f"{_tag(name)}{_ATTRIBUTES}>{_raw_text(name)}" for name in _RAW],
+        f"{_SCRIPT_TAG}{_ATTRIBUTES}>{_SCRIPT}",
+        f"{_tag('plaintext')}{_ATTRIBUTES}>(?s:.*+)",
+        _FOREIGN,
+    ]
+    alternatives = [
+        rf"""/[a-z][^<>"']*+>{_SKIP}""",
+        f"(?!{_SPECIAL}){tag}{_SKIP}",
+        f"{_tag('a', 'area')}(){followed}{_HREF}{_ATTRIBUTES}>",
+        f"({_tag('title')}){_ATTRIBUTES}>({_raw_text('title')})",
+        f"({_tag('iframe')})({_ATTRIBUTES})>{_raw_text('iframe')}",
+        f"(?:{'|'.join(skipped)}){_SKIP}",
+        f"({_tag('link', 'meta', 'base', 'html', 'frame', 'svg', 'math', 'frameset', 'template')})({_ATTRIBUTES})>",
+        f"(?:/?{tag}|/[^>]*+|!(?:{_COMMENT}|[^>]*+)|\\?[^>]*+){_SKIP}",
+    ]
+    return pcre2.compile(f"(?i)<(?|{'|'.join(alternatives)})".encode())
 
 
 _TAGS = _tags_where("")
 _FOLLOWED = _tags_where(f"(?!{_SAYS_NOFOLLOW})")
-_TOLD = b"$1\0$2\0"
-"""Name and content of a match, with a NUL after each."""
+_NAME_AND_CONTENT = b"$1\0$2\0"
 _ALL_AND_NOTHING_ELSE = int(
     _cy.SubstituteOption.GLOBAL | _cy.SubstituteOption.UNSET_EMPTY | _cy.SubstituteOption.REPLACEMENT_ONLY
 )
 
 
-def _found_in(page: bytes, obey_nofollow: bool) -> bytes:
-    """What the expression's `sub` would put in the place of the tags, without the text between them, which takes a third of
-    the time and which the public call cannot leave out."""
+def _find(page: bytes, obey_nofollow: bool) -> bytes:
+    """The names and contents of tags. The public `sub` cannot leave out the text between them, which would take a third of
+    the time."""
     tags = _FOLLOWED if obey_nofollow else _TAGS
-    told: bytes
-    told, _ = _cy.substitute(tags._pcre2_code, _TOLD, page, 0, options=_ALL_AND_NOTHING_ELSE)
-    return told
+    found: bytes
+    found, _ = _cy.substitute(tags._pcre2_code, _NAME_AND_CONTENT, page, 0, options=_ALL_AND_NOTHING_ELSE)
+    return found
 
 
-_TOLD_OF_TREE = frozenset({"link", "meta", "base", "html", "frame", "iframe"})
+# What only the tree can tell
+
 _HIGH = 0xF700
-"""Bytes beyond ASCII are private-use characters in the tree, so that they differ from what references stand for."""
 _AS_CHARACTERS = {byte: chr(_HIGH + byte) for byte in range(0x80, 0x100)}
+"""Bytes beyond ASCII are private-use characters in the tree, which differ from the characters that references stand for."""
 
 
-def _found_in_tree(page: bytes, obey_nofollow: bool) -> bytes:
-    """As `_found_in`, from the tree of the page: for what the expression cannot tell."""
-    told: list[bytes] = []
+def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
+    """As `scan`, from the tree of the page."""
+    tags = Tags()
     for element in parse_text(page.decode("latin-1").translate(_AS_CHARACTERS)).iter_elements():
-        if element.tag in ("a", "area"):
-            href = element.attr("href")
-            if href and not href.startswith("#") and not (obey_nofollow and _says_nofollow(element)):
-                told += b"", _written(href.partition("#")[0])
-        elif element.tag == "title" and element.namespace is Namespace.HTML:
-            told += b"title", _written(element.text)
-        elif element.tag in _TOLD_OF_TREE:
-            told += element.tag.encode(), b" ".join(_attributes_of(element))
-    return b"".join(b"%b\0" % part for part in told)
+        name = element.tag.encode()
+        if name in (b"a", b"area"):
+            href = element.attr("href") or element.attr("xlink:href")
+            if href and not (obey_nofollow and _says_nofollow(element)):
+                before, mark, _ = href.partition("#")
+                tags.hrefs.append(_written(before + mark))
+        elif element.namespace is not Namespace.HTML:
+            continue
+        elif name == b"title":
+            tags.title = _written(element.text) if tags.title is None else tags.title
+        elif name in _LISTS and not (name == b"base" and element.closest("template")):
+            getattr(tags, _LISTS[name]).append(b" ".join(_attributes_of(element)))
+    tags.hrefs = list(dict.fromkeys(tags.hrefs))
+    return tags
 
 
 def _says_nofollow(element: Element) -> bool:
-    return "nofollow" in (element.attr("rel") or "").lower().split()
+    return "nofollow" in re.split(f"[{SPACE}]+", (element.attr("rel") or "").lower())
 
 
 def _attributes_of(element: Element) -> Iterator[bytes]:
     for name in element.attrs:
-        yield b'%b="%b"' % (name.encode("latin-1", "replace"), _written(element.attr(name) or ""))
+        yield b'%b="%b"' % (name.encode("ascii", "replace"), _written(element.attr(name) or ""))
 
 
 def _written(text: str) -> bytes:
-    """`text` of the tree as it may stand in the page, between quotation marks."""
-    escaped = restored(text).replace("&", "&amp;").replace('"', "&quot;").translate(_AS_BYTES)
-    return escaped.encode("latin-1")
+    """`text` of the tree as it may be written in the page, between quotation marks."""
+    return restored(text).replace("&", "&amp;").replace('"', "&quot;").encode("ascii", "bytes_or_references")
 
 
-class _AsBytes(dict[int, str]):
-    """For `str.translate`: bytes beyond ASCII as they were, references for characters beyond ASCII."""
+def _bytes_or_references(error: UnicodeError) -> tuple[bytes, int]:
+    """Bytes beyond ASCII as they were, and character references for other characters."""
+    assert isinstance(error, UnicodeEncodeError)
+    codes = map(ord, error.object[error.start : error.end])
+    return b"".join(
+        bytes([code - _HIGH]) if 0x80 <= code - _HIGH < 0x100 else b"&#%d;" % code for code in codes
+    ), error.end
 
-    def __missing__(self, code: int) -> str:
-        found = chr(code) if code < 0x80 else chr(code - _HIGH) if 0x80 <= code - _HIGH < 0x100 else f"&#{code};"
-        self[code] = found
-        return found
 
-
-_AS_BYTES = _AsBytes()
+codecs.register_error("bytes_or_references", _bytes_or_references)

@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.events import Events, LinkDropped
 from crawler.page import Cut, Exchange, Link, LinkKind, Page
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_quickly
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
@@ -103,7 +103,7 @@ class PageBuilder:
         target = self._redirect(exchange)
         if target is None:
             document = self._document(entry, exchange, content_type)
-            reading = read_quickly(document, self._limits) or await self._offload.read(document, self._limits)
+            reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))

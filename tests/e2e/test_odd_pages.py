@@ -178,7 +178,7 @@ STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.back_off",
-    "read": "crawler.worker.page_builder:read_quickly",
+    "read": "crawler.worker.page_builder:read_if_small",
     "text": "crawler.sinks.group:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.pages:PageLines._line",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import brotli  # type: ignore[import-untyped]
 
 from crawler.parse.content_coding import decode_body
-from crawler.parse.document import Document, ParseLimits, read, read_quickly
+from crawler.parse.document import Document, ParseLimits, read, read_if_small
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.parse.robots_meta import directives
@@ -119,14 +119,14 @@ def coded(data: bytes) -> None:
 
 
 def document(data: bytes) -> None:
-    """What is read quickly is what would be read anyway, and all of it can be told by the offload process. The
-    first line holds the content coding and the media type."""
+    """A small document is read as any other, and the offload process can encode the result. The first line contains
+    the content coding and the media type."""
     head, _, body = data.partition(b"\n")
     coding, _, media = head.decode("latin-1").partition(" ")
     given = Document(body, "https://a.test/dir/page", coding, media, (), True, bool(len(data) % 2), NOW_S)
     limits = ParseLimits(ExtractPolicy(max_links=500), LIMIT)
     reading = read(given, limits)
-    assert read_quickly(given, limits) in (None, reading)
+    assert read_if_small(given, limits) in (None, reading)
     assert all(answer(reading))
 
 

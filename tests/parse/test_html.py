@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from crawler.page import LinkKind
 from crawler.parse import html as extract_module
-from crawler.parse import tags as scan_module
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import Extracted, ExtractPolicy, extract, extract_quickly
+from crawler.parse.html import Extracted, ExtractPolicy, extract
+from crawler.parse.tags import scan_tree
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
@@ -86,6 +86,32 @@ def test_pages_that_begin_with_an_xml_prolog_are_html() -> None:
         found = read(page, content_type)
         assert [link.url for link in found.links] == ["http://example.com/dir/yes"]
         assert (found.title, found.charset, found.error) == ("Tür", "utf-8", None)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "<script src='a.js'/>",
+        "<SCRIPT src='a>.js' />",
+        "<title/>",
+        "<style/><textarea/><iframe src=''/>",
+        "<script><![CDATA[ </script> <!-- ]]></script>",
+        "<style><!-- </style> --></style>",
+        "<p><![CDATA[ <a href='no'/> ]]></p>",
+        "<p><![CDATA[ > <!-- ]]></p>",
+        "<?php '>' <!-- ?>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><title/><style/></svg>",
+        "<p title='<!--'>",
+    ],
+)
+@pytest.mark.parametrize("content_type", ["application/xhtml+xml", "application/xml"])
+def test_xhtml_is_read_as_xml(before: str, content_type: str) -> None:
+    page = f"<html xmlns='http://www.w3.org/1999/xhtml'><body>{before}<a href='yes'>x</a></body></html>"
+    assert [link.url for link in read(page, content_type).links] == ["http://example.com/dir/yes"]
+
+
+def test_references_to_control_characters_are_kept_in_titles() -> None:
+    assert read("<title>a&#0;b&#x80;c&#1;d&#xfffe;</title>").title == "a\ufffdb€c\x01d\ufffe"
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "text/plain", "application/pdf", "application/xml"])
@@ -309,32 +335,6 @@ def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None
     assert "/dir/x" in links(HOSTILE[name])
 
 
-SLOW = {
-    "links": b"".join(b"<a href=%d>" % n for n in range(2_500)),
-    "links to few pages": b"<a href=x>" * 25_000,
-    "links of a large page": b"".join(b"<p><a href=%d>" % n for n in range(20_000)),
-    "tags": b"<a href=x>" * 100_000,
-    "tags of no interest": b"<a href=x>" + b"<b>" * 700_000,
-    "tags of no interest at the end": b"<a href=x>" + b" " * 1_000_000 + b"<b>" * 100_000,
-    "descriptions": b"".join(b"<meta %d>" % n for n in range(2_500)),
-    "attributes": b"<meta " + b"".join(b"a%d " % n for n in range(20_000)) + b">",
-    "character references": b"<a href=" + b"&amp;" * 40_000 + b">",
-    "megabytes": b" " * 4_000_000,
-}
-
-
-@pytest.mark.parametrize("name", SLOW)
-def test_what_may_take_long_is_not_read_quickly(name: str) -> None:
-    assert extract_quickly(SLOW[name], URL, "text/html", ExtractPolicy()) is None
-
-
-def test_a_long_index_of_few_pages_is_read_quickly() -> None:
-    page = b"".join(b"<li><a href='page%d.html#part%d'>a part</a></li>\n" % (n % 500, n) for n in range(20_000))
-    found = extract_quickly(page, URL, "text/html", ExtractPolicy())
-    assert found is not None
-    assert len(found.links) == 500
-
-
 def test_renamed_formatting_tags_leave_links_as_they_are() -> None:
     page = "<p><b>x<a href=a><i>y</a></b><font\nsize=1><a href=b></font></i><body><code><a href='c'>"
     assert links(page * 500) == links(page) == ["/dir/a", "/dir/b", "/dir/c"]
@@ -367,7 +367,6 @@ MARKUP = st.lists(st.sampled_from(TAGS + TEXT_MODES + SCRAPS), max_size=25).map(
 @given(st.one_of(st.binary(max_size=80), MARKUP.map(lambda text: text.encode("utf-8", "replace"))))
 def test_no_page_raises_and_every_link_is_canonical(body: bytes) -> None:
     found = extract(body, URL, "text/html", ExtractPolicy())
-    assert extract_quickly(body, URL, "text/html", ExtractPolicy()) == found
     for link in found.links:
         assert canonicalize(link.url).href == link.url
     assert len({link.url for link in found.links}) == len(found.links)
@@ -434,6 +433,6 @@ def test_a_tree_tells_the_same_tags(monkeypatch: pytest.MonkeyPatch, obey_nofoll
         policy = ExtractPolicy(obey_nofollow=obey_nofollow)
         by_expression = extract(body, URL, "text/html", policy)
         with monkeypatch.context() as patch:
-            patch.setattr(scan_module, "_found_in", scan_module._found_in_tree)
+            patch.setattr(extract_module, "scan", scan_tree)
             assert extract(body, URL, "text/html", policy) == by_expression
         assert len(by_expression.links) == 6 - obey_nofollow

@@ -13,7 +13,7 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 
 from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.document import Document, ParseLimits, read, read_quickly
+from crawler.parse.document import Document, ParseLimits, read, read_if_small
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
@@ -25,7 +25,7 @@ LINKS = b"<title>Many</title>" + b"".join(b'<a href="/%d">%d</a>\n' % (n, n) for
 PAGE = Document(LINKS, URL, content_type="text/html", robots_tags=("noindex",))
 SITEMAP = Document(
     b"<urlset>"
-    + b"".join(b"<url><loc>https://a.test/%d</loc><priority>0.9</priority></url>" % n for n in range(5_000))
+    + b"".join(b"<url><loc>https://a.test/%d</loc><priority>0.9</priority></url>" % n for n in range(10_000))
     + b"</urlset>",
     "https://a.test/sitemap.xml",
     may_be_sitemap=True,
@@ -46,7 +46,7 @@ SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")
 
 @pytest.mark.parametrize("document", [PAGE, SITEMAP, *BOMBS])
 async def test_what_is_read_in_the_process_is_what_would_be_read_here(document: Document) -> None:
-    assert read_quickly(document, LIMITS) is None
+    assert read_if_small(document, LIMITS) is None
     offloader = DocumentOffloader()
     try:
         assert await offloader.read(document, LIMITS) == read(document, LIMITS)
@@ -68,9 +68,9 @@ async def test_the_settings_of_the_crawl_go_with_the_document() -> None:
 
 
 def test_ordinary_pages_and_what_is_no_text_need_no_process() -> None:
-    assert read_quickly(SMALL, LIMITS) == read(SMALL, LIMITS)
+    assert read_if_small(SMALL, LIMITS) == read(SMALL, LIMITS)
     picture = Document(os.urandom(3_000_000), URL, content_type="image/png")
-    assert read_quickly(picture, LIMITS) == read(picture, LIMITS)
+    assert read_if_small(picture, LIMITS) == read(picture, LIMITS)
 
 
 async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() -> None:

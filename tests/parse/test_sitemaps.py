@@ -17,7 +17,6 @@ from crawler.parse.sitemaps import (
     Listed,
     hint,
     is_named,
-    is_quick,
     is_sitemap,
     parse_sitemap,
     sitemap_links,
@@ -114,7 +113,6 @@ def test_the_text_form_is_one_only_where_robots_txt_says_so() -> None:
 def test_compressed_sitemaps_are_known_by_what_is_in_them() -> None:
     body = gzip.compress(urlset(b"<loc>https://a.test/</loc>"))
     assert is_sitemap(body, "application/octet-stream", is_named=False)
-    assert not is_quick(body)
     assert locs(body) == ["https://a.test/"]
     assert not is_sitemap(gzip.compress(b"a program"), "application/gzip", is_named=False)
     assert not is_sitemap(b"\x1f\x8b\x08 broken", "application/gzip", is_named=False)
