@@ -1,7 +1,7 @@
 """Logs on standard error, as text for people or as JSON for programs. Each kind of event has one name.
 
-Credentials in URLs are removed from all fields. A warning that repeats is written a few times a minute; the others are
-only counted.
+Credentials in URLs are removed from all fields, and control characters are written as escapes. A warning that repeats is
+written a few times a minute; the others are only counted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ BURST, WINDOW_S = 5, 60.0
 """How many warnings of one name are written in a window. The first warning after the window has the number of those that
 were suppressed, as `held_back`."""
 
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, and controls of the text direction
+    "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
+)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
 
 
@@ -33,26 +38,37 @@ def without_secrets(text: str) -> str:
     return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else "***", text)
 
 
+def printable(text: str) -> str:
+    r"""Return `text` with each character that a terminal may act on written as `\uXXXX`. JSON keeps its meaning."""
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         about = {"at": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        return without_secrets(msgspec.json.encode({**about, **_fields(record)}, enc_hook=str).decode())
+        return printable(msgspec.json.encode({**about, **_fields(record)}).decode())
 
 
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         found = _fields(record)
         trace = found.pop("traceback", "")
-        fields = " ".join(f"{key}={value}" for key, value in found.items())
+        fields = " ".join(f"{key}={value}" for key, value in found.items()).replace("\n", "\\n")
         line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()} {fields}"
-        return without_secrets(f"{line.rstrip()}\n{trace}".rstrip())
+        return printable(f"{line.rstrip()}\n{trace}".rstrip())
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = dict(getattr(record, "fields", {}))
     if record.exc_info and record.exc_info[0] is not None:
         fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-    return fields
+    return {name: _without_secrets(value) for name, value in fields.items()}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return value if value is None or isinstance(value, int | float) else without_secrets(str(value))
 
 
 class Repeats(logging.Filter):

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, summarize
+from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
@@ -63,7 +63,7 @@ async def seed_crawl(
         if not opened.created:
             opened = await settle(store, opened, settings, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings.crawl)
-    Console().print(
+    Terminal().print(
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
@@ -77,7 +77,7 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
     seeds, errors = read_seeds(urls, rules)
     if errors:
         raise UserError(f"seed {errors[0].text!r}: {errors[0].reason}; write it as https://HOST/PATH")
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     for path in files:
         try:
             with path.open(encoding="utf-8", errors="replace") as lines:
@@ -86,7 +86,7 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
             raise UserError(f"seed file {path}: {error.strerror}") from error
         seeds += found
         for broken in errors:
-            console.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}", markup=False, highlight=False)
+            console.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}")
     return seeds
 
 
@@ -123,7 +123,7 @@ def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
     parameters, is reported and skipped."""
     found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
     for broken in errors:
-        Console(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}", markup=False, highlight=False)
+        Terminal(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}")
     return found
 
 
@@ -148,19 +148,19 @@ class CrawlJob(msgspec.Struct, frozen=True):
         local = self.settings.replica
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         async with open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
             pushed = await push_seeds(store, stored, seeds, self.settings.crawl)
             if not stored.created and not pushed.accepted:
-                console.print(f"crawl [b]{self.crawl}[/b] goes on where it stopped")
+                console.print(f"crawl {self.crawl} goes on where it stopped")
             await Control(store, stored.keys).set("run")
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)
             code = await follow(store, self.crawl, supervisor, console if self.show else None)
-            await summarize(store, self.crawl, self.settings.replica.out, Console())
+            await summarize(store, self.crawl, self.settings.replica.out, Terminal())
         return code
 
     async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:

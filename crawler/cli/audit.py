@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.options import AsJson, SettingsFile, flags
+from crawler.cli.terminal import emit
 from crawler.settings.model import load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 
@@ -49,10 +49,7 @@ def audit(
         throttle.delay, rate_limit_policy(loaded), token or loaded.fetch.user_agent, tolerance, throttle.parallel
     )
     found = judge(archive, rules)
-    if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        Console(highlight=False).print(_render(found, throttle.delay.min_delay_s))
+    emit(found, json, _render(found, throttle.delay.min_delay_s))
     if not found.ok:
         raise typer.Exit(1)
 

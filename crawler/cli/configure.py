@@ -14,7 +14,8 @@ from rich.text import Text
 from crawler.app.settings_reload import waits_because
 from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
-from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.model import CrawlSettings, load

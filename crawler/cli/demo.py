@@ -9,9 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from crawler.cli.actions import CrawlJob
+from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.settings.model import load
 from crawler.simweb import Features, Policy, RefereeLimits, World, expect, judge, read_log
@@ -25,7 +24,7 @@ TRIES = 4
 
 async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
     """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
-    console = Console()
+    console = Terminal()
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         world = World(SEED, domains, pages, Features.mixed())
         log = Path(scratch) / "requests.jsonl"
@@ -50,7 +49,7 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
             await server.wait()
         result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), RefereeLimits(delay=DELAY_S))
         console.print("\nthe web's own log says:")
-        console.print(str(result), markup=False, highlight=False)
+        console.print(str(result))
     return code or (0 if result.ok else 1)
 
 

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from crawler.cli.checks import examine
 from crawler.cli.options import AsJson, DataDir, Redis, SettingsFile, flags
-from crawler.cli.output import emit
 from crawler.cli.render import table
+from crawler.cli.terminal import emit
 from crawler.settings.model import load
 
 _MARKS = {

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
+from crawler.logs import printable
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import ExportSettings, Form
@@ -46,7 +47,7 @@ def export(
     settings = ExportSettings(out, _form(form), _text(text), structured, links, simhash)
     files = exporting.warc_files(archives)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=Terminal(stderr=True)) as progress:
         task = progress.add_task("WARC files", total=len(files))
 
         def advance(path: Path, rows: int) -> None:
@@ -54,7 +55,7 @@ def export(
 
         rows = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     what = "files" if settings.form == "markdown" else "rows"
-    Console().print(f"{rows:,} {what} from {len(files):,} WARC files in {out}/", highlight=False)
+    Terminal().print(f"{rows:,} {what} from {len(files):,} WARC files in {out}/")
 
 
 def extract(
@@ -74,7 +75,7 @@ def extract(
     (file,) = exporting.warc_files([archive]) if archive.is_file() else _no_file(archive)
     try:
         for lines in exporting.encoded(file, settings):
-            sys.stdout.buffer.write(lines)
+            sys.stdout.buffer.write(printable(lines.decode()).encode())
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

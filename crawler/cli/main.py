@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from crawler import __version__
 from crawler.cli.commands import Commands
@@ -34,7 +32,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        Console().print(f"peercrawl {__version__}", highlight=False)
+        typer.echo(f"peercrawl {__version__}")
         raise typer.Exit
 
 
@@ -51,8 +49,7 @@ def main() -> None:
     try:
         app()
     except (UserError, FrontierError) as error:
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        for difference in error.differences if isinstance(error, SettingsDiffer) else ():
-            console.print(difference, markup=False)
-        console.print(f"[red]error:[/red] {escape(' '.join(str(error).split()))}")
+        from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
+
+        print_error(error, error.differences if isinstance(error, SettingsDiffer) else ())
         sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)

@@ -1,4 +1,4 @@
-"""Shared by commands about a crawl: the options that select it, and output as tables for people or JSON for programs."""
+"""Shared by commands about a crawl: the options that select it, and access to its store."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from collections.abc import Awaitable, Callable
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
-
-import msgspec
-import typer
-from rich.console import Console, RenderableType
 
 from crawler.app.embedded_valkey import open_store
 from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
@@ -68,11 +64,3 @@ def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
-
-
-def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = True) -> None:
-    """Print `value` as JSON, or `screen`. Without `wraps`, long lines are not broken, so that URLs can be copied."""
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-    else:
-        Console(highlight=False, soft_wrap=not wraps).print(screen)

@@ -52,19 +52,22 @@ def status(found: Status) -> RenderableType:
     grid = Table.grid(padding=(0, 3))
     name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
     grid.add_row(name, f"{found.shards} shards", revision, "")
-    grid.add_row(
+    _marked(
+        grid,
         f"accepted [b]{found.accepted:,}[/b]",
         f"done [green]{found.done:,}[/green]",
         f"denied {found.denied:,}",
         f"dead [red]{found.dead:,}[/red]" if found.dead else "dead 0",
     )
-    grid.add_row(
+    _marked(
+        grid,
         f"open [b]{found.open:,}[/b]",
         f"waiting {found.waiting:,}",
         f"retried {found.retried:,}",
         f"dropped {sum(found.dropped.values()):,}",
     )
-    grid.add_row(
+    _marked(
+        grid,
         f"domains due {found.domains_due:,}",
         f"leased {found.domains_leased:,}",
         f"leases expired {found.leases_expired:,}",
@@ -124,7 +127,8 @@ def sparkline(values: Sequence[float]) -> str:
 
 def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableType:
     grid = Table.grid(padding=(0, 4, 0, 0))
-    grid.add_row(
+    _marked(
+        grid,
         f"done [b]{summary.done:,}[/b]",
         f"queued [b]{summary.queued:,}[/b]",
         f"leased {summary.leased:,}",
@@ -134,7 +138,8 @@ def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableTyp
     )
     unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned else "all owned"
     overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
-    grid.add_row(
+    _marked(
+        grid,
         f"domains {summary.domains:,}",
         f"due {summary.domains_ready:,}",
         f"resting {summary.domains_due - summary.domains_ready:,}",
@@ -143,6 +148,11 @@ def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableTyp
         f"overdue {span(overdue_ms / 1000)}",
     )
     return grid
+
+
+def _marked(grid: Table, *cells: str) -> None:
+    """Add a row of cells with rich's markup, which must not contain text of strangers."""
+    grid.add_row(*map(Text.from_markup, cells))
 
 
 def replicas(records: Sequence[HealthRecord], crawl: str) -> RenderableType:
@@ -160,7 +170,7 @@ def replicas(records: Sequence[HealthRecord], crawl: str) -> RenderableType:
             f"{record.pages:,}",
             f"{record.pages_per_s:,.1f}",
             f"{record.rss_mb:.0f}",
-            "[red]Redis away[/red]" if record.redis_away else f"http://{record.address}/",
+            Text("Redis away", style="red") if record.redis_away else f"http://{record.address}/",
         )
     return made
 
@@ -212,7 +222,7 @@ def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableT
     """Return the table of `crawler shards`: the shards of each replica, and since when it has them."""
     made = table("replica", ">shards", ">share", ">held for", "which")
     for line in lines:
-        name = line.replica or "[yellow]unowned, with work[/yellow]"
+        name = line.replica or Text("unowned, with work", style="yellow")
         held = "-" if not line.last_since_ms else f"{span((now_ms - line.last_since_ms) / 1000)} or more"
         share = f"{100 * len(line.shards) / total:.1f} %"
         made.add_row(name, str(len(line.shards)), share, held, _ranges(line.shards))

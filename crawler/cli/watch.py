@@ -7,14 +7,15 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.render import ShardLine
+from crawler.cli.terminal import Terminal, emit
 from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import Snapshot
@@ -66,7 +67,7 @@ def top(
     where = Where(crawl, redis, data_dir, settings)
 
     async def watch(store: RedisStore, opened: Crawl) -> None:
-        console = Console(highlight=False)
+        console = Terminal()
         if once or json or not console.is_terminal:
             found = await _look(store, opened)
             emit(found, json, render.top(found))

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from crawler.cli.options import AsJson
-from crawler.cli.output import Where, emit, on_a_crawl
+from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.terminal import emit
 from crawler.observe.explain import Account, account, gather, render
 from crawler.settings.model import CrawlSettings
 from frontier.crawls import Crawl

@@ -1,0 +1,48 @@
+"""The output of all commands. Text from strangers, such as a robots.txt rule, cannot control the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from crawler.logs import printable, without_secrets
+
+
+class Terminal(Console):
+    """A console without markup, whose text is printable (see `crawler.logs.printable`). Rich itself drops BEL, BS, VT, FF
+    and CR."""
+
+    def __init__(self, stderr: bool = False, soft_wrap: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=soft_wrap, markup=False, highlight=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with all text printable. Rich's own control sequences are not part of the text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as indented JSON."""
+    typer.echo(printable(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+
+
+def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = True) -> None:
+    """Print `value` as JSON, or `screen`. Without `wraps`, long lines are not broken, so that URLs can be copied."""
+    if as_json:
+        print_json(value)
+    else:
+        Terminal(soft_wrap=not wraps).print(screen)
+
+
+def print_error(error: Exception, differences: Iterable[str]) -> None:
+    """Print `differences`, one per line, and `error` as one line, on standard error."""
+    terminal = Terminal(stderr=True, soft_wrap=True)
+    for difference in differences:
+        terminal.print(without_secrets(difference))
+    terminal.print(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))

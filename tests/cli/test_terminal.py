@@ -1,0 +1,153 @@
+"""Text from strangers reaches neither the terminal nor the log raw."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawler import logs
+from crawler.audit.check import Breach, Report
+from crawler.cli.audit import _render
+from crawler.cli.terminal import Terminal
+from crawler.observe.health_record import Failure, HealthRecord
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl
+from frontier.health import Health
+from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.store import RedisStore
+from politeness.robots_cache import RobotsCache
+from politeness.robots_fetch import RobotsRecord
+from tests.cli.conftest import Hand
+from tests.typed import Typed
+
+ESCAPES = "\x1b]0;owned\x1b[31m\x9b1m\x7f\x85\u202e\u2028\u2066\u200f"
+EVIL = f"[red]{ESCAPES}"
+ROOM = Path(__file__).parents[2] / "crawler" / "cli"
+
+
+def is_clean(text: str) -> bool:
+    return not set(ESCAPES) & set(text) - set("]0;owned[31m")
+
+
+async def plant(store: RedisStore, crawl: Crawl) -> None:
+    """Put hostile text wherever a site or another replica can put any."""
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    now_ms = clock.now_ms()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    leased, _ = await frontier.lease(range(len(crawl.keys.shards)), 1, EVIL, 9)
+    for lease in (lease for answer in leased for lease in answer.leases if lease.domain == "b.test"):
+        urls = [Settled(one, "dead", EVIL) for one in lease.entries]
+        await frontier.settle([Settlement(lease, now_ms, 1000, f"2 {now_ms + 99_000} 0 {EVIL}", urls)])
+    body = f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /1{ESCAPES[:5]}\nDisallow: /*\n".encode()
+    record = RobotsRecord("rules", "ok", 200, now_ms, now_ms + 99_000, body)
+    await RobotsCache(store, frontier, "peercrawl").save("https://a.test", "a.test", record)
+    failures = [Failure(now_ms, f"https://a.test/{EVIL}", "retry", EVIL)]
+    health = HealthRecord(EVIL, EVIL, 9, 1, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, failures, 0, (EVIL,), EVIL)
+    await Health(store, crawl.keys.peers, ttl_s=60).report(EVIL, msgspec.json.encode(health))
+
+
+@pytest.fixture
+def hostile(hand: Hand) -> Hand:
+    hand.with_store(plant)
+    return hand
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["top", "--once"],
+        ["domains"],
+        ["shards"],
+        ["dead", "list"],
+        ["why", "https://a.test/1"],
+        ["why", f"https://b.test/{EVIL}"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_prints_control_characters(hostile: Hand, tmp_path: Path, words: list[str], form: list[str]) -> None:
+    if words[0] == "why":
+        line = {"url": words[1], "outcome": "done", "reason": EVIL, "settled_at": EVIL}
+        (tmp_path / "x.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+        words = [*words, "--out", str(tmp_path)]
+    assert is_clean(hostile.type(*words, *form))
+    if form:
+        hostile.json(*words)
+
+
+def test_what_was_replaced_stays_visible(hostile: Hand) -> None:
+    assert r"[red]\u001b]0;owned" in hostile.type("dead", "list")
+    assert hostile.json("dead", "list")[0]["reason"] == EVIL
+
+
+def test_an_audit_prints_no_control_characters() -> None:
+    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
+    report = Report(1, 1, 1, 1, 0, 0, {EVIL: 1.0}, {}, {"delay": 1}, [breach])
+    terminal = Terminal()
+    with terminal.capture() as captured:
+        terminal.print(_render(report, 1.0))
+    assert is_clean(captured.get())
+    assert r"\u001b" in captured.get()
+
+
+def test_an_error_prints_no_control_characters(typed: Typed) -> None:
+    done = typed("config", "check", f"/{EVIL}.toml")
+    assert done.code == 2
+    assert is_clean(done.err)
+    assert r"\u001b" in done.err
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_log_line_has_no_control_characters(form: str) -> None:
+    written = io.StringIO()
+    logs.configure(form, "info", written)  # type: ignore[arg-type]
+    try:
+        logs.log(logging.ERROR, "defect", url=f"https://a.test/{EVIL}\nforged", error=ValueError(EVIL))
+    finally:
+        logs.logger.handlers.clear()
+    (line,) = written.getvalue().splitlines()
+    assert is_clean(line)
+    if form == "json":
+        assert json.loads(line)["error"] == EVIL
+
+
+def test_credentials_are_removed_without_harm_to_the_json() -> None:
+    written = io.StringIO()
+    logs.configure("json", "info", written)
+    try:
+        logs.log(logging.ERROR, "x", a="http://h", b='see me@b.test, or redis://u:p"w@host')
+    finally:
+        logs.logger.handlers.clear()
+    found = json.loads(written.getvalue())
+    assert (found["a"], found["b"]) == ("http://h", "see me@b.test, or redis://***@host")
+
+
+def test_commands_print_through_the_terminal_only() -> None:
+    """`echo` is left for text of our own, and `write` for JSON lines that are printable already."""
+    found = set()
+    for path in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in (
+                "print",
+                "Console",
+                "typer.echo",
+                "typer.secho",
+                "sys.stdout.write",
+                "sys.stdout.buffer.write",
+            ):
+                found.add((path.name, called))
+    assert found == {
+        ("configure.py", "typer.echo"),
+        ("main.py", "typer.echo"),
+        ("terminal.py", "typer.echo"),
+        ("export.py", "sys.stdout.buffer.write"),
+    }
