@@ -19,7 +19,7 @@ from crawler.observe.loop_lag import LoopLag
 from crawler.observe.metrics import Metrics
 from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
-from crawler.observe.web import CrawlQueries, Live, StatusServer
+from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.model import CrawlSettings, ReplicaSettings
 from frontier.health import Health
@@ -46,8 +46,7 @@ class Replica:
         keys = seams.crawl.keys
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
         self.status = StatusServer(
-            local.listen,
-            local.advertise,
+            ServerAddress(local.listen, local.advertise, local.hosts),
             self.metrics.render,
             engine.why_not_ready,
             Live(store, keys, self.id, seams.clock),

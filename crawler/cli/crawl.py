@@ -53,7 +53,10 @@ Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")
 Capacity = Annotated[
     float | None, typer.Option(min=0.01, help="Weight in the distribution of shards.", show_default=False)
 ]
-Listen = Annotated[str | None, typer.Option(help="ADDRESS:PORT of /metrics, /healthz, /readyz.", show_default=False)]
+Listen = Annotated[
+    str | None,
+    typer.Option(help="ADDRESS:PORT of the live page and /metrics; PORT alone: on loopback.", show_default=False),
+]
 KeepSettings = Annotated[bool, typer.Option("--keep-settings", help="If the settings differ, use those of the crawl.")]
 ApplySettings = Annotated[
     bool,

@@ -102,10 +102,18 @@ class ReplicaSettings(Table):
         "with 1.",
     )
     listen: str = Field(
-        "127.0.0.1:0", description="Address on which the live page and /metrics are served. Port 0: use any free port."
+        "127.0.0.1:0",
+        description="ADDRESS:PORT at which the live page and /metrics are served; a PORT alone is on loopback. Port 0: use "
+        "any free port.",
     )
     advertise: str = Field(
         "", description="ADDRESS or ADDRESS:PORT at which other replicas reach `listen`. Empty: derived from `listen`."
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="Host names under which the live page and /metrics may be addressed, such as that of a proxy. IP "
+        "addresses, `localhost` and the name in `advertise` always work. Other names are refused, so that no web page can "
+        "read the crawl's state through a browser in your network (DNS rebinding).",
     )
     grace: NotNegative = Field(
         20.0, description="Seconds to wait for requests in flight when the replica stops. The rest are then cancelled."

@@ -12,6 +12,6 @@ open pages.
 
 from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
-from crawler.observe.web.server import StatusServer
+from crawler.observe.web.server import ServerAddress, StatusServer
 
-__all__ = ["CrawlQueries", "Live", "StatusServer"]
+__all__ = ["CrawlQueries", "Live", "ServerAddress", "StatusServer"]

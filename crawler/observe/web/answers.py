@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
-from importlib.resources import files
 
 from crawler.observe import explain
+from crawler.observe.web.template import Template
 from crawler.settings.model import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
@@ -29,13 +29,15 @@ SETTLED = "Settled. For the outcome, run `crawler why` on a machine with the out
 
 
 class CrawlQueries:
-    """Answers queries about the crawl named `crawl`. It does not search the output, unlike `crawler why`."""
+    """Answers queries about the crawl named `crawl`. It does not search the output, unlike `crawler why`. `policy`: the
+    Content-Security-Policy of all answers."""
 
     def __init__(self, store: RedisStore, crawl: str) -> None:
         self._store = store
         self._crawl = crawl
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._template = files("crawler.observe.web").joinpath("answer.html").read_text(encoding="utf-8")
+        self._template = Template("answer.html")
+        self.policy = self._template.policy
 
     async def why(self, url: str) -> str:
         """Return the HTML page for one URL. Errors are shown in the page."""
@@ -79,11 +81,8 @@ class CrawlQueries:
         table = "".join(
             f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in rows if text
         )
-        filled = {"title": title, "crawl": self._crawl, "headline": headline, "url": url}
-        page = self._template.replace("{{rows}}", table)
-        for name, text in filled.items():
-            page = page.replace("{{" + name + "}}", escape(text).replace("{{", "{ {"))
-        return page
+        texts = {"title": title, "crawl": self._crawl, "headline": headline, "url": url}
+        return self._template.fill({"rows": table} | {name: escape(text) for name, text in texts.items()})
 
 
 def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
+import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable
-from importlib.resources import files
+from collections.abc import Awaitable, Callable, Collection
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -17,6 +16,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from crawler.errors import UserError
 from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
+from crawler.observe.web.template import Template
+
+LOOPBACK = "127.0.0.1"
 
 MAX_WATCHERS = 64
 """The most live pages open at a time. Each takes a connection and some kilobytes per second."""
@@ -27,38 +29,46 @@ STOP_S = 1.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class StatusServer:
-    """Listens at `listen` ("ADDRESS:PORT"). `advertise` is the address that others use; if empty, it is derived from
-    `listen` (see `advertised`).
+class ServerAddress(msgspec.Struct, frozen=True):
+    """Where a server listens, and its names. `listen`: "ADDRESS:PORT", or "PORT" on loopback. `advertise`: the address that
+    others use; if empty, it is derived from `listen` (see `advertised`). `hosts`: further names (see `is_addressed`)."""
 
-    `why_not_ready` returns a reason, or None when the replica is ready. Raises UserError if `listen` is malformed.
-    """
+    listen: str
+    advertise: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+class StatusServer:
+    """Serves the status pages. `why_not_ready` returns a reason, or None when the replica is ready. Raises UserError if
+    `at.listen` is malformed."""
 
     def __init__(
         self,
-        listen: str,
-        advertise: str,
+        at: ServerAddress,
         metrics: Callable[[], bytes],
         why_not_ready: Callable[[], str | None],
         live: Live,
         answers: CrawlQueries,
     ) -> None:
-        self._host, _, port = listen.rpartition(":")
-        if not port.isdigit():
-            raise UserError(f"listen address {listen!r}: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
+        self._host, colon, port = at.listen.rpartition(":")
+        if not port.isdecimal():
+            raise UserError(f"listen address {at.listen!r}: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
+        if not colon:
+            self._host = LOOPBACK
         self._port = int(port)
-        self._advertise = advertise
+        self._advertise = at.advertise
+        self._hosts = {"localhost", *(host.lower() for host in at.hosts)}
         self._metrics = metrics
         self._why_not_ready = why_not_ready
         self._live = live
         self._answers = answers
-        self._page = files("crawler.observe.web").joinpath("live.html").read_bytes()
+        self._page = Template("live.html")
         self._runner: web.AppRunner | None = None
         self.address = ""
 
     async def start(self) -> None:
         """Start listening. Raises UserError if the address cannot be used."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._check_host])
         app.add_routes([web.get(path, handler) for path, handler in self._routes().items()])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
         await self._runner.setup()
@@ -72,6 +82,7 @@ class StatusServer:
             ) from error
         host, port, *_ = self._runner.addresses[0]
         self.address = advertised(host, port, self._advertise)
+        self._hosts.add(_name_in(self.address))
 
     async def stop(self) -> None:
         await self._live.close()
@@ -91,14 +102,21 @@ class StatusServer:
             "/readyz": self._readyz,
         }
 
+    @web.middleware
+    async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a request that is addressed to an unknown name (RFC 9110 15.5.20)."""
+        if not is_addressed(request.headers.get("Host", ""), self._hosts):
+            return web.Response(status=421, text="unknown Host; add its name to the setting replica.hosts\n")
+        return await handler(request)
+
     async def _serve_page(self, _: web.Request) -> web.Response:
-        return _html(self._page)
+        return _html(self._page.fill({}), self._page.policy)
 
     async def _serve_domain(self, request: web.Request) -> web.Response:
-        return _html((await self._answers.domain(request.match_info["name"])).encode())
+        return _html(await self._answers.domain(request.match_info["name"]), self._answers.policy)
 
     async def _serve_why(self, request: web.Request) -> web.Response:
-        return _html((await self._answers.why(request.query.get("url", "").strip())).encode())
+        return _html(await self._answers.why(request.query.get("url", "").strip()), self._answers.policy)
 
     async def _serve_snapshot(self, _: web.Request) -> web.Response:
         return _json(msgspec.json.encode(await self._live.snapshot()))
@@ -146,26 +164,36 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"})
 
 
-def _html(page: bytes) -> web.Response:
-    """Return a page with headers that allow only its own scripts and styles."""
-
-    def hashed(tag: str) -> str:
-        parts = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), page, re.DOTALL)
-        hashes = [base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts]
-        return " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
-
-    policy = (
-        f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    )
+def _html(page: str, policy: str) -> web.Response:
     headers = {
-        "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
-    return web.Response(body=page, headers=headers)
+    return web.Response(text=page, content_type="text/html", headers=headers)
+
+
+def is_addressed(host: str, names: Collection[str]) -> bool:
+    """Return whether a request with the header `Host: host` is for a server with these `names`, which are in lower case.
+
+    Any IP address is accepted, and so is a request without a host. Other names are not: a web page could otherwise read the
+    crawl's state through a browser in this network, by pointing its own name at this address (DNS rebinding).
+    """
+    name = _name_in(host)
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return not host or name in names
+    return True
+
+
+def _name_in(host: str) -> str:
+    """Return the name or address in "HOST:PORT", in lower case; "" if it is malformed."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
 
 
 def advertised(host: str, port: int, advertise: str) -> str:

@@ -17,8 +17,9 @@ from crawler.errors import UserError
 from crawler.observe import summary
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.snapshot import Snapshot
-from crawler.observe.web import CrawlQueries, Live, StatusServer
-from crawler.observe.web.server import advertised
+from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
+from crawler.observe.web.server import advertised, is_addressed
+from crawler.observe.web.template import Template
 from crawler.settings.model import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
@@ -31,13 +32,20 @@ from tests.frontier.helpers import ManualTime, entry, make_frontier
 from tests.observe.web.browser import Browser
 from tests.valkey import ValkeyProcess
 
+PATHS = ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test")
 HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
 
 
 @asynccontextmanager
 async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> AsyncIterator[StatusServer]:
     live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
-    server = StatusServer("127.0.0.1:0", "", lambda: b"up 1\n", lambda: reason, live, CrawlQueries(store, crawl))
+    server = StatusServer(
+        ServerAddress("127.0.0.1:0", hosts=("proxy.test",)),
+        lambda: b"up 1\n",
+        lambda: reason,
+        live,
+        CrawlQueries(store, crawl),
+    )
     await server.start()
     try:
         yield server
@@ -99,9 +107,65 @@ async def test_the_page_may_load_nothing_from_elsewhere(store: RedisStore, crawl
     assert "@import" not in page and "url(" not in page
 
 
+async def test_a_name_that_is_not_ours_is_refused_on_every_path(store: RedisStore, crawl_name: str) -> None:
+    """A page of evil.test whose name leads to this address (DNS rebinding) learns nothing."""
+    async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
+        port = server.address.rpartition(":")[2]
+        for path in (
+            "/",
+            "/events",
+            "/snapshot",
+            "/metrics",
+            "/sd",
+            "/healthz",
+            "/nothing",
+            "/why?url=a",
+            "/domain/a.test",
+        ):
+            async with session.get(f"http://{server.address}{path}", headers={"Host": f"evil.test:{port}"}) as response:
+                assert (response.status, (await response.text()).count("\n")) == (421, 1)
+        for name in ("localhost", "Proxy.test:80", "127.0.0.1", f"[::1]:{port}", "192.0.2.7:9"):
+            async with session.get(f"http://{server.address}/healthz", headers={"Host": name}) as response:
+                assert response.status == 200, name
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test", "[", "a@localhost.test", "::1]"]
+)
+def test_a_host_that_only_looks_like_ours_is_refused(host: str) -> None:
+    assert not is_addressed(host, {"localhost"})
+
+
+async def test_the_policy_comes_from_the_template_alone(store: RedisStore, crawl_name: str) -> None:
+    """Given a page in which a stranger's script stands, then its policy has no hash of it."""
+    hostile = "<script>alert(1)</script><style>*{}</style>{{title}}"
+    template = Template("answer.html")
+    before = template.policy
+    page = template.fill(dict.fromkeys(("title", "crawl", "headline", "url", "rows"), hostile))
+    assert page.count(hostile) > 4
+    assert template.policy == before
+    assert "script-src 'none'" in template.policy
+    async with (
+        serving(store, crawl_name) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{server.address}/why?url=x") as response,
+    ):
+        assert response.headers["Content-Security-Policy"] == before
+
+
+async def test_a_port_alone_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
+    live = Live(store, CrawlKeys(crawl_name, 4), "r1", SystemClock())
+    server = StatusServer(ServerAddress("0"), lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name))
+    await server.start()
+    try:
+        assert server.address.startswith("127.0.0.1:")
+    finally:
+        await server.stop()
+
+
 async def test_nothing_can_be_changed(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
-        for path in ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test"):
+        for path in PATHS:
             for method in ("POST", "PUT", "DELETE", "PATCH"):
                 async with session.request(method, f"http://{server.address}{path}") as response:
                     assert response.status == 405
@@ -167,7 +231,9 @@ async def test_a_page_of_a_replica_whose_redis_is_away_says_so(tmp_path: Path) -
 async def test_a_taken_port_is_the_users_to_mend(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server:
         live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
-        second = StatusServer(server.address, "", lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name))
+        second = StatusServer(
+            ServerAddress(server.address), lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name)
+        )
         with pytest.raises(UserError, match="choose another --listen"):
             await second.start()
 
