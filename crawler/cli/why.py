@@ -10,8 +10,7 @@ import typer
 from crawler.cli.options import AsJson
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.terminal import emit
-from crawler.observe.explain import Account, account, gather, render
-from crawler.settings.model import CrawlSettings
+from crawler.observe.explain import Account, explain, render
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
@@ -20,7 +19,7 @@ OutToSearch = Annotated[Path | None, typer.Option("--out", help="Output folder t
 
 @on_a_crawl
 def why(
-    url: Annotated[str, typer.Argument(help="The URL; it is normalized like a link.")],
+    url: Annotated[str, typer.Argument(help="The URL; it is normalized like a link. https:// may be left out.")],
     *,
     where: Where,
     out: OutToSearch = None,
@@ -33,9 +32,8 @@ def why(
         crawler why https://example.com/private/ --out pages
     """
 
-    async def explain(store: RedisStore, opened: Crawl) -> Account:
-        facts = await gather(store, opened, url, out or where.settings.replica.out)
-        return account(facts, CrawlSettings.from_json(opened.settings))
+    async def work(store: RedisStore, opened: Crawl) -> Account:
+        return await explain(store, opened, url, out or where.settings.replica.out)
 
-    found = where.do(explain)
+    found = where.do(work)
     emit(found, json, render(found), wraps=False)

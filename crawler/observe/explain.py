@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -27,10 +28,24 @@ from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
 from politeness.robots_cache import KnownRobots, RobotsCache
 
+CUT = {
+    "length": "its body is longer than limits.max_body",
+    "time": "its response took longer than fetch.timeout",
+    "disconnect": "the connection ended before its body did",
+    "decoded": "its decompressed body is longer than limits.max_decoded",
+    "coding": "its body could not be decompressed completely",
+    "links": "it has more links than limits.max_links; only the first {link_count} were kept",
+    "sitemap": "the sitemap is malformed, breaks off, or has too many or too long entries",
+    "unread": "parsing it exceeded the time or memory limit of a document, so its links are unknown",
+    "text": "extracting its text exceeded a limit",
+    "defect": "handling it raised an error, which is in the log",
+}
+"""Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
+
 
 class Account(msgspec.Struct, frozen=True):
     """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
-    apply."""
+    apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found."""
 
     asked: str
     url: str
@@ -61,6 +76,7 @@ class Account(msgspec.Struct, frozen=True):
     robots_line: int | None
     robots_rule: str
     robots_fetched: str
+    cut: list[str]
     last: dict[str, object] | None
 
 
@@ -73,7 +89,16 @@ class Facts(msgspec.Struct, frozen=True):
     status: UrlStatus
     domain: DomainStatus
     robots: KnownRobots | None
-    line: dict[str, object] | None
+    line: dict[str, Any] | None
+
+
+async def explain(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Account:
+    """Return the account of the URL `asked`. Without a scheme it is taken for https, or for http if the crawl has seen only
+    that. `out`: the output folder to search, None for none. Raises BadUrl, RedisAway."""
+    settings = CrawlSettings.from_json(crawl.settings)
+    named = [asked] if "://" in asked else [f"https://{asked}", f"http://{asked}"]
+    accounts = [account(await gather(store, crawl, url, out), settings) for url in named]
+    return next((one for one in accounts if one.seen), accounts[0])
 
 
 async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Facts:
@@ -132,6 +157,7 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
         robots_line=line,
         robots_rule=rule,
         robots_fetched=_iso((facts.robots.record.fetched_at_ms or None) if facts.robots else None),
+        cut=_cut(facts.line or {}),
         last=facts.line,
     )
 
@@ -216,6 +242,10 @@ def _backoff(domain: DomainStatus, settings: CrawlSettings) -> str:
     return f"{grade}{state.failures} failures in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
 
 
+def _cut(line: dict[str, Any]) -> list[str]:
+    return [CUT.get(word, word).format(link_count=f"{line.get('link_count', 0):,}") for word in line.get("cut", ())]
+
+
 def _iso(at_ms: int | None) -> str:
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
@@ -254,6 +284,7 @@ def rows(found: Account) -> list[tuple[str, str]]:
             f"{found.shard}, last leased by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
         ),
         ("last", _last(found.last)),
+        *(("cut", reason) for reason in found.cut),
     ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from crawler.observe.explain import Account, Facts, account, render
+from crawler.observe.explain import CUT, Account, Facts, account, render, rows
+from crawler.page import Cut
 from crawler.settings.model import CrawlSettings
 from crawler.settings.tables import PolitenessTable, ScopeTable
 from crawler.sinks.line_search import newest_line
@@ -87,6 +89,21 @@ QUEUED = UrlStatus("queued", ENTRY)
 )
 def test_each_state_has_its_sentence(found: Account, verdict: str) -> None:
     assert found.verdict == verdict
+
+
+def test_what_is_missing_of_a_page_is_said_with_the_limit_that_cut_it() -> None:
+    line = {"outcome": "done", "reason": "ok", "link_count": 1500, "cut": ["length", "links"]}
+    found = explained(UrlStatus("settled"), line=line)
+    assert found.cut == [
+        "its body is longer than limits.max_body",
+        "it has more links than limits.max_links; only the first 1,500 were kept",
+    ]
+    assert [text for name, text in rows(found) if name == "cut"] == found.cut
+    assert explained(UrlStatus("settled")).cut == []
+
+
+def test_every_reason_for_a_cut_has_its_sentence() -> None:
+    assert CUT.keys() == {*get_args(Cut), "text"}
 
 
 def test_the_line_of_robots_txt_that_decides_is_named() -> None:

@@ -9,7 +9,6 @@ from html import escape
 
 from crawler.observe import explain
 from crawler.observe.web.template import Template
-from crawler.settings.model import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import open_crawl
@@ -46,10 +45,9 @@ class CrawlQueries:
         try:
             async with self._slots:
                 crawl = await open_crawl(self._store, self._crawl)
-                facts = await explain.gather(self._store, crawl, url, None)
+                found = await explain.explain(self._store, crawl, url, None)
         except FrontierError as error:
             return self._page("Why this URL?", str(error), [], url)
-        found = explain.account(facts, CrawlSettings.from_json(crawl.settings))
         headline = SETTLED if found.where == "settled" else found.verdict
         return self._page(found.url, headline, explain.rows(found), found.url)
 
