@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from crawler.errors import UserError
 
 MODULES = {
     "crawl": "crawl",
@@ -65,5 +67,36 @@ def _load(name: str) -> Any:
         app.add_typer(found, name=name)
         group: Any = typer.main.get_command(app)
         return group.commands[name]
-    app.command(name)(found)
+    app.command(name, cls=Command)(found)
     return typer.main.get_command(app)
+
+
+class Command(TyperCommand):
+    """A command that says where an option belongs that it does not take."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse `args`. Raises UserError for an option that another command takes."""
+        known = {"-h", "--help", *_options(self)}
+        for word in args[: args.index("--") if "--" in args else None]:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in known and (hint := _hint(option)):
+                raise UserError(f"`crawler {ctx.info_name}` takes no {option}; {hint}")
+        return super().parse_args(ctx, args)
+
+
+def _options(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def _hint(option: str) -> str:
+    """Return which commands take `option` and which setting has its name, or "" if there is none."""
+    from crawler.settings.reference import all_settings  # noqa: PLC0415 - slow to import, and only needed for this error
+
+    takers = [f"`crawler {name}`" for name in MODULES if option in _options(_load(name))]
+    key = option.removeprefix("--").replace("-", "_")
+    settings = [
+        f"the setting is {one.name}, in a file for --settings or as {one.environment}"
+        for one in all_settings()
+        if one.key == key
+    ]
+    return "; ".join([f"use it with {' or '.join(takers)}"] * bool(takers) + settings)
