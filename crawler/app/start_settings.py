@@ -116,10 +116,14 @@ def _with_shards(settings: CrawlSettings, shards: int) -> CrawlSettings:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return `value` as TOML, without passwords and tokens in URLs."""
     mark = " (the default)" if value == _DEFAULTS[name] else ""
-    if name == "archive.upload":
-        value = without_password(value)
-    elif name == "schedule":
-        value = [{**duty, "sitemap": without_password(duty["sitemap"])} for duty in value]
-    return ("unset" if value is None else as_toml(value)) + mark
+    return ("unset" if value is None else as_toml(without_secrets(name, value))) + mark
+
+
+def without_secrets(name: str, value: Any) -> Any:
+    """Return `value` of the setting `name` for display: without passwords and tokens in URLs."""
+    if name in ("archive.upload", "replica.redis"):
+        return without_password(value)
+    if name == "schedule":
+        return [{**duty, "sitemap": without_password(duty["sitemap"])} for duty in value]
+    return value

@@ -12,17 +12,18 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from crawler.app.settings_reload import waits_because
+from crawler.app.start_settings import without_secrets
 from crawler.cli import render
 from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.settings import reference
-from crawler.settings.model import CrawlSettings, load
+from crawler.settings.model import CrawlSettings, Settings, load
 from crawler.settings.policies import check as check_usable
 from crawler.settings.reference import Setting
 from frontier.crawls import Crawl, save_settings
-from frontier.store import RedisStore, without_password
+from frontier.store import RedisStore
 
 Preset = Annotated[str, typer.Option("--preset", "-p", help=f"One of {', '.join(reference.PRESETS)}.")]
 
@@ -80,12 +81,12 @@ def show(
         crawler config show --crawl news
     """
 
-    async def look(store: RedisStore, opened: Crawl) -> tuple[CrawlSettings, int]:
-        return CrawlSettings.from_json(opened.settings), opened.revision
+    async def look(store: RedisStore, opened: Crawl) -> Crawl:
+        return opened
 
-    stored, revision = where.do(look)
-    shown = Group(Text(f"# revision {revision}", style="dim"), _toml(stored.flat()))
-    emit(stored.model_dump(mode="json"), json, shown)
+    opened = where.do(look)
+    tables = _tables(_without_secrets(CrawlSettings.from_json(opened.settings).flat()))
+    emit(tables, json, Group(Text(f"# revision {opened.revision}", style="dim"), _toml(tables)), wraps=False)
 
 
 @config.command()
@@ -102,13 +103,13 @@ def check(
     """
     loaded = load(file)
     check_usable(loaded.crawl)
-    plain = [one for one in reference.all_settings() if one.table in reference.tables()]
-    values = {one.name: _value(loaded, one.name) for one in plain}
-    values["replica.redis"] = without_password(str(values["replica.redis"]))
-    changed = {one.name: values[one.name] for one in plain if values[one.name] != one.default}
+    values, defaults = _values(loaded), _values(Settings())
+    shown_values = _without_secrets(values)
+    changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
     shown: RenderableType = _toml(changed) if changed else Text("all settings have their defaults", style="dim")
     doubts = [Text(f"warning: {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
-    emit(values, json, Group(Text(f"{file} is valid; settings that differ from the defaults:"), shown, *doubts))
+    headline = Text(f"# {file} is valid; settings that differ from the defaults:")
+    emit(shown_values, json, Group(headline, shown, *doubts), wraps=False)
 
 
 @config.command()
@@ -160,15 +161,18 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
     """Return what `wanted` changes. Settings that an existing crawl cannot change are included only if `wanted` sets them
     explicitly."""
     old, new = before.flat(), wanted.flat()
+    shown_old, shown_new = _without_secrets(old), _without_secrets(new)
     asked = {f"frontier.{key}" for key in wanted.frontier.model_fields_set}
     changes = []
     for name in (name for name in new if new[name] != old[name]):
         because = waits_because(name)
         if name not in reference.FIXED:
             when = reference.RESTART if because else reference.AT_ONCE
-            changes.append(Change(name, old[name], new[name], when, because))
         elif name in asked:
-            changes.append(Change(name, old[name], new[name], reference.CREATION, because))
+            when = reference.CREATION
+        else:
+            continue
+        changes.append(Change(name, shown_old[name], shown_new[name], when, because))
     return changes
 
 
@@ -188,20 +192,38 @@ def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
     return wanted.model_copy(update={"frontier": frontier})
 
 
-def _value(settings: Any, name: str) -> Any:
-    table, _, key = name.partition(".")
-    value = getattr(getattr(settings, table), key)
-    return str(value) if isinstance(value, Path) else value
+def _values(settings: Settings) -> dict[str, Any]:
+    replica = settings.replica.model_dump(mode="json")
+    return settings.crawl.flat() | {f"replica.{key}": value for key, value in replica.items()}
 
 
-def _toml(values: dict[str, Any]) -> RenderableType:
-    lines: list[str] = []
+def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: without_secrets(name, value) for name, value in values.items()}
+
+
+def _tables(values: dict[str, Any]) -> dict[str, Any]:
+    """Return {"table.key": value} as {table: {key: value}}. A repeated table stays a list."""
+    tables: dict[str, Any] = {}
     for name, value in values.items():
-        table, _, key = name.partition(".")
-        if f"[{table}]" not in lines:
-            lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
-        lines.append(f"# {key} is unset" if value is None else f"{key} = {reference.as_toml(value)}")
-    return Syntax("\n".join(lines), "toml", background_color="default", word_wrap=True)
+        table, dot, key = name.partition(".")
+        if dot:
+            tables.setdefault(table, {})[key] = value
+        else:
+            tables[table] = value
+    return tables
+
+
+def _toml(tables: dict[str, Any]) -> Text:
+    blocks = []
+    for table, content in tables.items():
+        repeated = isinstance(content, list)
+        for keys in content if repeated else [content]:
+            blocks += ["", f"[[{table}]]" if repeated else f"[{table}]"]
+            blocks += [
+                f"# {key} is unset" if value is None else f"{key} = {reference.as_toml(value)}"
+                for key, value in keys.items()
+            ]
+    return Syntax("", "toml").highlight("\n".join(blocks[1:]))
 
 
 def _explained(setting: Setting) -> RenderableType:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from crawler.logs import printable, without_secrets
+from crawler.logs import printable
 
 
 class Terminal(Console):
@@ -44,5 +44,5 @@ def print_error(error: Exception, differences: Iterable[str]) -> None:
     """Print `differences`, one per line, and `error` as one line, on standard error."""
     terminal = Terminal(stderr=True, soft_wrap=True)
     for difference in differences:
-        terminal.print(without_secrets(difference))
+        terminal.print(difference)
     terminal.print(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))

@@ -174,7 +174,7 @@ def as_toml(value: Any) -> str:
     """`value` as TOML. For every type that a setting can have, the JSON form is valid TOML."""
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)  # TOML has no surrogate escapes
 
 
 def commented_file(preset: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,8 +20,8 @@ from crawler.settings import reference
 from crawler.settings.model import CrawlSettings, load
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
-from frontier.crawls import Crawl
-from frontier.errors import BadInput
+from frontier.crawls import Crawl, save_settings
+from frontier.errors import BadInput, BadUrl
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
@@ -231,7 +232,101 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["status", "--crawl", "nothing"], "no crawl named 'nothing'"),
+        (("seed", "--delay", "2"), ["`crawler crawl`", "politeness.delay", "CRAWLER_POLITENESS__DELAY"]),
+        (("run", "--max-pages=9"), ["`crawler crawl`", "limits.max_pages"]),
+        (("status", "--until-empty"), ["`crawler run`"]),
+    ],
+)
+def test_an_option_of_another_command_is_pointed_to(typed: Typed, words: tuple[str, ...], told: list[str]) -> None:
+    done = typed(*words)
+    assert done.code == 2
+    assert f"`crawler {words[0]}` takes no {words[1].partition('=')[0]}; " in done.err
+    assert [word for word in told if word not in done.err] == []
+
+
+def test_an_option_that_no_command_takes_is_refused(typed: Typed) -> None:
+    done = typed("status", "--crwl", "x")
+    assert (done.code, "--crawl" in done.err) == (2, True)
+
+
+def test_a_url_may_be_given_without_its_scheme(hand: Hand) -> None:
+    assert hand.json("why", "a.test/1")["url"] == "https://a.test/1"
+    hand.type("seed", "http://plain.test/")
+    assert hand.json("why", "plain.test")["url"] == "http://plain.test/"
+    assert hand.json("why", "unknown.test")["verdict"].startswith("never queued")
+    with pytest.raises(BadUrl):
+        hand.type("why", "a b c")
+
+
+def other_values() -> dict[str, dict[str, Any]]:
+    """A value for each setting that is not its default, as {table: {key: value}}."""
+    odd = 'q"\\\u007f \u00fc \U0001f578 ' + 100 * "long "
+    found: dict[str, dict[str, Any]] = {}
+    for one in (one for one in reference.all_settings() if one.table in reference.tables()):
+        words = re.findall(r'"(\w+)"', one.kind)
+        numbers = [one.default + 1, one.default / 2] if isinstance(one.default, int | float) else [1]
+        for value in (not one.default, *numbers, odd, [odd, "b"], [81], *words, "word", "10.0.0.0/8", ["10.0.0.0/8"]):
+            try:
+                loaded = load(None, {one.table: {one.key: value}})
+            except UserError:
+                continue
+            if getattr(getattr(loaded, one.table), one.key) != one.default:
+                found.setdefault(one.table, {})[one.key] = value
+                break
+        else:
+            raise AssertionError(one)
+    return found
+
+
+def test_what_config_show_prints_is_a_settings_file(hand: Hand, tmp_path: Path) -> None:
+    """Given a crawl in which no setting has its default, then the shown text gives the same settings as a file."""
+    duties = [{"every": "6h", "seeds": "new.txt"}, {"every": "1d", "sitemap": "https://a.test/map.xml"}]
+    values = {**other_values(), "schedule": duties}
+    del values["replica"]
+    wanted = load(None, values).crawl  # type: ignore[arg-type]
+
+    async def store_them(store: RedisStore, crawl: Crawl) -> None:
+        await save_settings(store, crawl, wanted.to_json())
+
+    hand.with_store(store_them)
+    file = tmp_path / "shown.toml"
+    file.write_text(hand.type("config", "show"))
+    assert load(file).crawl == wanted
+    assert hand.json("config", "show") == wanted.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("schedule", ["", '[[schedule]]\nevery = "6h"\nseeds = "new.txt"\n'])
+def test_what_config_shows_and_checks_can_be_checked_again(hand: Hand, tmp_path: Path, schedule: str) -> None:
+    file, again = tmp_path / "a.toml", tmp_path / "b.toml"
+    file.write_text(f'[scope]\nexclude = ["{100 * "long"}"]\n{schedule}[replica]\nredis = "{hand.url}"\n')
+    hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+    for words, here in ((("config", "show"), True), (("config", "check", str(file)), False)):
+        again.write_text(hand.type(*words, here=here))
+        hand.type("config", "check", str(again), here=False)
+        assert load(again).crawl == load(file).crawl
+
+
+def test_credentials_in_settings_are_not_printed(hand: Hand, tmp_path: Path) -> None:
+    file = tmp_path / "secret.toml"
+    file.write_text(
+        '[archive]\nupload = "s3://key:s3cret@bucket/x?token=s3cret"\n'
+        '[[schedule]]\nevery = "6h"\nsitemap = "https://me:s3cret@a.test/map.xml"\n'
+        f'[replica]\nredis = "{hand.url}"\n'
+    )
+    for form in ([], ["--json"]):
+        printed = [
+            hand.type("config", "apply", str(file), "--crawl", hand.crawl, *form, here=False),
+            hand.type("config", "show", *form),
+            hand.type("config", "check", str(file), *form, here=False),
+        ]
+        assert [text for text in printed if "s3cret" in text] == []
+        assert all("***@" in text for text in printed[1:])
+        hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
         (["pause", "--crawl", "a b"], "crawl name"),
         (["block", "http://["], "is no domain"),
         (["config", "check", "/nowhere.toml"], "/nowhere.toml"),
