@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -48,7 +50,11 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
         findings.append(disk("data", local.data_dir))
     findings.append(await dns(settings.fetch.contact))
     try:
-        async with open_store(local) as store:
+        async with contextlib.AsyncExitStack() as stack:
+            if not (local.redis or local.data_dir.exists()):  # try the embedded server, but leave nothing behind
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="peercrawl-"))
+                local = local.model_copy(update={"data_dir": Path(scratch)})
+            store = await stack.enter_async_context(open_store(local))
             server = await store.info("server")
             findings.append(version(server))
             findings.append(memory(await store.info("memory")))

@@ -11,11 +11,17 @@ from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
 from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
+from crawler.errors import UserError
 from crawler.settings.model import load
 from frontier.crawls import Crawl, open_crawl
-from frontier.store import RedisStore
+from frontier.errors import BadInput, FrontierError
+from frontier.keys import meta_key
+from frontier.store import RedisStore, command
 
 T = TypeVar("T")
+
+SCANS, SCANNED_AT_ONCE = 100, 10_000
+"""How many keys are searched for the names of crawls: each call takes some milliseconds."""
 
 
 class Where:
@@ -26,13 +32,43 @@ class Where:
         self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
 
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]]) -> T:
-        """Open the crawl, run `work` on it, and return the result. Raises FrontierError or UserError."""
+        """Open the crawl, run `work` on it, and return the result. Raises FrontierError, and UserError, without creating
+        anything, if there is no such crawl."""
+        local = self.settings.replica
+        if not local.redis and not local.data_dir.exists():
+            raise UserError(
+                f"no crawl in {local.data_dir}/; name its folder with --data-dir, or its Redis with --redis"
+            )
 
         async def opened() -> T:
-            async with open_store(self.settings.replica) as store:
-                return await work(store, await open_crawl(store, self.crawl))
+            async with open_store(local) as store:
+                return await work(store, await self._open(store))
 
         return asyncio.run(opened())
+
+    async def _open(self, store: RedisStore) -> Crawl:
+        try:
+            return await open_crawl(store, self.crawl)
+        except BadInput as error:
+            names = await crawl_names(store)
+            if not names:
+                raise
+            raise UserError(f"no crawl named {self.crawl!r} here; there are: {', '.join(names)}") from error
+
+
+async def crawl_names(store: RedisStore) -> list[str]:
+    """Return the names of crawls, sorted; not all of them if the server has very many keys, and none on a cluster."""
+    cursor, names = 0, set[str]()
+    for _ in range(SCANS):
+        try:
+            scan = command("SCAN", cursor, "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE)
+            ((cursor, keys),) = await store.send([scan])
+        except FrontierError:
+            break
+        names |= {key.decode().partition("}")[0].removeprefix("{") for key in keys}
+        if not int(cursor):
+            break
+    return sorted(names)
 
 
 _WHICH: dict[str, tuple[object, Any]] = {

@@ -171,7 +171,7 @@ def test_settings_that_nobody_could_use_change_nothing(hand: Hand, tmp_path: Pat
             hand.type(*words, str(file), here=False)
         assert "\n" not in str(told.value)
     assert hand.json("config", "show")["politeness"]["delay"] == 1.0
-    with pytest.raises(BadInput, match="no crawl named"):
+    with pytest.raises(UserError, match="no crawl named"):
         hand.type("status", "--crawl", f"{hand.crawl}-new", "--redis", hand.url, here=False)
     assert hand.json("status")["settings_revision"] == 1
 
@@ -227,6 +227,26 @@ def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
     assert "64 bytes" in findings["Redis queues"]["found"]
     assert "zset-max-listpack-value 512" in findings["Redis queues"]["remedy"]
     assert {"open files", "clock", "DNS", "disk for output", "Redis memory", "contact"} <= set(findings)
+
+
+@pytest.mark.parametrize(
+    "words", [("status",), ("why", "https://a.test/"), ("pause",), ("doctor",), ("config", "show")]
+)
+def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
+    typed: Typed, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = typed(*words)
+    assert list(tmp_path.iterdir()) == []
+    if words != ("doctor",):
+        assert (done.code, done.err) == (
+            2,
+            "error: no crawl in .crawler/; name its folder with --data-dir, or its Redis with --redis\n",
+        )
+
+
+def test_a_crawl_that_does_not_exist_is_answered_with_those_that_do(hand: Hand) -> None:
+    with pytest.raises(UserError, match=rf"no crawl named 'tpyo' here; there are: .*\b{hand.crawl}\b"):
+        hand.type("status", "--crawl", "tpyo", "--redis", hand.url, here=False)
 
 
 @pytest.mark.parametrize(
