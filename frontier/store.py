@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import redis
@@ -34,6 +35,8 @@ Reply = Any
 
 OLDEST_SERVER = (7, 0)
 """The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""
+
+_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 
 # The first words of temporary error replies: https://redis.io/docs/latest/develop/reference/protocol-spec/
 _LATER = frozenset(
@@ -248,7 +251,7 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     Raises BadInput for an invalid URL, RedisAway if the server does not respond, and RedisMisused if it is too old or
     refuses the credentials.
     """
-    store = RedisStore(_client(url, timeout_s), without_password(url), timeout_s)
+    store = RedisStore(_client(url, timeout_s), display_url(url), timeout_s)
     try:
         (info,) = await store.send([Call(("INFO", "server"))])
         _check_version(info, store)
@@ -267,13 +270,15 @@ def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
         "retry": Retry(NoBackoff(), 0),
         **_driver(),
     }
+    check_url(url)
     try:
-        scheme = url.partition("://")[0]
-        if scheme.endswith("+cluster"):
+        if url.partition("://")[0].endswith("+cluster"):
             return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
-        return aioredis.Redis.from_url(url, **options)
-    except ValueError as error:
-        raise BadInput(f"Redis URL {without_password(url)!r}: {error}") from error
+        client = aioredis.Redis.from_url(url, **options)
+        client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # does not connect, but checks the options
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
+    return client
 
 
 def _driver() -> dict[str, Any]:
@@ -295,13 +300,32 @@ def _info_field(info: bytes | str, field: str) -> str:
     return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(field + ":")), "0")
 
 
-def without_password(url: str) -> str:
-    """`url` for display: the credentials are replaced by ``***``, and the query is removed."""
-    scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    if "@" in authority:
-        authority = "***@" + authority.rpartition("@")[2]
-    return f"{scheme}{separator}{authority}{slash}{path.partition('?')[0]}"
+def check_url(url: str) -> str:
+    """Returns `url` if it is a Redis URL, and raises BadInput otherwise. The message does not repeat the URL, because any
+    part of it may be the password."""
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
+        database = dict(query).get("db", parts.path.removeprefix("/")) if parts.scheme != "unix" else ""
+        known = parts.path if parts.scheme == "unix" else parts.hostname and parts.scheme in _SCHEMES
+        if known and parts.port != 0 and not parts.fragment and (database.isdecimal() or not database):
+            return url
+    except ValueError:
+        pass
+    raise BadInput(
+        "the Redis URL cannot be used; write it as redis://USER:PASSWORD@HOST:PORT/DATABASE, rediss:// (TLS), "
+        "redis+cluster:// or unix:///SOCKET, with special characters of user and password %-encoded"
+    )
+
+
+def display_url(url: str) -> str:
+    """`url` for messages and pages: rebuilt from its scheme, host, port, and path (the database or socket of Redis).
+    All other parts may contain a password or a token."""
+    parts = urlsplit(url)
+    if not parts.scheme:
+        return url
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{parts.scheme}://{host}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
 
 
 def pairs(flat: Iterable[Any]) -> dict[str, str]:

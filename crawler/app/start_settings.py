@@ -25,7 +25,7 @@ from crawler.settings.policies import check
 from crawler.settings.reference import as_toml
 from crawler.settings.tables import Table
 from frontier.crawls import Crawl, open_crawl, save_settings
-from frontier.store import Store, without_password
+from frontier.store import Store, display_url
 
 OnDifference = Literal["stop", "keep", "apply"]
 """What a command does if its settings differ from the crawl's: stop, use those of the crawl, or change the crawl's."""
@@ -123,7 +123,7 @@ def _shown(name: str, value: Any) -> str:
 def without_secrets(name: str, value: Any) -> Any:
     """Return `value` of the setting `name` for display: without passwords and tokens in URLs."""
     if name in ("archive.upload", "replica.redis"):
-        return without_password(value)
+        return display_url(value)
     if name == "schedule":
-        return [{**duty, "sitemap": without_password(duty["sitemap"])} for duty in value]
+        return [{**duty, "sitemap": display_url(duty["sitemap"])} for duty in value]
     return value

@@ -20,7 +20,7 @@ from crawler.cli.options import (
     flags,
 )
 from crawler.errors import UserError
-from crawler.settings.model import Settings, load
+from crawler.settings.model import load
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
@@ -113,7 +113,6 @@ def crawl(
             replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency},
         ),
     )
-    _embedded_defaults(loaded)
     job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
     _finish(job.run())
 
@@ -189,7 +188,6 @@ def run(
             }
         ),
     )
-    _embedded_defaults(loaded)
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
 
@@ -216,11 +214,6 @@ def _on_difference(keep: bool, apply: bool) -> OnDifference:
     if keep and apply:
         raise UserError("give either --keep-settings or --apply-settings, not both")
     return "keep" if keep else "apply" if apply else "stop"
-
-
-def _embedded_defaults(settings: Settings) -> None:
-    if settings.replica.redis and not settings.replica.redis.partition("://")[1]:
-        raise UserError(f"Redis URL {settings.replica.redis!r}: write it as redis://HOST:PORT/0 or unix:///PATH")
 
 
 def _finish(work: Coroutine[Any, Any, int]) -> None:

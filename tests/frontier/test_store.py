@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frontier.errors import BadInput, RedisAway, RedisMisused
-from frontier.store import RedisStore, command, connect, without_password
+from frontier.store import RedisStore, check_url, command, connect, display_url
 from tests.valkey import ValkeyProcess
 
 
@@ -24,8 +24,16 @@ async def test_a_server_that_is_not_there_is_away(tmp_path: Path) -> None:
         await connect(f"unix://{tmp_path}/nobody.sock")
 
 
+@pytest.mark.parametrize("option", ["passwrod=secret", "socket_timeout=secret"])
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_an_unknown_option_of_a_url_is_bad_input(scheme: str, option: str) -> None:
+    with pytest.raises(BadInput, match=option.partition("=")[0]) as refused:
+        await connect(f"{scheme}://127.0.0.1:9?{option}")
+    assert "secret" not in str(refused.value)
+
+
 async def test_a_url_that_is_none_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="carrier-pigeon"):
+    with pytest.raises(BadInput, match="redis://USER"):
         await connect("carrier-pigeon://x")
 
 
@@ -124,11 +132,30 @@ async def test_a_cancelled_call_leaves_no_reply_for_the_next(store: RedisStore, 
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("redis://user:secret@host:6379/0", "redis://***@host:6379/0"),
-        ("rediss://:secret@host", "rediss://***@host"),
+        ("redis://user:secret@host:6379/0", "redis://host:6379/0"),
+        ("rediss://:secret@host", "rediss://host"),
+        ("redis://host:6379?password=secret", "redis://host:6379"),
+        ("redis+cluster://user:secret@[::1]:7000", "redis+cluster://[::1]:7000"),
+        ("unix://user:secret@/run/valkey.sock?db=1", "unix:///run/valkey.sock"),
+        ("s3://key:secret@bucket/pages?token=secret", "s3://bucket/pages"),
+        ("a/folder", "a/folder"),
         ("unix:///run/valkey.sock?password=secret", "unix:///run/valkey.sock"),
         ("redis://host/1", "redis://host/1"),
     ],
 )
 def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert display_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("user:secret@host:6379", "secret@host", "http://user:secret@host", "redis://", "redis://host:99999"),
+        *("redis://:se/cret@host:6379", "redis://user:1/secret@host", "redis://user:1?secret@host"),
+        *("redis://user:1#secret@host", "redis://host/secret", "unix://?password=secret", "redis://[secret"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_url(url)
+    assert "secret" not in str(refused.value)
