@@ -210,7 +210,7 @@ async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, 
     """Crawl from `urls` with one replica in this process."""
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
-        await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen.crawl)
+        await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen)
         reaching, reasons = seams(opened, store, chosen.crawl, chosen.replica), Reasons()
         replica = Replica(store, reaching, chosen.crawl, chosen.replica, RecentUrls(RECENT_URLS))
         reaching.events.subscribe(reasons.observe)

@@ -81,7 +81,7 @@ class Engine:
         self._build_leases(settings)
         self._build_fetch(settings)
         self._build_worker(plan_of(settings, recent))
-        self.follower = Follower(seams.store, seams.crawl, settings, self._apply, seams.events)
+        self.follower = Follower(seams.store, seams.crawl, settings, self._apply, seams.events, local.accept)
         self.periodic = self._build_periodic(settings)
 
     def __repr__(self) -> str:

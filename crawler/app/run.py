@@ -16,6 +16,7 @@ from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
 from crawler.scope.recent_urls import RecentUrls
+from crawler.settings.local import accepted, check_local
 from crawler.settings.model import CrawlSettings, ReplicaSettings, Settings
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
@@ -35,13 +36,21 @@ async def run_replica(
     anything if the settings differ from those of the crawl and `on_difference` is "stop"."""
     if replicas > 1:
         return await _run_several(crawl, settings, replicas, until_empty, on_difference)
-    settings = embedded_defaults(settings)
     async with open_store(settings.replica) as store:
-        opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
-        stored = CrawlSettings.from_json(opened.settings)
-        replica = replica_of(store, opened, stored, settings.replica)
+        opened, stored = await _open(store, crawl, settings, on_difference)
+        replica = replica_of(store, opened, stored, local_settings(settings))
         async with paced_collection():
             return await run_until_stopped(replica, settings.replica.grace, until_empty)
+
+
+async def _open(
+    store: RedisStore, crawl: str, settings: Settings, on_difference: OnDifference
+) -> tuple[Crawl, CrawlSettings]:
+    """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
+    opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
+    stored = CrawlSettings.from_json(opened.settings)
+    check_local(stored, accepted(settings))
+    return opened, stored
 
 
 def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaSettings) -> Replica:
@@ -82,7 +91,7 @@ async def _run_several(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference
 ) -> int:
     async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
-        await settle(store, await open_crawl(store, crawl), settings, on_difference)
+        await _open(store, crawl, settings, on_difference)
     supervisor = supervise(crawl, settings, replicas, until_empty)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,10 +102,10 @@ async def _run_several(
         return await supervisor.run()
 
 
-def embedded_defaults(settings: Settings) -> Settings:
-    """Return `settings` with the defaults for the embedded store, where all replicas are on one machine. Values that the
-    user has set are kept."""
-    local = settings.replica
-    if local.redis or "interval" in local.model_fields_set:
-        return settings
-    return settings.model_copy(update={"replica": local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})})
+def local_settings(settings: Settings) -> ReplicaSettings:
+    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
+    are on one machine, the interval is shorter unless the user has set it."""
+    local = settings.replica.model_copy(update={"accept": tuple(accepted(settings))})
+    if local.redis or "interval" in settings.replica.model_fields_set:
+        return local
+    return local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})

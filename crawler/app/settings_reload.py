@@ -8,13 +8,14 @@ while it runs (`Engine._apply`). The others wait for a restart; they are named i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast, get_args
 
 import msgspec
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
+from crawler.settings.local import check_local
 from crawler.settings.model import CrawlSettings
 from crawler.settings.tables import Table
 from frontier.crawls import Crawl, open_crawl
@@ -60,7 +61,8 @@ class Follower:
     """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
     `waiting`: settings of a later revision that wait for a restart; `refused`: why the latest one cannot be used, or "".
 
-    `apply` applies settings, or raises UserError or BadInput and changes nothing.
+    `apply` applies settings, or raises UserError or BadInput and changes nothing. `accept`: the local settings that may
+    come from Redis (`crawler.settings.local`).
     """
 
     def __init__(
@@ -70,12 +72,14 @@ class Follower:
         settings: CrawlSettings,
         apply: Callable[[CrawlSettings], None],
         events: Events,
+        accept: Sequence[str] = (),
     ) -> None:
         self._store = store
         self._name = crawl.name
         self._settings = settings
         self._apply = apply
         self._events = events
+        self._accept = accept
         self._seen = self.revision = crawl.revision
         self.waiting: tuple[str, ...] = ()
         self.refused = ""
@@ -90,7 +94,9 @@ class Follower:
         crawl = await open_crawl(self._store, self._name)
         self._seen = crawl.revision
         try:
-            step = plan_step(self._settings, CrawlSettings.from_json(crawl.settings))
+            wanted = CrawlSettings.from_json(crawl.settings)
+            check_local(wanted, self._accept)
+            step = plan_step(self._settings, wanted)
             self._apply(step.settings)
         except (UserError, BadInput) as error:
             self.refused = str(error)

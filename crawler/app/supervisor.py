@@ -7,6 +7,7 @@ gets its share of the shards.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from crawler.errors import TRY_LATER
+from crawler.settings.local import accepted
 from crawler.settings.model import Settings
 from frontier.clock import Clock, SystemClock
 
@@ -119,6 +121,7 @@ def supervise(
     environment = {
         "CRAWLER_REPLICA__LOG": local.log,
         "CRAWLER_REPLICA__LOG_LEVEL": log_level or local.log_level,
+        "CRAWLER_REPLICA__ACCEPT": json.dumps(sorted(accepted(settings))),
     }
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis

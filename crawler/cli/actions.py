@@ -18,6 +18,7 @@ from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.local import accepted, check_local
 from crawler.settings.model import CrawlSettings, Settings
 from crawler.settings.policies import check, scorer, url_rules
 from frontier.clock import ServerClock, SystemClock
@@ -62,7 +63,7 @@ async def seed_crawl(
         opened = await create_crawl(store, crawl, _shards(settings), settings.crawl.to_json())
         if not opened.created:
             opened = await settle(store, opened, settings, on_difference)
-        pushed = await push_seeds(store, opened, seeds, settings.crawl)
+        pushed = await push_seeds(store, opened, seeds, settings)
     Terminal().print(
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
@@ -90,9 +91,11 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
     return seeds
 
 
-async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: CrawlSettings) -> Pushed:
-    """Queue the seeds at depth 0. `read_by`: the settings with which they were parsed."""
+async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings) -> Pushed:
+    """Queue the seeds at depth 0. `read_by`: the settings with which they were parsed. Raises UserError for a scorer
+    in Redis that `read_by` does not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
+    check_local(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
     clock = ServerClock(SystemClock(), store.time_ms)
@@ -151,7 +154,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
         console = Terminal(stderr=True)
         async with open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
-            pushed = await push_seeds(store, stored, seeds, self.settings.crawl)
+            check_local(CrawlSettings.from_json(stored.settings), accepted(self.settings))
+            pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl {self.crawl} goes on where it stopped")
             await Control(store, stored.keys).set("run")

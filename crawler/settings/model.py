@@ -13,15 +13,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from crawler.errors import UserError
 from crawler.settings.tables import (
@@ -35,6 +30,8 @@ from crawler.settings.tables import (
     ScopeTable,
     Table,
 )
+from frontier.errors import BadInput
+from frontier.store import check_url
 
 T = TypeVar("T")
 
@@ -78,11 +75,27 @@ class CrawlSettings(Table):
         ]
 
 
+LOCAL = frozenset(
+    {
+        *("archive.on_page", "archive.sinks", "frontier.scorer"),  # code
+        *("fetch.allow", "fetch.allow_private", "fetch.host_map", "fetch.ports", "fetch.verify_tls"),  # the network
+        *("archive.upload", "schedule.seeds"),  # files of the machine: where copies go, and what is read
+    }
+)
+"""Settings of a crawl that a replica takes from Redis only if its own machine allows them (`crawler.settings.local`)."""
+
+
 class ReplicaSettings(Table):
     """The settings of one process."""
 
     restart: ClassVar[str] = "each process reads it when it starts"
 
+    accept: tuple[str, ...] = Field(
+        (),
+        description="Local settings of the crawl that this replica takes from Redis: `archive.on_page` accepts any value, "
+        "`archive.on_page=package.module:function` this one. Values in the replica's own file, environment and command "
+        "line need no entry.",
+    )
     redis: str = Field("", description="URL of Redis or Valkey. Empty: use the embedded server in `data_dir`.")
     data_dir: Path = Field(Path(".crawler"), description="Folder in which the embedded server keeps its data.")
     out: Path = Field(Path("crawl-out"), description="Folder for WARC files and JSON lines.")
@@ -125,24 +138,26 @@ class ReplicaSettings(Table):
         "console", description="Format of the log, which is written to standard error."
     )
 
+    @field_validator("redis")
+    @classmethod
+    def _is_redis(cls, url: str) -> str:
+        try:
+            return url and check_url(url)
+        except BadInput as error:
+            raise ValueError(error) from error
 
-class Settings(BaseSettings):
+    @field_validator("accept")
+    @classmethod
+    def _are_local(cls, accept: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in accept:
+            if entry.partition("=")[0] not in LOCAL:
+                raise ValueError(f"{entry!r} names none of {', '.join(sorted(LOCAL))}")
+        return accept
+
+
+class Settings(CrawlSettings):
     """All settings. The tables of the TOML file are the fields of `CrawlSettings`, and `[replica]`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="CRAWLER_",
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-    )
-
-    politeness: PolitenessTable = PolitenessTable()
-    scope: ScopeTable = ScopeTable()
-    limits: LimitsTable = LimitsTable()
-    frontier: FrontierTable = FrontierTable()
-    fetch: FetchTable = FetchTable()
-    archive: ArchiveTable = ArchiveTable()
-    schedule: tuple[DutyTable, ...] = ()
     replica: ReplicaSettings = ReplicaSettings()
 
     _file_has_crawl_tables: bool = PrivateAttr(False)
@@ -162,29 +177,9 @@ class Settings(BaseSettings):
         """Whether the settings file has any table other than `[replica]`."""
         return self._file_has_crawl_tables
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # The command line overrides the environment, which overrides the file. `load` passes all of them as init values.
-        return (init_settings,)
-
     @property
     def crawl(self) -> CrawlSettings:
-        return CrawlSettings(
-            politeness=self.politeness,
-            scope=self.scope,
-            limits=self.limits,
-            frontier=self.frontier,
-            fetch=self.fetch,
-            archive=self.archive,
-            schedule=self.schedule,
-        )
+        return CrawlSettings(**{name: getattr(self, name) for name in CrawlSettings.model_fields})
 
 
 def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
@@ -206,7 +201,11 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, Any]:
-    return EnvSettingsSource(Settings)()
+    model = cast(type[BaseSettings], Settings)  # it uses only the fields of the model
+    try:
+        return EnvSettingsSource(model, env_prefix="CRAWLER_", env_nested_delimiter="__")()
+    except SettingsError as error:
+        raise UserError(f"environment: {error}; write lists as JSON, such as CRAWLER_FETCH__PORTS='[80]'") from error
 
 
 def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-
 import msgspec
 
 from crawler.errors import UserError
 from crawler.fetch.address_policy import AddressPolicy, HostMap
+from crawler.hooks import load
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.scope import Scope
 from crawler.settings.model import CrawlSettings
@@ -21,6 +20,9 @@ from politeness.robots_fetch import RobotsPolicy
 
 DOMAINS_WORTH = 10
 """The default rate of a network address, in domains: it gets as many requests as this many domains may."""
+
+SCORERS = "peercrawl.scorers"
+"""Entry points of installed packages that offer scorers."""
 
 
 def check(settings: CrawlSettings) -> None:
@@ -104,15 +106,6 @@ def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
 
 
 def scorer(name: str) -> Scorer:
-    """The scorer at the import path `name` ("module:function"), or the default if `name` is empty. Raises UserError if it
-    cannot be imported or is not callable."""
-    if not name:
-        return breadth_first
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"scorer {name!r} cannot be imported ({error}); write it as module:function") from error
-    if not callable(found):
-        raise UserError(f"scorer {name!r} is not a function")
-    return found  # type: ignore[no-any-return]
+    """The scorer `name` (see `crawler.hooks.load`), or the default if `name` is empty. Raises UserError if it cannot be
+    loaded."""
+    return load(name, SCORERS) if name else breadth_first

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from crawler.errors import UserError
-from crawler.settings.model import Settings
+from crawler.settings.model import LOCAL, Settings
 from crawler.settings.tables import Table
 
 FIXED = frozenset({"frontier.shards"})
@@ -63,7 +63,8 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `takes_effect`: when a change takes effect; `because`: why not at once, or empty."""
+    """One setting. `takes_effect`: when a change takes effect; `because`: why not at once, or empty; `local`: whether a
+    replica takes it from Redis only if its own machine allows it."""
 
     name: str
     kind: str
@@ -71,6 +72,7 @@ class Setting(msgspec.Struct, frozen=True):
     meaning: str
     takes_effect: str
     because: str
+    local: bool
 
     @property
     def table(self) -> str:
@@ -113,7 +115,7 @@ def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
     for key, field in model.model_fields.items():
         name, because = f"{table}.{key}", model.waits_because(key)
         when = CREATION if name in FIXED else RESTART if because else AT_ONCE
-        yield Setting(name, kind_of(field), _default(field), field.description or "", when, because)
+        yield Setting(name, kind_of(field), _default(field), field.description or "", when, because, name in LOCAL)
 
 
 def _default(field: FieldInfo) -> Any:

@@ -115,7 +115,8 @@ def running(redis_url: str, folder: Path) -> Iterator[Replica]:
     port = free_port()
     words = [sys.executable, "-m", "crawler", "run", "--redis", redis_url, "--out", str(folder / "out")]
     words += ["--interval", "1", "--listen", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(words, env={**os.environ, "CRAWLER_REPLICA__LOG_LEVEL": "error"})
+    accept = {"CRAWLER_REPLICA__ACCEPT": '["fetch.host_map"]'}
+    process = subprocess.Popen(words, env={**os.environ, **accept, "CRAWLER_REPLICA__LOG_LEVEL": "error"})
     replica = Replica(process.pid, port)
     try:
         _wait_until_it_answers(replica, process)

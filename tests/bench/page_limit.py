@@ -98,7 +98,8 @@ def crawl(case: Case, port: int, log: Path, limit: int) -> Crawled:
         with ValkeyProcess(folder, persistent=False) as valkey:
             fill(valkey.url, tables, entries, without_robots=names)
             words = [sys.executable, "-m", "crawler", "run", "--redis", valkey.url, "--out", str(folder / "out")]
-            usage = used_by([*words, "--until-empty", "--interval", "1"], env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
+            env = {"CRAWLER_REPLICA__LOG_LEVEL": "warning", "CRAWLER_REPLICA__ACCEPT": '["fetch.host_map"]'}
+            usage = used_by([*words, "--until-empty", "--interval", "1"], env=env)
     moments = _moments(log)
     if len(moments) != case.pages:
         raise SystemExit(f"{len(moments)} requests for {case.pages} pages")

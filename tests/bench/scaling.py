@@ -49,7 +49,8 @@ def simweb(domains: int, pages: int) -> Iterator[list[str]]:
 def replicas(count: int, redis_url: str, out: Path) -> Iterator[None]:
     """`count` replicas that run until the block ends."""
     words = [*CRAWLER, "run", "--redis", redis_url, "--interval", str(INTERVAL_S)]
-    quiet = {**os.environ, "CRAWLER_REPLICA__LOG_LEVEL": "warning"}
+    accept = {"CRAWLER_REPLICA__ACCEPT": '["fetch.host_map"]'}
+    quiet = {**os.environ, **accept, "CRAWLER_REPLICA__LOG_LEVEL": "warning"}
     running = [subprocess.Popen([*words, "--out", str(out / str(number))], env=quiet) for number in range(count)]
     try:
         yield

@@ -45,6 +45,11 @@ def settings_page() -> str:
         "unless you pass `--keep-settings` or `--apply-settings`. [Control a running",
         "crawl](../how-to/control-a-crawl.md#start-with-other-settings) describes what is compared.",
         "",
+        "A setting that is marked *local* in the last column runs code on the replicas, reaches into their network or",
+        "uses their files. A replica takes it from Redis only if its own file, environment or command line has the same",
+        "value, or if `replica.accept` lists it. Otherwise the replica does not start, or goes on with the settings that",
+        "it has. [Security](../explanation/security.md#who-may-steer-a-crawl) explains why.",
+        "",
         "## Presets",
         "",
         "`crawler init --preset NAME`:",
@@ -66,9 +71,12 @@ def settings_page() -> str:
 def _setting_row(one: Setting) -> str:
     default = "unset" if one.default is None else f"`{reference.as_toml(one.default)}`"
     fixed = " Fixed when the crawl is created." if one.name in reference.FIXED else ""
+    local = " *Local.*" if one.local else ""
     shared = {**reference.tables(), **reference.repeated()}[one.table].restart
     live = "yes" if not one.because else "no" if one.because == shared else f"no: {one.because}"
-    return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + fixed)} |"
+    return (
+        f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + fixed + local)} |"
+    )
 
 
 def _about(model: type[Table]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.run import EMBEDDED_INTERVAL_S, embedded_defaults
+from crawler.app.run import EMBEDDED_INTERVAL_S, local_settings
 from crawler.settings.model import load
 
 
@@ -29,5 +29,5 @@ def test_a_file_about_a_replica_alone_is_told_apart(tmp_path: Path, tables: str,
 
 
 def test_on_one_machine_the_interval_is_short_unless_it_was_given(tmp_path: Path) -> None:
-    assert embedded_defaults(load(None, {"replica": {"out": tmp_path}})).replica.interval == EMBEDDED_INTERVAL_S
-    assert embedded_defaults(load(None, {"replica": {"interval": 3.0}})).replica.interval == 3.0
+    assert local_settings(load(None, {"replica": {"out": tmp_path}})).interval == EMBEDDED_INTERVAL_S
+    assert local_settings(load(None, {"replica": {"interval": 3.0}})).interval == 3.0

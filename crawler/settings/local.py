@@ -1,0 +1,45 @@
+"""Decides which settings a replica takes from Redis: code and exceptions to the address rules come from its own machine.
+
+All replicas share the settings of a crawl through Redis, so whoever can write there can steer a crawl. `LOCAL` lists the
+settings with which they could do more: run code on the replicas, reach into their network, or read and send their files. A
+value of these is accepted if it is the default, if the replica's own file, environment or command line has it too, or if
+`replica.accept` lists it. The embedded store belongs to the machine, and only its user can write to it: all is accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+
+from crawler.errors import UserError
+from crawler.settings.model import LOCAL, CrawlSettings, Settings
+from frontier.store import display_url
+
+
+def accepted(settings: Settings) -> frozenset[str]:
+    """What a process with `settings` accepts from Redis, as entries of `replica.accept`."""
+    if not settings.replica.redis:
+        return LOCAL
+    return frozenset(settings.replica.accept) | frozenset(_entries(settings.crawl))
+
+
+def check_local(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = LOCAL) -> None:
+    """Check the settings `names` of a crawl as they are in Redis. Raises UserError if `accept` does not allow one."""
+    allowed = {*accept, *_entries(CrawlSettings())}
+    for entry in _entries(stored):
+        name, _, value = entry.partition("=")
+        if name in names and not {name, entry} & allowed:
+            shown = f"{name} = {(display_url(value) if name == 'archive.upload' else value)[:100]!r}"
+            raise UserError(
+                f"{shown} is set in Redis but not on this machine, so it is refused: set it in the settings file or "
+                f"environment of this replica too, or list {name} in replica.accept"
+            )
+
+
+def _entries(settings: CrawlSettings) -> Iterator[str]:
+    """Each value of the local settings as NAME=VALUE; each item of a list is a value of its own."""
+    values = settings.flat()
+    values["schedule.seeds"] = [duty.seeds for duty in settings.schedule if duty.seeds]
+    for name in sorted(LOCAL):
+        for item in values[name] if isinstance(values[name], list) else [values[name]]:
+            yield f"{name}={item if isinstance(item, str) else json.dumps(item)}"

@@ -1,0 +1,90 @@
+"""Settings that need the consent of a replica's own machine."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from crawler.errors import UserError
+from crawler.settings import reference
+from crawler.settings.local import accepted, check_local
+from crawler.settings.model import LOCAL, CrawlSettings, Settings, load
+
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "archive.on_page": ({"archive": {"on_page": ["os:system"]}}, "os:system"),
+    "archive.sinks": ({"archive": {"sinks": ["os:system"]}}, "os:system"),
+    "archive.upload": ({"archive": {"upload": "s3://k:secret@theirs/?token=secret"}}, "s3://theirs/"),
+    "fetch.allow": ({"fetch": {"allow": ["10.0.0.0/8"]}}, "10.0.0.0/8"),
+    "fetch.allow_private": ({"fetch": {"allow_private": True}}, "true"),
+    "fetch.host_map": ({"fetch": {"host_map": ["*=127.0.0.1:6379"]}}, "*=127.0.0.1:6379"),
+    "fetch.ports": ({"fetch": {"ports": [25]}}, "25"),
+    "fetch.verify_tls": ({"fetch": {"verify_tls": False}}, "false"),
+    "frontier.scorer": ({"frontier": {"scorer": "os:system"}}, "os:system"),
+    "schedule.seeds": ({"schedule": [{"every": "6h", "seeds": "/etc/passwd"}]}, "/etc/passwd"),
+}
+"""Local setting -> tables that set it, and how its value is shown."""
+
+
+def replica(tables: dict[str, Any] | None = None, **own: Any) -> Settings:
+    return load(None, {**(tables or {}), "replica": {"redis": "redis://queue:6379/0", **own}})
+
+
+def stored(name: str) -> CrawlSettings:
+    return load(None, OTHERS[name][0]).crawl
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+def test_what_is_in_redis_alone_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{name} = {OTHERS[name][1]!r} is set in Redis but not")) as refused:
+        check_local(stored(name), accepted(replica()))
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+def test_what_the_machine_sets_itself_or_lists_or_keeps_in_its_own_store_is_accepted(name: str) -> None:
+    tables, shown = OTHERS[name]
+    check_local(stored(name), accepted(replica(tables)))
+    check_local(stored(name), accepted(replica(accept=[name])))
+    check_local(stored(name), accepted(load()))
+    if "secret" not in str(tables):
+        check_local(stored(name), accepted(replica(accept=[f"{name}={shown}"])))
+
+
+def test_one_value_is_accepted_and_not_another() -> None:
+    both = load(None, {"fetch": {"allow": ["10.1.0.0/16", "10.2.0.0/16"]}}).crawl
+    check_local(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16", "fetch.allow=10.2.0.0/16"])))
+    with pytest.raises(UserError, match=r"10\.2\.0\.0/16"):
+        check_local(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16"])))
+    with pytest.raises(UserError, match=r"10\.2\.0\.0/16"):
+        check_local(both, accepted(replica({"fetch": {"allow": ["10.1.0.0/16"]}})))
+
+
+def test_other_settings_and_defaults_come_from_redis() -> None:
+    """The default of a local setting opens nothing, even where the machine has another value."""
+    ordinary = load(None, {"politeness": {"delay": 9}, "scope": {"kind": "any"}, "archive": {"text": "markdown"}}).crawl
+    check_local(ordinary, accepted(replica()))
+    check_local(CrawlSettings(), accepted(replica({"fetch": {"ports": [8123], "allow_private": True}})))
+    sitemap = load(None, {"schedule": [{"every": "6h", "sitemap": "https://a.test/s.xml"}]}).crawl  # type: ignore[dict-item]
+    check_local(sitemap, accepted(replica()))
+
+
+def test_a_text_from_redis_cannot_forge_lines_of_the_log() -> None:
+    forged = load(None, {"archive": {"on_page": ["a:b\nERROR \x1b[2J" + "x" * 10_000]}}).crawl
+    with pytest.raises(UserError) as refused:
+        check_local(forged, ())
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("entry", ["archive.onpage", "politeness.delay", "fetch", "*"])
+def test_an_entry_that_names_no_local_setting_stops_the_start(entry: str) -> None:
+    with pytest.raises(UserError, match=r"replica\.accept.*names none of archive\.on_page"):
+        replica(accept=[entry])
+
+
+def test_local_settings_exist_and_say_so() -> None:
+    marked = {one.name for one in reference.all_settings() if one.local}
+    assert marked == LOCAL
