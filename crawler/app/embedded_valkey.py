@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from crawler.confinement import environment
 from crawler.errors import DataDirError
 from crawler.settings.model import ReplicaSettings
 from frontier.errors import FrontierError
@@ -55,7 +57,8 @@ class EmbeddedValkey:
 
     async def __aenter__(self) -> EmbeddedValkey:
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_owner()
             self._users = (self.data_dir / "users.lock").open("ab")
             fcntl.flock(self._users, fcntl.LOCK_SH)
             with self._exclusive():
@@ -87,8 +90,15 @@ class EmbeddedValkey:
     def _exclusive(self) -> _FileLock:
         return _FileLock(self.data_dir / "start.lock")
 
+    def _check_owner(self) -> None:
+        """Replicas accept all settings of an embedded store, so nobody else may be able to write to it."""
+        found = self.data_dir.stat()
+        if found.st_uid not in (os.getuid(), 0) or found.st_mode & stat.S_IWOTH:
+            problem = f"other users can change the data directory {self.data_dir}"
+            raise DataDirError(f"{problem}; make it yours with chown and chmod 700, or choose another with --data-dir")
+
     async def _answers(self) -> bool:
-        if not self.socket.exists():
+        if not self.socket.exists() or self.socket.stat().st_uid != os.getuid():
             return False
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -108,7 +118,11 @@ class EmbeddedValkey:
         pid_path.unlink(missing_ok=True)
         options = server_options(self.data_dir, self.socket)
         started = await asyncio.create_subprocess_exec(
-            server_binary(), *options, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+            server_binary(),
+            *options,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            env=environment(),
         )
         failed = await started.wait() != 0  # the parent exits once the server runs in the background
         deadline = time.monotonic() + START_TIMEOUT_S

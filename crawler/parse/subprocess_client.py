@@ -9,6 +9,7 @@ import sys
 
 import msgspec
 
+from crawler.confinement import environment
 from crawler.page import Link
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.subprocess_main import FRAME, OffloadReply, Ref, frame
@@ -75,7 +76,9 @@ class OffloadProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         command = (sys.executable, "-m", "crawler.parse.subprocess_main")
-        self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=_BUFFER)
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
+        )
         self._left = self._documents
         return self._process
 

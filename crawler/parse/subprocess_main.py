@@ -23,6 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from crawler.confinement import renounce_privileges
 from crawler.page import Cut, LinkKind
 from crawler.parse.document import ParsedDocument, read
 from crawler.parse.html import Extracted
@@ -96,6 +97,7 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
+    renounce_privileges()
     # A terminal and a service manager signal the whole group. The crawler decides when this ends, with its last breath too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -22,6 +22,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from crawler.confinement import environment, renounce_privileges
 from crawler.page import Page
 from crawler.sinks.content import Content, TextForm, content_of, decoded, has_content
 from crawler.sinks.pages import plain
@@ -109,7 +110,7 @@ class TextProcess:
 
 def _started() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "crawler.sinks.content_process"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
 
 
 def _send(stream: IO[bytes], content: bytes) -> None:
@@ -151,6 +152,7 @@ def _encoded(content: Content) -> bytes:
 
 
 def main() -> None:
+    renounce_privileges()
     # A terminal and a service manager signal the whole group. The crawler decides when this ends, with its last breath too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from crawler.app.embedded_valkey import EmbeddedValkey
 from crawler.errors import DataDirError
 from frontier.errors import RedisAway
 from frontier.store import RedisStore, command, connect
+from tests.valkey import ValkeyProcess
 
 
 async def put(url: str, key: str) -> None:
@@ -26,6 +29,11 @@ async def get(url: str, key: str) -> bytes | None:
         await store.close()
     found: bytes | None = value
     return found
+
+
+def environment_of(server: EmbeddedValkey) -> bytes:
+    pid = (server.data_dir / "valkey.pid").read_text().strip()
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 async def test_the_last_user_stops_it_and_the_next_one_finds_what_was_there(tmp_path: Path) -> None:
@@ -53,6 +61,37 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataDirError, match="--data-dir"):
         async with EmbeddedValkey(tmp_path / "file" / "data"):
             pass
+
+
+async def test_nobody_else_can_use_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWLER_REPLICA__REDIS", "redis://:secret@queue")
+    async with EmbeddedValkey(tmp_path / "data") as server:
+        assert stat.S_IMODE(server.data_dir.stat().st_mode) == 0o700
+        assert b"secret" not in environment_of(server)
+
+
+async def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    """They could change the settings in it, and with them the code that replicas load."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    with pytest.raises(DataDirError, match="other users can change the data directory"):
+        async with EmbeddedValkey(tmp_path / "shared"):
+            pass
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give a file away")
+async def test_a_server_of_another_user_is_not_used(tmp_path: Path, valkey: ValkeyProcess) -> None:
+    """Sockets of long paths are in the temporary folder, where anyone can create one first."""
+    await put(valkey.url, "theirs")
+    (tmp_path / "data").mkdir()
+    theirs = tmp_path / "data" / "valkey.sock"
+    theirs.hardlink_to(valkey.socket)
+    os.chown(theirs, 65534, 65534)
+    try:
+        async with EmbeddedValkey(tmp_path / "data") as server:
+            assert await get(server.url, "theirs") is None
+    finally:
+        os.chown(valkey.socket, os.getuid(), os.getgid())
 
 
 async def test_a_server_that_does_not_start_is_told_with_its_last_word(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""Limits what a child process inherits: the environment without secrets, and no way to gain privileges."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
+
+_PR_SET_NO_NEW_PRIVS = 38  # prctl(2), PR_SET_NO_NEW_PRIVS(2const)
+
+
+def environment() -> dict[str, str]:
+    """The variables that an interpreter or server needs. All others may hold secrets, such as the URL of Redis."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def renounce_privileges() -> None:
+    """Make sure that neither this process nor its children gain privileges, such as those of a setuid program. Linux only;
+    elsewhere, nothing changes. Raises OSError if the kernel refuses."""
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
