@@ -1,8 +1,7 @@
 """The archive: a sink that writes groups of pages to volumes.
 
-What waits for the disk does so in one worker thread. The records of ordinary pages are made in the event loop all the same,
-some milliseconds at a time: what the pages hold is in the cache of that core, and the loop waits for each lock that another
-thread takes. In a thread, as for pages of megabytes and groups with hooks, it costs a crawl a seventh more CPU.
+One thread does all its work, in the order of the calls. Making the records in the event loop instead saves no CPU: the
+largest part is digests and compression, which release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from crawler.events import Events
 from crawler.hooks import PageHooks
@@ -39,8 +38,8 @@ T = TypeVar("T")
 class Archive:
     """The sink that writes WARC files and JSON lines.
 
-    All is done in the order of the calls. A cancelled `write` is carried out whole, or not at all.
-    Raises UserError for whatever keeps the folder from being written, except a lack of room.
+    A cancelled `write` is carried out completely or not at all. All methods raise UserError if the folder cannot be
+    written for another reason than missing space.
     """
 
     def __init__(
@@ -57,19 +56,17 @@ class Archive:
         self._wall = wall
         self._groups = Groups(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
-        self._jobs: set[Future[Any]] = set()  # that the thread has still to do
-        self._order = asyncio.Lock()
         self._volume: Volume | None = None
         self._serial = 0
-        self._in_doubt = False  # whether the last group has been settled
+        self._in_doubt = False  # whether the last group may be unsettled
         self.written_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Archive {self._settings.folder} volumes={self._serial} {self._volume}>"
 
     async def start(self, revoke: Revoke | None = None) -> None:
-        """Make the folder and finish the files of dead writers in it. Without `revoke` all their pages count as settled; if
-        it cannot answer now, the files in question are left to a later start."""
+        """Create the folder and finish the files of dead writers in it. Without `revoke`, all their pages count as settled.
+        If it cannot answer now, the files in question are left to a later start."""
         orphans = await self._in_thread(self._find_orphans)
         try:
             unsettled = [await self._unsettled(orphan, revoke) for orphan in orphans]
@@ -81,23 +78,15 @@ class Archive:
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> Written:
-        """See `DurableSink.write`. A page that will be retried leaves its exchange, but no line."""
-        async with self._order:
-            now = self._wall()
-            try:
-                if not self._groups.are_quick:
-                    group = await self._in_thread(lambda: self._write(now, pages, exchanges, leased))
-                    return self._reported(group)
-                volume = self._volume_at_hand(now)
-                if volume is None:
-                    volume = await self._in_thread(lambda: self._current_volume(now))
-                with self._groups.attempt():
-                    group = await self._make_in_slices(self._groups.make(volume, pages, exchanges, leased))
-                    await self._in_thread(lambda: self._append(volume, group))
-                return self._reported(group)
-            finally:
-                for failed in self._hooks.take_failures():
-                    self._events.emit(failed)
+        """See `DurableSink.write`. A page that will be retried gets records for its exchange, but no line."""
+        try:
+            group = await self._in_thread(lambda: self._write(self._wall(), pages, exchanges, leased))
+        finally:
+            for failed in self._hooks.take_failures():
+                self._events.emit(failed)
+        for found in group.defects:
+            self._events.emit(found)
+        return Written(group.duplicates)
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `DurableSink.settled`."""
@@ -106,7 +95,7 @@ class Archive:
         self._in_doubt = False
 
     async def stop(self) -> None:
-        """See `Sink.stop`. Files whose last group may not be settled are left open, to the next start in the folder."""
+        """See `DurableSink.stop`. If the last group may be unsettled, its files stay open for the next start."""
         try:
             await self._in_thread(self._end)
         finally:
@@ -119,27 +108,7 @@ class Archive:
             with translated(self._settings.folder):
                 return work()
 
-        job = self._thread.submit(translated_work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return await asyncio.wrap_future(job)
-
-    async def _make_in_slices(self, making: Generator[bool, None, Group]) -> Group:
-        """What `making` returns. Its short steps are done here, its long ones in the thread."""
-        step = _next_slice(making)
-        while not isinstance(step, Group):
-            await asyncio.sleep(0)
-            step = await self._run_shielded(lambda: _next_slice(making)) if step else _next_slice(making)
-        return step
-
-    async def _run_shielded(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done in the thread. Who is cancelled waits for it all the same, and undoes it then."""
-        job = asyncio.ensure_future(self._in_thread(work))
-        try:
-            return await asyncio.shield(job)
-        except asyncio.CancelledError:
-            await asyncio.wait([job])
-            raise
+        return await asyncio.wrap_future(self._thread.submit(translated_work))
 
     def _find_orphans(self) -> list[OrphanedVolume]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +116,7 @@ class Archive:
 
     @staticmethod
     async def _unsettled(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int] | None:
-        """The numbers of the pages in doubt that were not settled; None if that cannot be found out now."""
+        """The indexes of the pages in doubt that were not settled. None if this cannot be found out now."""
         if not orphan.doubt or revoke is None:
             return ()
         try:
@@ -173,14 +142,9 @@ class Archive:
     ) -> Group:
         with self._groups.attempt():
             volume = self._current_volume(now)
-            group = _make_whole(self._groups.make(volume, pages, exchanges, leased))
+            group = self._groups.make(volume, pages, exchanges, leased)
             self._append(volume, group)
         return group
-
-    def _reported(self, group: Group) -> Written:
-        for found in group.defects:
-            self._events.emit(found)
-        return Written(group.duplicates)
 
     def _append(self, volume: Volume, group: Group) -> None:
         try:
@@ -202,15 +166,9 @@ class Archive:
             if volume.is_broken:
                 self._volume = None
 
-    def _volume_at_hand(self, now: float) -> Volume | None:
-        """The volume that the next group goes to, if there is nothing to be done or waited for before."""
-        return None if self._jobs or self._volume is None or self._is_due(self._volume, now) else self._volume
-
-    def _is_due(self, volume: Volume, now: float) -> bool:
-        return volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s)
-
     def _current_volume(self, now: float) -> Volume:
-        if self._volume is not None and self._is_due(self._volume, now):
+        oldest = now - self._settings.max_age_s
+        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, oldest):
             self._finish()
         if self._volume is None:
             self._volume = self._new_volume(now)
@@ -224,7 +182,7 @@ class Archive:
         try:
             if self._settings.warc:
                 warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)
-                volume.add_warc(Segment.create(warc), self._groups.warcinfo(warc.name, now))
+                volume.add_warc(Segment.create(warc), self._groups.records.warcinfo(warc.name, now))
             if self._settings.pages:
                 volume.add_pages(Segment.create(folder / (name + LINES)))
             if self._settings.fsync:
@@ -249,20 +207,6 @@ class Archive:
             self._finished.take(files)
 
 
-def _make_whole(making: Generator[bool, None, Group]) -> Group:
-    while not isinstance(step := _next_slice(making), Group):
-        pass
-    return step
-
-
-def _next_slice(making: Generator[bool, None, Group]) -> bool | Group:
-    """What `making` yields next, or in the end returns."""
-    try:
-        return next(making)
-    except StopIteration as made:
-        return cast(Group, made.value)
-
-
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:
-    """The name that the files of a volume share, safe in any file system."""
+    """The common part of the file names of a volume, valid in any file system."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"{settings.crawl}-{settings.replica}-{digits(now)}-{serial:05d}")

@@ -31,7 +31,6 @@ from crawler.sinks.content import MAX_DECODED, UNREADABLE, Content, TextForm, co
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.pages import PageLines, Place, Row, minimal_row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming, Head, dechunked, read_head, records_in
 from frontier.errors import BadUrl
@@ -39,7 +38,6 @@ from frontier.urls import canonicalize
 
 Form = Literal["jsonl", "parquet", "markdown"]
 
-_BATCH = 100
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -107,9 +105,9 @@ def export_file(path: Path, settings: ExportSettings) -> int:
     rows = 0
     try:
         with scratch.open("wb") as file:
-            for lines in encoded(path, settings):
-                rows += lines.count(b"\n")
-                file.write(lines)
+            for line in encoded(path, settings):
+                file.write(line)
+                rows += 1
         if settings.form == "parquet":
             write_parquet(scratch, final)
         else:
@@ -120,19 +118,14 @@ def export_file(path: Path, settings: ExportSettings) -> int:
 
 
 def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
-    """The JSON lines of the WARC file at `path`, some at a time. Raises OSError and BrokenFraming.
+    """The JSON lines of the WARC file at `path`. Raises OSError and BrokenFraming.
 
-    A line that lacks something because its record cannot be handled has `defect` in its `cut`, and the log says why.
+    If part of a record cannot be processed, its line has the cut `defect`, and the error is logged.
     """
-    lines = PageLines(ArchiveSettings(settings.out, "", "", links=settings.links))
+    lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
-    batch: list[Row] = []
     for row in read_rows(path):
-        batch.append(row._replace(content=_content(row.page, settings, likeness)))
-        if len(batch) == _BATCH:
-            yield _encoded(lines, batch)
-            batch.clear()
-    yield _encoded(lines, batch)
+        yield lines.encode(row._replace(content=_content(row.page, settings, likeness)), _tell_of)
 
 
 def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Content:
@@ -142,16 +135,6 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
     except Exception as error:  # what a page holds was written by a site
         _tell_of(page.url, error)
         return UNREADABLE
-
-
-def _encoded(lines: PageLines, rows: Sequence[Row]) -> bytes:
-    try:
-        return lines.encode(rows)
-    except Exception as error:
-        if len(rows) > 1:
-            return b"".join(_encoded(lines, [row]) for row in rows)
-        _tell_of(rows[0].page.url, error)
-        return lines.encode([minimal_row(rows[0])])
 
 
 def _tell_of(url: str, error: Exception) -> None:

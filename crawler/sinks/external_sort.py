@@ -1,7 +1,7 @@
-"""Lines that come in any order and are wanted sorted, of which few are kept in memory.
+"""Sorts more lines than fit in memory.
 
-An external merge sort (Knuth, The Art of Computer Programming, volume 3, 5.4): so many lines at a time are sorted and
-written, as a run, to a file without a name, which is gone with its process; in the end the runs are merged.
+An external merge sort (Knuth, The Art of Computer Programming, volume 3, 5.4): lines are sorted in runs, which are written
+to an unnamed temporary file and merged at the end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 RUN = 4_096
-"""Lines in memory at most, and a run: 1.5 MB of an index, sorted in 2 ms."""
+"""Lines of a run, and the most lines in memory: 1.5 MB of an index, sorted in 2 ms."""
 
 
 class SortedLines:
-    """Bytes that end with a newline each. The file is in `folder`; while that takes none, more lines stay in memory."""
+    """Lines, each with its newline. The temporary file is in `folder`. While it cannot be written, more lines stay in
+    memory."""
 
     def __init__(self, folder: Path, run: int = RUN) -> None:
         self._folder = folder
@@ -36,7 +37,7 @@ class SortedLines:
         return bool(self._lines) or len(self._ends) > 1
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Keep `lines` as well."""
+        """Add `lines`."""
         for line in lines:
             self._lines.append(line)
             if len(self._lines) % self._run == 0:
@@ -47,7 +48,7 @@ class SortedLines:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed by `close`
         run = memoryview(b"".join(sorted(self._lines)))
-        self._file.seek(self._ends[-1])  # what a write that failed has left is written over
+        self._file.seek(self._ends[-1])  # overwrites what a failed write has left
         while run:
             run = run[self._file.write(run) :]
         self._ends.append(self._file.tell())
@@ -64,7 +65,7 @@ class SortedLines:
             yield from heapq.merge(self._lines, *runs)
 
     def close(self) -> None:
-        """Forget the lines."""
+        """Discard the lines."""
         self._lines, self._ends = [], [0]
         if self._file is not None:
             self._file.close()

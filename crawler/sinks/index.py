@@ -1,8 +1,8 @@
-"""CDXJ: the sorted index beside each WARC file, by which replay tools (pywb, OutbackCDX) find a URL's record.
+"""The CDXJ index of a WARC file: a sorted file with which replay tools (pywb, OutbackCDX) find a URL's record.
 
-A line is the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines of a file, about 350 bytes each, are collected while it is written (`crawler.sinks.external_sort`); for
-a file whose writer died they are read back from its records. Requests and metadata are found through their response.
+A line has the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
+record. The lines, about 350 bytes each, are collected while the file is written (`crawler.sinks.external_sort`). If the
+writer died, they are made from the records in the file. Requests and metadata are found through their response.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -22,9 +22,9 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.logs import log
 from crawler.page import Exchange
-from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.segment import OPEN_SUFFIX, whole_file
 from crawler.sinks.times import digits
-from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in
+from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
@@ -32,7 +32,7 @@ _OF_SESSIONS = ("sid", "sess", "cfid", "aspx")
 
 
 class _Fields(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The JSON part of a line, in the order and spelling of pywb's own indexer: numbers are strings."""
+    """The JSON part of a line, as pywb's indexer writes it: numbers are strings."""
 
     url: str
     mime: str = ""
@@ -44,7 +44,7 @@ class _Fields(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Indexed(NamedTuple):
-    """What the index says of a response or revisit record. `seconds` since 1970, `content_type` as sent."""
+    """What the index contains of a response or revisit record. `seconds`: since 1970; `content_type`: as sent."""
 
     url: str
     seconds: float
@@ -72,7 +72,7 @@ class Indexed(NamedTuple):
         )
 
     def line(self, file: str, offset: int, length: int) -> bytes:
-        """The line of the record that stands at `offset` in `file`, `length` bytes long, both compressed."""
+        """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes."""
         fields = _Fields(
             url=self.url,
             mime="warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
@@ -92,75 +92,56 @@ class Indexed(NamedTuple):
 def read_index(path: Path) -> Iterator[bytes]:
     """The lines of the records in the WARC file at `path`, which may still have its open name. Raises OSError.
 
-    A record that cannot be understood has no line, which is logged; the index of the others stands.
+    A record that cannot be understood gets no line, which is logged.
     """
     return _lines(records_in(str(path)), path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
 
 
 def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
-    """As `read_index`, of the compressed `records` that stand at the byte `at` of the WARC file `name`."""
+    """Like `read_index`, for the compressed `records` at the offset `at` of the WARC file `name`."""
     return _lines(records_in(BytesIO(records)), name, at, len(records))
 
 
 def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iterator[bytes]:
-    found: Indexed | None = None
-    start = 0
+    def read(record: WarcRecord) -> Callable[[int, int], bytes] | None:
+        if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
+            return None
+        try:
+            return partial(Indexed.of_record(record).line, name)
+        except Exception as error:  # records contain what sites sent
+            log(logging.WARNING, "record_not_indexed", file=name, offset=at + record.stream_pos, error=error)
+            return None
+
     try:
-        for record in records:
-            # A record's length is known when the next one begins.
-            if found is not None:
-                yield from _line(found, name, at + start, record.stream_pos - start)
-            start = record.stream_pos
-            is_shown = record.record_type in (WarcRecordType.response, WarcRecordType.revisit)
-            found = _indexed(record, name, at + start) if is_shown else None
+        for line, start, length in placed(records, size, read):
+            try:
+                yield line(at + start, length)
+            except Exception as error:  # so do the URL, the type and the date
+                log(logging.WARNING, "record_not_indexed", file=name, offset=at + start, error=error)
     except BrokenFraming as error:
-        log(logging.WARNING, "records_not_indexed", file=name, after=at + start, error=error)
-        return  # how long the last record is cannot be told either
-    if found is not None:
-        yield from _line(found, name, at + start, size - start)
-
-
-def _indexed(record: WarcRecord, name: str, offset: int) -> Indexed | None:
-    try:
-        return Indexed.of_record(record)
-    except Exception as error:  # what a record holds was written by a site
-        log(logging.WARNING, "record_not_indexed", file=name, offset=offset, error=error)
-        return None
-
-
-def _line(found: Indexed, name: str, offset: int, length: int) -> Iterator[bytes]:
-    try:
-        yield found.line(name, offset, length)
-    except Exception as error:  # the URL, the type and the date are a site's, too
-        log(logging.WARNING, "record_not_indexed", file=name, offset=offset, error=error)
+        log(logging.WARNING, "records_not_indexed", file=name, error=error)
 
 
 def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
-    """Write the index of the file that is, or will be, called `warc`, of sorted `lines`: whole, or not at all. Returns its
-    path. Raises OSError."""
+    """Write the sorted `lines` as the index of the WARC file `warc`, which may still have its open name. Returns the path
+    of the index. Raises OSError."""
     target = index_path(warc)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
-        with scratch.open("wb") as file:
-            file.writelines(lines)
-            if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        scratch.rename(target)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    with whole_file(target) as scratch, scratch.open("wb") as file:
+        file.writelines(lines)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
     return target
 
 
 def index_path(warc: Path) -> Path:
-    """Where the index of the WARC file `warc` stands."""
+    """The path of the index of the WARC file `warc`."""
     return warc.with_name(warc.name.removesuffix(OPEN_SUFFIX).partition(".warc")[0] + ".cdxj")
 
 
 def surt_key(url: str) -> str:
-    """The key under which replay tools look for `url`: that of the `surt` library, at a twentieth of its cost for the URLs,
-    most of them, that have nothing but a plain host, port and path."""
+    """The key under which replay tools look for `url`, as the `surt` library makes it. Most URLs have only a plain host,
+    port and path; for them the key is made here, at a twentieth of the cost."""
     slash = url.find("/", 8)
     path = url[slash:].lower()
     site = _site_key(url[:slash]) if _SIMPLE_PATH.fullmatch(path) else None
@@ -171,6 +152,6 @@ def surt_key(url: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _site_key(site: str) -> str | None:
-    """The key of a URL up to its path; None if that is for the library."""
+    """The key of a URL up to its path. None if the library has to make it."""
     simple = _SIMPLE_SITE.fullmatch(site)
     return f"{','.join(reversed(simple[1].split('.')))}{simple[2]}" if simple else None

@@ -1,12 +1,12 @@
-"""The journal of a volume: the group that was written last, of which it is not known yet whether its URLs were settled.
+"""The journal of a volume: the last group that was written, until its URLs are known to be settled.
 
-A group is settled before the next one is written, so no more than one is ever in doubt. Before its records are appended
-a line goes into the volume's `.journal` file: where the group begins, and for each page under which lease it was fetched
-and which bytes will be its own. If the writer dies, whoever finishes the volume asks the frontier about these leases
-(`Frontier.revoke`) and takes back the pages that were not settled: their URLs are fetched again, and are not doubled.
+A group is settled before the next one is written, so at most one group is unsettled. Before its records are appended, a
+line is written to the volume's `.journal` file: where the group begins, and for each page its lease and which bytes are
+its own. If the writer dies, the replica that finishes the volume asks the frontier about these leases
+(`Frontier.revoke`) and removes the pages that were not settled. Their URLs are fetched again, so no page is kept twice.
 
-To take back is to write the group anew without them. What it shall be goes into the `.journal` file first, as a second
-line, so that a death in the middle leaves it to be done once more, and no settled page is lost.
+To remove pages, the group is rewritten without them. The new content is first written to the `.journal` file as a second
+line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from crawler.sinks.pages import Place
 from frontier.queue import LeasedUrl
 
 JOURNAL = ".journal"
-"""How the name of the file ends, before `.open`: it never gets its plain name."""
+"""The suffix of the file name, before `.open`. A journal is never given its plain name."""
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What a page has of a group: bytes `start` to `end` of the WARC file, the `line`th line (-1: none)."""
+    """The part of a group that belongs to one page: the bytes from `start` to `end` of the WARC file, and the number of its
+    line in the group (-1: none)."""
 
     leased: LeasedUrl
     start: int
@@ -32,7 +33,7 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, tag=True):
-    """A group of `crawl`, whose records begin at `records_at` and whose lines at `lines_at`: bytes from the start."""
+    """A group of `crawl`. Its records begin at the byte `records_at` of the WARC file, its lines at the byte `lines_at`."""
 
     crawl: str
     records_at: int
@@ -45,7 +46,7 @@ class JournalEntry(msgspec.Struct, frozen=True, tag=True):
 
 
 class JournalRewrite(msgspec.Struct, frozen=True, tag=True):
-    """What shall stand in both files from there on."""
+    """The new content of both files from these bytes on."""
 
     records_at: int
     lines_at: int
@@ -59,23 +60,20 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encoded(entry: JournalEntry | JournalRewrite) -> bytes:
-    """The line of `entry`."""
+    """Encode `entry` as a line."""
     return _encoder.encode(entry) + b"\n"
 
 
 def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
-    """What the file with these `data` says last. None: nothing whole, so nothing of the group was written either."""
+    """Decode the last complete line of a journal. None if there is none; then nothing of the group was written either."""
     try:
         return _decoder.decode(data.split(b"\n")[-2])
-    except IndexError:
+    except (IndexError, msgspec.MsgspecError):  # a power failure may leave zeros
         return None
-    except msgspec.MsgspecError:
-        return None  # a power failure may leave zeros
 
 
 def without(entry: JournalEntry, records: bytes, lines: bytes, unsettled: Container[int]) -> JournalRewrite:
-    """The group `entry`, of which there are these `records` and `lines`, without its `unsettled` pages, by their
-    numbers."""
+    """The group `entry`, which has these `records` and `lines`, without the pages with the indexes `unsettled`."""
     gone = [share for number, share in enumerate(entry.shares) if number in unsettled]
     dropped = {share.line for share in gone}
     starts = {share.line: share.start for share in entry.shares}
@@ -89,7 +87,7 @@ def without(entry: JournalEntry, records: bytes, lines: bytes, unsettled: Contai
 
 
 def _kept(data: bytes, cuts: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """The parts of `data` between `cuts`, which are in order."""
+    """The parts of `data` outside of `cuts`, which are in order."""
     at = 0
     for start, end in cuts:
         yield data[at:start]
@@ -98,7 +96,7 @@ def _kept(data: bytes, cuts: Iterable[tuple[int, int]]) -> Iterator[bytes]:
 
 
 def _moved(line: bytes, by: int) -> bytes:
-    """`line` with the place of its record `by` bytes further to the front."""
+    """`line`, with the place of its record moved to the front by `by` bytes."""
     fields = _fields_decoder.decode(line)
     place = msgspec.json.decode(fields["warc"], type=Place | None)
     if not by or place is None:

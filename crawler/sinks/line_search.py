@@ -1,4 +1,4 @@
-"""Finding a URL's line in the JSON lines that a crawl left: a search for bytes, which takes a second for 2 GB."""
+"""Searches the JSON lines of a crawl for a URL. The files are searched as bytes, which takes about a second for 2 GB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def line_files(folder: Path) -> list[Path]:
 
 
 def newest_line(folder: Path, url: str) -> dict[str, object] | None:
-    """The line of the canonical `url` that was settled last, or None. A folder that is not there has no lines."""
+    """The line of the canonical `url` that was settled last. None if there is none, or no such folder."""
     needle = b'{"url":' + msgspec.json.encode(url) + b","
     lines = [line for path in line_files(folder) for line in _lines_with(path, needle)]
     return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
@@ -31,7 +31,7 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[dict[str, object]]:
         while at >= 0:
             end = data.find(b"\n", at)
             if end < 0:
-                return  # a line that is being written
+                return  # an incomplete line, which is being written
             if at == 0 or data[at - 1 : at] == b"\n":
                 yield msgspec.json.decode(data[at:end])
             at = data.find(needle, end)

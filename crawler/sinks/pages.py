@@ -1,23 +1,23 @@
-"""One JSON line for each settled URL: what a data set needs, and where the WARC file keeps the rest.
+"""One JSON line for each settled URL: what a data set needs, and the place of its record in the WARC file.
 
-Denied and dead URLs have their line too, with a null status, so that the reasons of all settled URLs are in the data.
+Denied and dead URLs also get a line, with a null status if there was no response, so the data has the reasons of all
+settled URLs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from crawler.page import Page
 from crawler.sinks.content import NOTHING, Content
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.times import iso_time
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a page's response (or revisit) record stands: bytes in the compressed file."""
+    """The place of a page's response or revisit record, in bytes of the compressed file."""
 
     file: str
     offset: int
@@ -25,14 +25,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line. All fields are always there; None is null.
+    """A line. All fields are always present; None becomes null.
 
-    `description` to `soft_404` are null unless the settings ask for them; `extra` holds what page hooks returned.
-    Times are UTC with milliseconds. `size` counts the bytes of the body as received, `decoded_size` those after content
-    decoding. `links` are the found URLs in the page's order, null when the settings leave them out. `simhash`: 16
-    hexadecimal digits, as readers of JSON have no integers of 64 bits in common. `cut`: by what something of the page was
-    left out, in the words of `crawler.page.Cut`; `text` stands for the text and data that a page says beyond its first
-    4 MiB, or that it takes too long to find, `defect` for a line that lacks what could not be written.
+    `description` to `soft_404` are null unless the settings ask for them. `extra` has the fields from page hooks. Times are
+    UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`: the URLs
+    found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits, because not all
+    JSON readers support integers of 64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `text` if
+    text and data after the first 4 MiB are missing, or took too long to extract, and `defect` if the line could not be
+    written completely.
     """
 
     url: str
@@ -70,12 +70,11 @@ class Line(msgspec.Struct, frozen=True):
     soft_404: bool | None = None
     cut: list[str] = []
     via: str | None = None
-    extra: Any = None  # encoded before; a dict when the line is read
+    extra: Any = None  # already encoded; a dict when the line is read
 
 
 class Row(NamedTuple):
-    """What becomes a line: a page, the digest of its body ("" without one), where its record stands, what hooks added, and
-    what the page says."""
+    """What becomes a line. `digest`: of the body, empty without one; `extra`: fields from hooks, as JSON."""
 
     page: Page
     digest: str = ""
@@ -85,20 +84,26 @@ class Row(NamedTuple):
 
 
 class PageLines:
-    """Makes the lines of one replica."""
+    """Makes the lines of one replica, with the links of each page if `with_links`."""
 
-    def __init__(self, settings: ArchiveSettings) -> None:
-        self._settings = settings
+    def __init__(self, with_links: bool, replica: str) -> None:
+        self._with_links = with_links
+        self._replica = replica
         self._encoder = msgspec.json.Encoder()
 
-    def encode(self, rows: Iterable[Row]) -> bytes:
-        """The lines of `rows`."""
-        lines = [self._line(row) for row in rows]
+    def encode(self, row: Row, report: Callable[[str, Exception], None]) -> bytes:
+        """Encode the line of `row`. If that raises, `report` is called with the URL and the error, and the line has no
+        values from the site or from hooks, and the cut `defect`."""
         try:
-            return self._encoder.encode_lines(lines)
-        except (UnicodeEncodeError, OverflowError, RecursionError):
-            # A page's JSON-LD may hold what JSON can say and UTF-8, 64 bits or a stack of our size cannot hold.
-            return self._encoder.encode_lines([_encodable(line) for line in lines])
+            line = self._line(row)
+            try:
+                return self._encoder.encode(line) + b"\n"
+            except (UnicodeEncodeError, OverflowError, RecursionError):
+                # JSON-LD may contain lone surrogates, integers above 64 bits, and deeply nested values.
+                return self._encoder.encode(_encodable(line)) + b"\n"
+        except Exception as error:
+            report(row.page.url, error)
+            return self._encoder.encode(self._line(minimal_row(row))) + b"\n"
 
     def _line(self, row: Row) -> Line:
         page, exchange, content = row.page, row.page.exchange, row.content
@@ -125,9 +130,9 @@ class PageLines:
             noarchive=page.noarchive,
             noindex=page.noindex,
             link_count=len(page.links),
-            links=[link.url for link in page.links] if self._settings.links else None,
+            links=[link.url for link in page.links] if self._with_links else None,
             warc=row.place,
-            replica=self._settings.replica,
+            replica=self._replica,
             description=content.description,
             text=content.text,
             markdown=content.markdown,
@@ -143,17 +148,17 @@ class PageLines:
 
 
 _DEEPEST = 100
-"""Levels of lists and objects in what a page says of itself; of what lies deeper, null is kept."""
+"""Levels of lists and objects in the values from a page. Deeper ones become null."""
 
 
 def _encodable(line: Line) -> Line:
-    """`line` with question marks for lone surrogates, numbers beyond 64 bits as text, and nothing nested too deeply."""
+    """`line`, with question marks for lone surrogates, integers above 64 bits as text, and nothing nested too deeply."""
     fields = msgspec.structs.asdict(line)
     return Line(**{name: plain(value) for name, value in fields.items()})
 
 
 def plain(value: Any, depth: int = _DEEPEST) -> Any:
-    """`value` with nothing in it that an encoder refuses."""
+    """`value`, without anything that an encoder rejects."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
@@ -166,7 +171,7 @@ def plain(value: Any, depth: int = _DEEPEST) -> Any:
 
 
 def minimal_row(row: Row) -> Row:
-    """`row` with nothing that a page or a hook says, marked as cut by a defect: for a line that cannot be made."""
+    """`row` without all values from the site or a hook, marked with the cut `defect`, for a line that cannot be encoded."""
     page = msgspec.structs.replace(
         row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""
     )

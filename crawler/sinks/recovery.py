@@ -1,11 +1,11 @@
-"""Finishing what dead writers left: each `.open` file is cut back to its last whole record and gets its plain name.
+"""Finishes the files of dead writers: each `.open` file is cut after its last complete record and gets its plain name.
 
-A WARC file is read from its start, because a compressed record does not tell its length: 1 GiB takes some seconds,
-once. Each record is one gzip member or zstd frame, whose checksum tells that it is whole; of the JSON lines, a line is
-whole when its line end is there. Nothing whole is ever removed, except a file that holds no record besides the warcinfo,
-and the pages of the last group that turn out not to have been settled (`journal`): then their URLs are fetched again.
+A WARC file is read from the start, because the length of a compressed record is not known in advance. This takes some
+seconds per GiB, once. A record is a gzip member or zstd frame, and complete if its checksum is right. A JSON line is
+complete if its newline is there. Complete records and lines are kept, with two exceptions: a file with nothing but the
+warcinfo record, and the pages of the last group that were not settled (`journal`). Those are fetched again.
 
-The lock on a volume's `.journal.open` file stands for all its files: without it nobody else finishes them.
+The lock on a volume's `.journal.open` file covers all files of the volume. Only its holder finishes them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from crawler.sinks.index import read_index, write_index
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
 
-_STEP = 1 << 16  # bytes fed to the decompressor at once; what follows a member's end is copied, so not too many
+_STEP = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
 
 Extent = tuple[int, bool]
-"""How many bytes from the start are whole records, and whether that is worth keeping."""
+"""The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
 
 
 class OrphanedVolume(msgspec.Struct, frozen=True):
-    """A volume that a dead writer left: its name, and the file with its journal, whose lock is ours. `doubt`: the group of
-    which it is not known whether it was settled."""
+    """A volume of a dead writer. `path` and `fd`: the journal, whose lock we hold. `doubt`: the group that may not be
+    settled."""
 
     name: str
     path: Path
@@ -41,11 +41,11 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
     doubt: JournalEntry | None
 
     def take_back(self, unsettled: Container[int]) -> None:
-        """Write down what the files shall be without the `unsettled` pages of the group, by their numbers, and make them
-        so. Raises OSError."""
+        """Rewrite the group without the pages with the indexes `unsettled`, and note that in the journal first. Raises
+        OSError."""
         assert self.doubt is not None
-        records = self._whole_after(self.doubt.records_at, WARC_SUFFIXES)
-        lines = self._whole_after(self.doubt.lines_at, (LINES,))
+        records = self._complete_after(self.doubt.records_at, WARC_SUFFIXES)
+        lines = self._complete_after(self.doubt.lines_at, (LINES,))
         rest = without(self.doubt, records, lines, unsettled)
         with os.fdopen(os.dup(self.fd), "ab") as file:
             file.write(encoded(rest))
@@ -54,7 +54,7 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
         self.rewrite(rest)
 
     def rewrite(self, rest: JournalRewrite) -> None:
-        """Let the files that are still open end with `rest`. Raises OSError."""
+        """Replace the ends of the files that are still open with `rest`. Raises OSError."""
         for suffixes, at, data in (
             (WARC_SUFFIXES, rest.records_at, rest.records),
             ((LINES,), rest.lines_at, rest.lines),
@@ -72,7 +72,7 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
         paths = [self.path.with_name(self.name + suffix + OPEN_SUFFIX) for suffix in suffixes]
         return [path for path in paths if path.exists()]
 
-    def _whole_after(self, start: int, suffixes: tuple[str, ...]) -> bytes:
+    def _complete_after(self, start: int, suffixes: tuple[str, ...]) -> bytes:
         for path in self._open_files(suffixes):
             measure = _measure_of(path)
             assert measure is not None
@@ -83,11 +83,11 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
         return b""
 
     def remove(self) -> None:
-        """Remove the journal: the other files have their plain names."""
+        """Remove the journal. The other files must have their plain names."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self.fd)
 
 
@@ -107,25 +107,26 @@ def find_orphans(folder: Path) -> list[OrphanedVolume]:
         last = decoded(data)
         orphan = OrphanedVolume(_volume_of(path), path, fd, last if isinstance(last, JournalEntry) else None)
         if isinstance(last, JournalRewrite):
-            orphan.rewrite(last)  # somebody died while doing so
+            orphan.rewrite(last)  # a process died during this rewrite
         found.append(orphan)
     return found
 
 
 def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -> list[Path]:
-    """Finish the files in `folder` whose writers are dead, WARC files `with_index`; returns those that were kept.
+    """Finish the files of dead writers in `folder`, and write the indexes of WARC files if `with_index`. Returns the files
+    that were kept.
 
-    `ours`: the volumes whose journal is locked by us; those with another's journal are left alone. Raises OSError.
+    `ours`: the volumes whose journals we have locked. Volumes with other journals are left alone. Raises OSError.
     """
     kept = []
-    # First the tails: one that goes away meanwhile is taken for another's, and that volume is finished.
+    # List the journals first: if one is removed meanwhile, its volume counts as another's, which is true: it was finished.
     others = {_volume_of(path) for path in folder.glob("*" + JOURNAL + OPEN_SUFFIX)}
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         if (volume := _volume_of(path)) in others and volume not in ours:
             continue
         measure = _measure_of(path)
-        if measure is not None and _finish(path, measure, with_index and _is_warc(path)):
-            kept.append(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
+        if measure is not None and _finish(path, measure, with_index and _plain(path).name.endswith(WARC_SUFFIXES)):
+            kept.append(_plain(path))
     return kept
 
 
@@ -133,20 +134,18 @@ def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
     for compression in COMPRESSIONS.values():
         if path.name.endswith(compression.suffix + OPEN_SUFFIX):
             return partial(whole_records, compression=compression)
-    if path.name.endswith(".jsonl" + OPEN_SUFFIX):
-        return whole_lines
-    return None
+    return whole_lines if path.name.endswith(".jsonl" + OPEN_SUFFIX) else None
+
+
+def _plain(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(OPEN_SUFFIX))
 
 
 def _volume_of(path: Path) -> str:
-    """The name of the volume that the open file `path` is part of."""
-    name = path.name.removesuffix(OPEN_SUFFIX)
+    """The name of the volume to which the open file `path` belongs."""
+    name = _plain(path).name
     suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, JOURNAL) if name.endswith(suffix)), "")
     return name.removesuffix(suffix)
-
-
-def _is_warc(path: Path) -> bool:
-    return path.name.removesuffix(OPEN_SUFFIX).endswith(WARC_SUFFIXES)
 
 
 def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool) -> bool:
@@ -167,27 +166,27 @@ def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool
             with contextlib.closing(SortedLines(path.parent)) as lines:
                 lines.add(read_index(path))
                 write_index(path, lines.merged(), fsync=True)
-        path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX)))
+        path.rename(_plain(path))
         return True
     finally:
         os.close(fd)
 
 
 def _measured(fd: int, measure: Callable[[mmap.mmap], Extent]) -> Extent:
-    if os.fstat(fd).st_size == 0:  # which mmap refuses
+    if os.fstat(fd).st_size == 0:  # mmap rejects empty files
         return 0, False
     with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
         return measure(data)
 
 
 def whole_lines(data: mmap.mmap) -> Extent:
-    """The extent of the whole lines of `data`."""
+    """The extent of the complete lines of `data`."""
     size = data.rfind(b"\n") + 1
     return size, size > 0
 
 
 def whole_records(data: mmap.mmap, compression: Compression) -> Extent:
-    """The extent of the whole records of `data`. The first one is the warcinfo record, not worth a file alone."""
+    """The extent of the complete records of `data`. A file with only the warcinfo record is not worth keeping."""
     size = records = 0
     while length := _record_length(data, size, compression):
         size += length
@@ -196,7 +195,7 @@ def whole_records(data: mmap.mmap, compression: Compression) -> Extent:
 
 
 def _record_length(data: mmap.mmap, start: int, compression: Compression) -> int:
-    """The length of the compressed record at `start`; 0 when there is none, or none whole."""
+    """The length of the compressed record at `start`; 0 if there is no complete record."""
     reader = compression.reader()
     at = start
     while not reader.eof:

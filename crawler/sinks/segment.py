@@ -1,8 +1,8 @@
-"""One append-only file of the archive, and what happens to it when there is no room.
+"""One append-only file of the archive.
 
-While it is written a segment carries the suffix `.open` and an exclusive `flock`, which the kernel drops with the
-process: an `.open` file that can be locked has no living writer. A finished segment has its plain name and never
-changes again.
+While a segment is being written, its name ends in `.open` and it has an exclusive `flock`, which the kernel releases when
+the process ends. So the writer of an `.open` file that can be locked is dead. A finished segment has its plain name and
+never changes again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Segment:
-    """A file that only this process appends to. Every method but `close` raises OSError as the system gives it."""
+    """A file to which only this process appends. All methods except `close` raise OSError."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path) -> Segment:
-        """A new segment that will be called `path` when it is finished. Raises FileExistsError if the name is taken."""
+        """Create a segment whose finished name is `path`. Raises FileExistsError if there is such a file."""
         if path.exists():
             raise FileExistsError(errno.EEXIST, "a finished file has this name", str(path))
         opened = open_path(path)
@@ -45,38 +45,37 @@ class Segment:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if is_same_file(fd, opened):
                 return cls(path, fd)
-            # A recovery came in between, took the empty file for a dead writer's, and removed it.
+            # Before it was locked, a recovery took the empty file for that of a dead writer and removed it.
             os.close(fd)
 
     def begin(self, header: bytes) -> None:
-        """Append what a file starts with; a segment that never holds more is not kept."""
+        """Append the header of the file. A segment with only a header is removed when it is finished."""
         self.append(header)
         self.header_size = self.size
 
     def append(self, data: bytes) -> None:
-        """Append all of `data`. After an error part of it may be in the file until `cut`."""
+        """Append all of `data`. After an error, part of it may be in the file until `cut` is called."""
         rest = memoryview(data)
         while rest:
-            # A disk that fills up takes part of the bytes first and fails the next call.
+            # If the disk fills up, the first call writes some of the bytes, and only the next one fails.
             rest = rest[os.write(self._fd, rest) :]
         self.size += len(data)
 
     def read(self, start: int) -> bytes:
-        """Everything from the byte `start` on."""
+        """All bytes from `start` on."""
         return os.pread(self._fd, self.size - start, start)
 
     def cut(self, size: int) -> None:
-        """Take back everything after the first `size` bytes."""
+        """Remove everything after the first `size` bytes."""
         os.ftruncate(self._fd, size)
         self.size = size
 
     def sync(self) -> None:
-        """Return when the disk has everything appended."""
+        """Return when everything appended is on the disk."""
         os.fdatasync(self._fd)
 
     def finish(self) -> bool:
-        """Give the file its plain name, or remove it when nothing but its header was written, and unlock it. Returns
-        whether it was kept."""
+        """Give the file its plain name, or remove it if it has only a header. Returns whether it was kept."""
         if self.size <= self.header_size:
             self.remove()
             return False
@@ -90,20 +89,32 @@ class Segment:
         self.close()
 
     def close(self) -> None:
-        """Unlock the file, once, and leave it as it is: a recovery may finish it."""
+        """Unlock the file and leave it as it is, for a recovery to finish. Further calls do nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with contextlib.suppress(OSError):  # what a close can report was reported by append or sync
+            with contextlib.suppress(OSError):  # `append` or `sync` has already reported any error
                 os.close(fd)
 
 
 def open_path(path: Path) -> Path:
-    """The name of the segment `path` while it is written."""
+    """The name of the segment `path` while it is being written."""
     return path.with_name(path.name + OPEN_SUFFIX)
 
 
+@contextlib.contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Yield a path to write. At the end of the block the file is renamed to `target`, or removed if the block raised, so a
+    file at `target` is always complete. Raises OSError."""
+    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        yield scratch
+        scratch.rename(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def try_lock(fd: int) -> bool:
-    """Whether the exclusive lock on `fd` is now ours."""
+    """Take the exclusive lock on `fd`. Returns False if another process has it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -120,7 +131,7 @@ def is_same_file(fd: int, path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the disk has the names in `folder`."""
+    """Return when the file names in `folder` are on the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -130,7 +141,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """Turn the system's errors into ours: SinkFull when room is missing, UserError for all else."""
+    """Translate OSError: to SinkFull if there is no space, to UserError otherwise."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What an archive is told."""
+"""The settings of an archive."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from crawler.sinks.near_duplicates import Treatment
 class ArchiveSettings(msgspec.Struct, frozen=True):
     """What to write, and where.
 
-    `max_bytes`: bytes after which a file is finished; looked at between groups, so a file may be larger by one group.
-    `max_age_s`: the same by age; looked at when something is written, so an idle file stays open until the archive
-    stops. `fsync`: wait for the disk at each group; without it a power failure, not a crash, can cost what was
-    written last. `revisits`: how many bodies are remembered to write a revisit record for the next identical one, at
-    about 0.5 KB each; 0 writes every body. `links`: list each page's links, not only their number. `noarchive`: obey
-    it, which leaves the page with its JSON line alone. `compression`: of the WARC files;
-    `compression_level`: of gzip, 0 (fast) to 3 (small).
-    `index`: write a CDXJ index for each WARC file. `metadata`: write a metadata record for each page, with its links.
-    `text`: keep each page's main text, or the Markdown of its main content; `structured`: its JSON-LD and OpenGraph data.
-    `simhash`: keep a fingerprint of each page's text. `near_duplicates`, `soft_404`: mark pages that say what another one
-    said, or that there is no such page, or leave out their bodies; `near_remembered`: pages compared with.
-    `parquet`: make a Parquet file of each finished file of JSON lines.
-    `upload`: URL of the object store or folder that finished files are copied to, "" for none; `keep_local`: keep them
-    here, too. `about`: more named fields for the warcinfo record, such as operator and http-header-user-agent.
-    `refetched`: URLs whose last record is remembered, for the answer that they were not modified.
+    - `warc`, `pages`: write WARC files and JSON lines.
+    - `max_bytes`, `max_age_s`: size in bytes and age in seconds at which a file is finished. Both are checked before a
+      group is written, so a file may be larger by one group, and an idle file stays open until the archive stops.
+    - `fsync`: wait for the disk after each group. Without it, a power failure (but not a crash) may lose the last groups.
+    - `revisits`: how many bodies are remembered, at about 0.5 KB each, so that an identical body becomes a revisit record.
+      0 writes every body.
+    - `links`: list each page's links instead of only counting them.
+    - `noarchive`: respect it. Such a page gets only its JSON line.
+    - `index`: write a CDXJ index for each WARC file.
+    - `metadata`: write a metadata record for each page, with its links.
+    - `text`, `structured`: store each page's main text, as text or Markdown; its JSON-LD and OpenGraph data.
+    - `simhash`: store a fingerprint of each page's text.
+    - `near_duplicates`, `soft_404`: mark near-duplicate pages and error pages with status 200, or drop their bodies.
+      `near_remembered`: number of earlier pages that a page is compared with.
+    - `parquet`: write a Parquet file for each finished file of JSON lines.
+    - `upload`: URL of the object store or folder to which finished files are copied; empty for none. `keep_local`: keep
+      the local files after the upload.
+    - `about`: additional named fields of the warcinfo record, such as operator and http-header-user-agent.
+    - `refetched`: URLs whose last record is remembered, in case the next response is 304 Not Modified.
     """
 
     folder: Path
@@ -43,7 +47,6 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     links: bool = True
     noarchive: bool = True
     compression: CompressionName = "gzip"
-    compression_level: int = 2
     index: bool = True
     text: TextForm = "off"
     structured: bool = False
@@ -60,5 +63,5 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
 
     @property
     def judges(self) -> bool:
-        """Whether the text of pages is looked at for its likeness to that of others."""
+        """Whether the text of pages is compared with that of others."""
         return self.simhash or self.near_duplicates != "off" or self.soft_404 != "off"

@@ -1,4 +1,4 @@
-"""A volume: one WARC file, its sibling with the JSON lines, and the journal of both, which grow, stop and fail together."""
+"""A volume: a WARC file, the file with its JSON lines, and the journal of both. They are written and finished together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from crawler.sinks.segment import Segment
 
 
 class Volume(msgspec.Struct):
-    """The open files of an archive. Either of the first two may be left out. `opened_at` in seconds since 1970; `index`:
-    the lines for the index of the WARC file, but for `latest`, those of the last group; `doubt`: that group, until its URLs
-    are settled."""
+    """The open files of an archive; `warc` or `pages` may be None. `opened_at`: seconds since 1970. `index`: index lines
+    of the WARC file, without those of the last group, which are in `latest`. `doubt`: the last group, until its URLs are
+    settled. `is_broken`: the files are closed and left to a recovery."""
 
     opened_at: float
     fsync: bool
@@ -30,16 +30,16 @@ class Volume(msgspec.Struct):
     is_broken: bool = False
 
     def add_warc(self, segment: Segment, warcinfo: bytes) -> None:
-        """Records go to `segment`, which begins with the record `warcinfo`. Raises OSError."""
+        """Write records to `segment`, after the record `warcinfo`. Raises OSError."""
         self.warc = segment
         segment.begin(warcinfo)
 
     def add_pages(self, segment: Segment) -> None:
-        """JSON lines go to `segment`."""
+        """Write JSON lines to `segment`."""
         self.pages = segment
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
-        """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` or before."""
+        """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` (seconds since 1970) or earlier."""
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
 
     def append(
@@ -47,8 +47,8 @@ class Volume(msgspec.Struct):
     ) -> None:
         """Append to both files, or to none of them. Raises OSError.
 
-        What may have to be taken back is first. Then the records, and on the disk first: no line may name a place that
-        does not exist.
+        The journal is written first. The records come before the lines, also on the disk, because no line may name a
+        place that does not exist.
         """
         before = JournalRewrite(self.warc.size if self.warc else 0, self.pages.size if self.pages else 0, b"", b"")
         try:
@@ -69,7 +69,7 @@ class Volume(msgspec.Struct):
         self.doubt, self.latest = doubt, list(index)
 
     def take_back(self, unsettled: Container[int]) -> None:
-        """Take the `unsettled` pages of the last group, by their numbers in it, out of the files. Raises OSError."""
+        """Remove the pages with the indexes `unsettled` in the last group from the files. Raises OSError."""
         if self.doubt is None:
             return
         rest = without(
@@ -91,7 +91,7 @@ class Volume(msgspec.Struct):
     def _append_to_journal(self, rest: JournalRewrite) -> None:
         size = self.journal.size
         try:
-            self.journal.cut(size)  # of what was not written whole
+            self.journal.cut(size)  # removes what a failed append has left
             self.journal.append(encoded(rest))
             if self.fsync:
                 self.journal.sync()
@@ -100,10 +100,10 @@ class Volume(msgspec.Struct):
             raise
 
     def finish(self) -> list[Path]:
-        """Give the files their plain names, empty ones removed; returns those that are kept. Raises OSError; the files are
-        then left to a recovery.
+        """Give the files their plain names, and remove empty ones. Returns those that are kept. Raises OSError; then the
+        files are left to a recovery.
 
-        The index is first: a WARC file with its plain name is one that can be replayed.
+        The index is written first, so that every WARC file with its plain name can be replayed.
         """
         files = []
         try:
@@ -115,19 +115,19 @@ class Volume(msgspec.Struct):
                     segment.sync()
                 if segment.finish():
                     files.append(segment.path)
-            self.journal.remove()  # last: as long as it is there, nobody else finishes the others
+            self.journal.remove()  # last, because nobody else finishes the other files while it exists
         finally:
             self._close()
         return files
 
     def discard(self) -> None:
-        """Remove what was just created."""
+        """Remove the files, which were just created."""
         self.index.close()
         for segment in (*self._segments(), self.journal):
             segment.remove()
 
     def leave(self) -> None:
-        """Close the files as they are: a recovery sorts it out."""
+        """Close the files as they are, for a recovery to finish."""
         self.is_broken = True
         self._close()
 
@@ -135,7 +135,7 @@ class Volume(msgspec.Struct):
         try:
             self._rewrite(before)
         except OSError:
-            # The files are in an unknown state. The group will go to a new volume: nothing of it may stay here.
+            # The state of the files is unknown. The group will be written to a new volume, so it must not stay here.
             with contextlib.suppress(OSError):
                 self._append_to_journal(before)
             self.leave()

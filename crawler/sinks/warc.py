@@ -252,7 +252,7 @@ class WarcRecords:
             sum(map(len, block)),
         )
         record = b"".join([head, *block, b"\r\n\r\n"])
-        return self._compress(record, self._settings.compression_level)
+        return self._compress(record)
 
     def _new_id(self) -> bytes:
         self._ids += 1

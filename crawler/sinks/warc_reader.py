@@ -1,34 +1,36 @@
-"""Reading WARC files back, ours and others': the records by FastWARC, the HTTP heads in them by ourselves.
+"""Reads WARC files, those of this crawler and others. FastWARC reads the records; the HTTP heads are parsed here.
 
-FastWARC's own parser of HTTP heads raises an error for a head of more than 32,000 bytes, which ends the reading of the
-whole file, and a site may send one of 64 KiB. Nothing that a record holds may do that: a record that cannot be understood
-is one record less. What remains is a file whose framing is broken, so that nobody knows where its next record begins.
+FastWARC's own parser raises an error for an HTTP head of more than 32,000 bytes and stops reading the file, but a site may
+send a head of 64 KiB. Here, a record that cannot be parsed affects no other record. Only if the framing of the file is
+broken does the reading stop, because nobody can tell where the next record begins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, TypeVar
 
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
-_STEP = 16_384  # bytes read at once: nearly all heads are shorter
+T = TypeVar("T")
+
+_STEP = 16_384  # bytes per read; nearly all heads are shorter
 _LONGEST_HEAD = 1 << 20
-"""Bytes. The crawler itself takes 64 KiB (`max_header_bytes`), but others take more."""
+"""Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
-"""RFC 9112 2.2: a recipient may take a bare LF for a line end."""
+"""RFC 9112 2.2: a recipient may accept a bare LF as a line end."""
 _STATUS_LINE = re.compile(rb"HTTP/[0-9.]{1,8}[ \t]+([0-9]{3})(?![0-9])")
 
 
 class BrokenFraming(Exception):
-    """Raised when the next record of a file cannot be found: compression or framing is broken from there on."""
+    """Raised when the next record of a file cannot be found because compression or framing is broken."""
 
 
 class Head(NamedTuple):
-    """The head of an HTTP response. `status` 0: it has no status line. `fields`: names and values as sent."""
+    """The head of an HTTP response. `status`: 0 without a status line. `fields`: names and values as sent."""
 
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
@@ -43,7 +45,7 @@ class Head(NamedTuple):
 
 
 def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
-    """The records in the file or stream `source`. Raises BrokenFraming, and OSError where the system says so."""
+    """The records of these `types` in the file or stream `source`. Raises BrokenFraming and OSError."""
     records = iter(ArchiveIterator(source, record_types=types, parse_http=False))
     while True:
         try:
@@ -57,9 +59,24 @@ def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.a
         yield record
 
 
+def placed(
+    records: Iterable[WarcRecord], size: int, read: Callable[[WarcRecord], T | None]
+) -> Iterator[tuple[T, int, int]]:
+    """The results of `read` for all `records` of a source of `size` bytes, each with the record's offset and length in
+    compressed bytes. Records for which it returns None are left out. Raises BrokenFraming and OSError."""
+    result, start = None, 0
+    for record in records:
+        # The length of a record is known only when the next one begins.
+        if result is not None:
+            yield result, start, record.stream_pos - start
+        start, result = record.stream_pos, read(record)
+    if result is not None:
+        yield result, start, size - start
+
+
 def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
-    """The HTTP head of `record`, and what was read of the body behind it; the rest is still in `record.reader`. None if
-    the record is none of HTTP."""
+    """The HTTP head of `record`, and the bytes of the body that were read with it; `record.reader` has the rest. None if
+    the record is not an HTTP message."""
     if not record.is_http:
         return None
     block = b""
@@ -74,7 +91,7 @@ def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
 
 
 def parse_head(data: bytes) -> Head:
-    """The head in `data`, whatever they are; a line that is no field is passed over."""
+    """Parse any `data` as an HTTP head. Lines that are not fields are skipped."""
     first, *lines = data.split(b"\n")
     status = _STATUS_LINE.match(first)
     fields: list[tuple[bytes, bytes]] = []
@@ -90,8 +107,8 @@ def parse_head(data: bytes) -> Head:
 
 
 def dechunked(body: bytes) -> bytes:
-    """`body` without the chunked coding (RFC 9112 7.1), for archives of others, which may store it. Raises ValueError if it
-    has none, or a broken one."""
+    """Remove the chunked coding from `body` (RFC 9112 7.1), which other crawlers may store. Raises ValueError if it is not
+    chunked, or incomplete."""
     stream = BytesIO(body)
     parts: list[bytes] = []
     while True:
@@ -103,5 +120,5 @@ def dechunked(body: bytes) -> bytes:
             return b"".join(parts)
         chunk = stream.read(length)
         if len(chunk) < length or stream.readline().strip():
-            raise ValueError("a chunk that breaks off")
+            raise ValueError("an incomplete chunk")
         parts.append(chunk)

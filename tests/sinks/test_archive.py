@@ -91,7 +91,7 @@ async def test_groups_keep_their_order_though_nobody_waits_for_them(tmp_path: Pa
 
 
 def many(first: int) -> list[Page]:
-    """Pages whose group is made in the event loop, and takes several of its turns."""
+    """A large group of pages."""
     return [page(exchange(f"{number}", noise(number, 40_000))) for number in range(first, first + 80)]
 
 
@@ -109,24 +109,6 @@ async def test_groups_that_are_written_at_once_do_not_mix(tmp_path: Path) -> Non
     assert placed == stored
 
 
-async def test_a_group_that_is_cancelled_while_it_is_made_leaves_nothing(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
-    await archive.start()
-    await archive.write([page(exchange("first", b"first"))])
-    writing = asyncio.ensure_future(archive.write(many(0)))
-    await asyncio.sleep(0)
-    assert not writing.done()
-    writing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await writing
-    await archive.write(many(0)[:2])
-    await archive.stop()
-    (file,) = readers.warc_files(tmp_path)
-    kinds = [record.type for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")]
-    assert kinds == ["response"] * 3
-    assert len(readers.lines(tmp_path)) == 3
-
-
 async def test_pages_of_megabytes_stand_between_the_others_in_their_order(tmp_path: Path) -> None:
     sizes = [1, 2_000_000, 40_000, 1, 2_000_000, 2_000_000, 1]
     pages = [page(exchange(f"{number}", noise(number, size))) for number, size in enumerate(sizes)]
@@ -138,24 +120,6 @@ async def test_pages_of_megabytes_stand_between_the_others_in_their_order(tmp_pa
     readers.check(file)
     stored = [record.url for record in readers.by_fastwarc(file) if record.type == "response"]
     assert stored == [one.url for one in pages]
-
-
-async def test_a_page_of_megabytes_that_is_cancelled_while_its_record_is_made_is_not_remembered(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
-    await archive.start()
-    await archive.write([page(exchange("first", b"first"))])
-    large = [page(exchange("large", noise(1, 4_000_000)))]
-    writing = asyncio.ensure_future(archive.write(large))
-    for _ in range(4):  # into the thread
-        await asyncio.sleep(0)
-    writing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await writing
-    await archive.write(large)
-    await archive.stop()
-    (file,) = readers.warc_files(tmp_path)
-    kinds = [record.type for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")]
-    assert kinds == ["response"] * 2
 
 
 async def test_a_cancelled_write_is_carried_out_whole_or_not_at_all(tmp_path: Path) -> None:

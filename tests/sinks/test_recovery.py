@@ -34,8 +34,10 @@ def warc_records(compression: CompressionName) -> list[bytes]:
 
 
 def json_lines() -> list[bytes]:
-    lines = PageLines(settings(Path()))
-    return [lines.encode([Row(page(exchange(name, b"")))]) for name in ("a", "b", "c")]
+    lines, errors = PageLines(True, "one"), []
+    return [
+        lines.encode(Row(page(exchange(name, b""))), lambda *error: errors.append(error)) for name in ("a", "b", "c")
+    ]
 
 
 RECORDS = {compression: warc_records(compression) for compression in COMPRESSIONS}

@@ -66,14 +66,14 @@ def test_the_index_of_a_group_that_was_taken_back_in_part_is_made_of_any_head(na
 
 def test_a_record_that_cannot_be_understood_is_one_line_less(caplog: pytest.LogCaptureFixture) -> None:
     compress = COMPRESSIONS["gzip"].compress
-    records = b"".join(compress(record(url), 1) for url in (b"http://a:b/", b"http://a.test/"))
+    records = b"".join(compress(record(url)) for url in (b"http://a:b/", b"http://a.test/"))
     assert len(list(lines_of(records, "x.warc.gz", 0))) == 1
     assert [entry.message for entry in caplog.records] == ["record_not_indexed"]
 
 
 def test_what_follows_broken_framing_has_no_lines(caplog: pytest.LogCaptureFixture) -> None:
     compress = COMPRESSIONS["gzip"].compress
-    first, second = (compress(record(url), 1) for url in (b"http://a.test/1", b"http://a.test/2"))
+    first, second = (compress(record(url)) for url in (b"http://a.test/1", b"http://a.test/2"))
     assert len(list(lines_of(first + second + b"junk" * 99, "x.warc.gz", 0))) == 1
     assert [entry.message for entry in caplog.records] == ["records_not_indexed"]
     with pytest.raises(BrokenFraming):
@@ -83,8 +83,8 @@ def test_what_follows_broken_framing_has_no_lines(caplog: pytest.LogCaptureFixtu
 def test_an_audit_counts_what_it_cannot_read(tmp_path: Path) -> None:
     compress = COMPRESSIONS["gzip"].compress
     good, bad = record(b"http://a.test/"), record(b"http://a.test/", b"X-Crawler-Elapsed: soon\r\n")
-    (tmp_path / "a.warc.gz").write_bytes(compress(bad, 1) + compress(good, 1) + b"junk" * 99)
-    (tmp_path / "b.warc.gz").write_bytes(compress(record(b""), 1) + compress(good, 1))
+    (tmp_path / "a.warc.gz").write_bytes(compress(bad) + compress(good) + b"junk" * 99)
+    (tmp_path / "b.warc.gz").write_bytes(compress(record(b"")) + compress(good))
     (tmp_path / "a.pages.jsonl").write_bytes(b"\0\0\0\n")
     archive = read_archive(tmp_path)
     assert (len(archive.requests), archive.unread) == (2, 4)
