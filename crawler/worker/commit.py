@@ -8,6 +8,10 @@ Results are collected for some tens of milliseconds and committed as a group:
    the sink's files are recovered, the pages that were not settled are removed from them. This replica does the same with
    pages whose lease was lost before they were settled.
 
+Before the first and the last step, results are dropped if the lease of their visit has ended, for example while the
+replica was suspended. Other replicas may have counted its permits as used, fetched the URLs again, and found the end of
+the crawl.
+
 Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
 the fetching.
@@ -219,23 +223,24 @@ class Committer:
     async def _commit(self, group: _Group) -> None:
         started = self._runtime.clock.monotonic()
         absences = self._runtime.retry.absences
-        await self._push(group.results)
+        results = await self._push(group.results)
         pushed = self._runtime.clock.monotonic()
         # A page that a sink cannot handle has used its permit, so it is counted here before it becomes a defect.
-        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
-        kept = await self._write(group.results)
+        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in results)
+        kept = await self._write(results)
         if kept.failed:
-            group.results = [result.unless_in(kept.failed) for result in group.results]
+            results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.clock.monotonic()
-        stale = await self._settle(group.results, kept.duplicates, absences)
-        await self._keep(group.results, stale)
+        stale = await self._settle(results, kept.duplicates, absences)
+        await self._keep(results, stale)
         await self._release(group.closing)
         settled = self._runtime.clock.monotonic()
-        for number, result in enumerate(group.results, 1):
+        for number, result in enumerate(results, 1):
             if result.page is not None:
                 self._emit_page(result.page)
             if number % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
+        stale |= {result.visit for result in group.results} - {result.visit for result in results}
         lag_s = settled - group.first_at if group.results else 0.0
         steps = (pushed - started, written - pushed, settled - written)
         self._runtime.events.emit(GroupCommitted(len(group.results), done, *steps, len(stale), lag_s))
@@ -246,27 +251,31 @@ class Committer:
         except Exception as error:  # raised by a listener; the page is settled nevertheless
             self._runtime.events.emit(defect("listener", page.url, error))
 
-    async def _push(self, results: Sequence[Result]) -> None:
-        links: dict[tuple[str, PushMode], Entry] = {}
-        offered = 0
-        for result in results:
-            links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
-            offered += len(result.links)
-            if len(result.links) > MANY_LINKS:
-                await asyncio.sleep(0)
-        pushed = Pushed()
-        if links:
-            pushed = await self._runtime.retry.call(lambda: self._frontier.push(links.values()))
-            for number, link in enumerate(links.values(), 1):
-                self._recent.add(link)
-                if number % (10 * MANY_LINKS) == 0:
+    async def _push(self, results: Sequence[Result]) -> list[Result]:
+        """Push the links of the results whose leases are still valid, and return these results. The others are dropped,
+        since another replica may have crawled their URLs by now. A robots.txt is archived in any case."""
+
+        async def push() -> tuple[list[Result], dict[tuple[str, PushMode], Entry], Pushed]:
+            now, links = self._runtime.now(), dict[tuple[str, PushMode], Entry]()
+            valid = [result for result in results if result.exchange is not None or result.visit.holds(now)]
+            for result in valid:
+                links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
+                if len(result.links) > MANY_LINKS:
                     await asyncio.sleep(0)
-            self.held.pushed(pushed.shards)
-        if offered:
+            return valid, links, await self._frontier.push(links.values()) if links else Pushed()
+
+        valid, links, pushed = await self._runtime.retry.call(push)
+        for number, link in enumerate(links.values(), 1):
+            self._recent.add(link)
+            if number % (10 * MANY_LINKS) == 0:
+                await asyncio.sleep(0)
+        self.held.pushed(pushed.shards)
+        if offered := sum(len(result.links) for result in valid):
             skipped = offered - len(links)
             self._runtime.events.emit(
                 LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped)
             )
+        return valid
 
     async def _write(self, results: Sequence[Result]) -> Written:
         with_page = [result for result in results if result.page is not None]
@@ -289,7 +298,8 @@ class Committer:
                 wait_s = min(wait_s * 2, 30.0)
 
     async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
-        """Settle the group's URLs. Returns the visits whose leases were lost.
+        """Settle the group's URLs. Returns the visits whose leases were lost. A lease that has ended counts as lost even if
+        Redis still has it, because other replicas may have given this one up.
 
         If there was an outage after the links were pushed (`absences` has changed), Redis may have lost them, so they are
         pushed again first.
@@ -304,27 +314,25 @@ class Committer:
             return set()
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
+            at = self._runtime.now()
+            valid = {visit: report for visit, report in by_visit.items() if visit.holds(at)}
             if self._runtime.retry.absences != absences:
-                await self._frontier.push([link for result in results for link in result.links])
-            at = self._runtime.clock.monotonic()
-
-            settlements = [
-                visit.settlement(
-                    self._runtime.server_ms(visit.next_at),
-                    report.urls,
-                    report.received_bytes,
-                    report.duplicates,
-                    report.cut,
+                await self._frontier.push(
+                    [link for result in results if result.visit.holds(at) for link in result.links]
                 )
-                for visit, report in by_visit.items()
-            ]
-            replies = await self._frontier.settle(settlements)
-            return [(visit, reply, at) for visit, reply in zip(by_visit, replies, strict=True)]
+            replies = await self._frontier.settle([self._settlement(*item) for item in valid.items()])
+            by_lease = dict(zip(valid, replies, strict=True))
+            return [(visit, by_lease.get(visit, SettleReply(stale=True)), at) for visit in by_visit]
 
         replies = await self._runtime.retry.call(settle)
         for visit, reply, at in replies:
             self._apply(visit, reply, at)
         return {visit for visit, reply, _ in replies if reply.stale}
+
+    def _settlement(self, visit: Visit, report: _VisitReport) -> Settlement:
+        next_ms, delay_ms, state = self._runtime.server_ms(visit.next_at), visit.delay_ms, str(visit.backoff)
+        counts = (report.received_bytes, report.duplicates, report.cut)
+        return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)
 
     async def _keep(self, results: Sequence[Result], stale: set[Visit]) -> None:
         """Report the group as settled to the sink, except for pages of `stale` visits that were not settled.
@@ -344,7 +352,7 @@ class Committer:
     async def renew(self, visits: Sequence[Visit]) -> None:
         """Renew the leases of `visits`. Raises RedisAway."""
         at = self._runtime.clock.monotonic()
-        settlements = [self._renewal(visit) for visit in visits]
+        settlements = [self._settlement(visit, _VisitReport()) for visit in visits]
         for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
             self._apply(visit, reply, at)
 
@@ -353,15 +361,11 @@ class Committer:
             return
 
         async def release() -> list[SettleReply]:
-            settlements: list[Settlement] = [self._renewal(visit) for visit in visits]
-            return await self._frontier.release(settlements)
+            return await self._frontier.release([self._settlement(visit, _VisitReport()) for visit in visits])
 
         replies = await self._runtime.retry.call(release)
         for visit, reply in zip(visits, replies, strict=True):
             self._apply(visit, reply, self._runtime.clock.monotonic())
-
-    def _renewal(self, visit: Visit) -> Settlement:
-        return visit.settlement(self._runtime.server_ms(visit.next_at), [])
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:

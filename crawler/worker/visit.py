@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from crawler.worker.lease_scope import LeaseScope
 from frontier.entries import Entry
-from frontier.queue import Lease, Settled, Settlement
+from frontier.queue import Lease
 from frontier.reservations import Reservation
 from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
-
-NONE_CUT: Mapping[str, int] = MappingProxyType({})
 
 
 class Visit:
@@ -93,17 +89,6 @@ class Visit:
     def close(self) -> None:
         """Have the lease returned as soon as nothing is in flight."""
         self.closing = True
-
-    def settlement(
-        self,
-        next_ms: int,
-        urls: list[Settled],
-        received_bytes: int = 0,
-        duplicates: int = 0,
-        cut: Mapping[str, int] = NONE_CUT,
-    ) -> Settlement:
-        """Return the settlement that reports this visit's state to Redis. For the arguments see `Settlement`."""
-        return Settlement(self.lease, next_ms, self.delay_ms, str(self.backoff), urls, received_bytes, duplicates, cut)
 
     # turns
 

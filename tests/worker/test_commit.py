@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import pytest
+
 from crawler.errors import SinkFull
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
@@ -98,3 +100,61 @@ async def test_the_counters_include_bodies_that_were_archived_before(
     # Then the counters know that two of them brought nothing new.
     counts = await Counters(store, frontier.keys).counts()
     assert (counts.done, counts.duplicates) == (4, 2)
+
+
+class SlowSink:
+    """Remembers what it is given. Each write takes `takes_ms`."""
+
+    def __init__(self, time: ManualTime, takes_ms: int) -> None:
+        self._time = time
+        self._takes_ms = takes_ms
+        self.pages: list[Page] = []
+        self.exchanges: list[Exchange] = []
+        self.unsettled: list[int] = []
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
+    ) -> frozenset[str]:
+        self._time.ms += self._takes_ms
+        self.pages += pages
+        self.exchanges += exchanges
+        return frozenset()
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        self.unsettled += unsettled
+
+
+@pytest.mark.parametrize("ends_during_the_write", [False, True])
+async def test_nothing_is_settled_after_the_lease_ended(
+    store: RedisStore, crawl_name: str, ends_during_the_write: bool
+) -> None:
+    """Others may have given this replica up by then, with its share of the page budget, and found the end of the crawl."""
+    # Given a page, its link and a robots.txt, fetched under a lease that Redis still has,
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([Entry("https://site.test/a", "site.test")])
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    visit = Visit(leased.leases[0], deadline=time.monotonic() + 10, now=time.monotonic())
+    sink, shared = SlowSink(time, takes_ms=20_000 if ends_during_the_write else 0), await on_a_clock(time)
+    committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
+    (entry,) = visit.lease.entries
+    link = Entry("https://site.test/linked", "site.test")
+    made, robots = exchange("a", SAME), exchange("robots.txt", b"")
+    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(made), [link]))
+    await committer.add(Result(visit, exchange=robots))
+    # When the lease ends before the commit, or while the sink is writing,
+    time.ms += 0 if ends_during_the_write else 20_000
+    running = asyncio.create_task(committer.run())
+    await committer.flush()
+    running.cancel()
+    # Then the URL is not settled, and the sink does not keep the page, but the robots.txt;
+    counts = await Counters(store, frontier.keys).counts()
+    assert (counts.accepted, counts.done) == (2 if ends_during_the_write else 1, 0)
+    assert len(sink.pages) == len(sink.unsettled) == ends_during_the_write
+    assert sink.exchanges == [robots]
+    # and another replica fetches the URL again.
+    time.ms += 60_000
+    await frontier.lease([0], 2, "other", 1)
+    time.ms += 60_000
+    ((leased,), _) = await frontier.lease([0], 2, "other", 1)
+    assert "https://site.test/a" in {one.url for one in leased.leases[0].entries}
