@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from crawler.confinement import environment
 from crawler.errors import DataDirError
+from crawler.parse.confinement import environment
 from crawler.settings.model import ReplicaSettings
 from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect

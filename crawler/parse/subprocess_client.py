@@ -9,8 +9,8 @@ import sys
 
 import msgspec
 
-from crawler.confinement import environment
 from crawler.page import Link
+from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.subprocess_main import FRAME, OffloadReply, Ref, frame
 from frontier.urls import Url

@@ -23,8 +23,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from crawler.confinement import renounce_privileges
 from crawler.page import Cut, LinkKind
+from crawler.parse.confinement import renounce_privileges
 from crawler.parse.document import ParsedDocument, read
 from crawler.parse.html import Extracted
 

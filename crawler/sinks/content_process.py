@@ -22,8 +22,8 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from crawler.confinement import environment, renounce_privileges
 from crawler.page import Page
+from crawler.parse.confinement import environment, renounce_privileges
 from crawler.sinks.content import Content, TextForm, content_of, decoded, has_content
 from crawler.sinks.pages import plain
 

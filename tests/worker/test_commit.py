@@ -114,11 +114,11 @@ class SlowSink:
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
-    ) -> frozenset[str]:
+    ) -> Written:
         self._time.ms += self._takes_ms
         self.pages += pages
         self.exchanges += exchanges
-        return frozenset()
+        return Written()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         self.unsettled += unsettled
