@@ -16,19 +16,18 @@ import errno
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Protocol
 
 import aiohttp
 import msgspec
-from aiohttp.http_exceptions import HttpProcessingError
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap
-from crawler.fetch.connection import Flight, GuardedConnector, GuardedProtocol, HeadTooLarge
+from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
 from crawler.fetch.request import Origin, header_lines
 from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings
+from crawler.fetch.response import describe
 from crawler.page import Exchange
 from frontier.clock import Clock
 
@@ -106,7 +105,6 @@ class Fetcher:
         self._under_way = 0
         self._idle = asyncio.Event()
         self._fields = _common_fields(settings)
-        self._origin = lru_cache(_KNOWN_ORIGINS)(self._parse_origin)
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
@@ -179,21 +177,19 @@ class Fetcher:
         connector = self._connector
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
-        settings = self._settings
-        slash = url.find("/", url.find("://") + 3)
-        if slash < 0:
-            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
-        origin = self._origin(url[:slash])
-        request_head = origin.request_head(url[slash:], extra_headers)
-        until = self._loop.time() + settings.total_timeout_s
-        flight = Flight(origin, request_head, deadline, until, settings.max_body_bytes)
+        request = self._request(url, deadline, extra_headers)
         self._under_way += 1
         try:
-            return await self._exchange(connector, flight, url)
-        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, ValueError) as error:
+            return await self._exchange(connector, request, url)
+        except (aiohttp.ClientError, FetchFailed, TimeoutError, ValueError) as error:
+            if self._connector is None:
+                sent = isinstance(error, FetchFailed) and error.request_sent
+                raise FetchFailed(FailureKind.STOPPED, "cut off by the shutdown", request_sent=sent) from error
+            if isinstance(error, FetchFailed):
+                raise
             if isinstance(error, aiohttp.ClientConnectorError):
                 _forget_frames(error)
-            raise self._failure(error, flight) from error
+            raise FetchFailed(_failure_kind(error), describe(error)) from error
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -205,53 +201,53 @@ class Fetcher:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         return await self._resolver.first(host_of(url))
 
-    def _parse_origin(self, text: str) -> Origin:
-        """Of a URL up to its path. Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
-        origin = Origin.parse(text, self._fields)
-        settings, host, port = self._settings, origin.key.host, origin.key.port
+    def _request(
+        self, url: str, deadline: Callable[[], bool] | None, extra_headers: Iterable[tuple[str, str]]
+    ) -> Request:
+        """Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
+        settings = self._settings
+        slash = url.find("/", url.find("://") + 3)
+        if slash < 0:
+            raise FetchFailed(FailureKind.BAD_URL, "not a canonical http or https URL")
+        origin = Origin.parse(url[:slash])
+        host, port = origin.key.host, origin.key.port
         if port not in settings.addresses.ports and settings.host_map.find(host.rstrip(".")) is None:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
-        return origin
+        head = origin.request_head(url[slash:], self._fields, extra_headers)
+        now = self._loop.time()
+        return Request(origin, head, deadline, now, now + settings.total_timeout_s, settings.max_body_bytes)
 
-    async def _exchange(self, connector: GuardedConnector, flight: Flight, url: str) -> Exchange:
-        connection = await connector.obtain(flight, self._connect_timeout)
+    async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
+        connection = await connector.obtain(request, self._connect_timeout)
         try:
             protocol = connection.protocol
             assert isinstance(protocol, GuardedProtocol)
             started_at = self._wall()
-            protocol.send(flight)
-            message, pieces, truncated = await protocol.receive()
-            if truncated is None:
-                connection.release()
+            protocol.send(request)
+            response = await protocol.receive()
+            connection.release()
         finally:
             connection.close()  # unless it has been released
-        body = await _joined(pieces) if len(pieces) > 1 else pieces[0]
         if self._connector is None:
-            raise FetchFailed(FailureKind.STOPPED, "cut off by the shutdown", request_sent=True)
-        assert flight.sent_at is not None
+            raise FetchFailed(FailureKind.STOPPED, request_sent=True)
+        message = response.message
         return Exchange(
             url=url,
             status=message.code,
             reason=message.reason or "",
             headers=message.raw_headers,
-            request_head=flight.request_head,
-            response_head=flight.response_head,
-            body=body,
+            request_head=request.head,
+            response_head=response.head,
+            body=response.body,
             address=protocol.address,
             started_at=started_at,
-            elapsed=self._loop.time() - flight.sent_at,
-            first_byte=flight.first_byte_at - flight.sent_at,
-            truncated=truncated,
+            elapsed=response.elapsed_s,
+            first_byte=response.first_byte_s,
+            truncated=response.truncated,
             protocol=f"http/{message.version.major}.{message.version.minor}",
             tls=protocol.tls,
-            phases=flight.phases,
+            phases=response.phases,
         )
-
-    def _failure(self, error: Exception, flight: Flight) -> FetchFailed:
-        kind = FailureKind.STOPPED if self._connector is None else _failure_kind(error, flight)
-        # Some messages quote what the server sent: one line, and no more of it than helps.
-        detail = " ".join(str(error).split())[:200] or type(error).__name__
-        return FetchFailed(kind, detail, request_sent=flight.sent_at is not None)
 
 
 def host_of(url: str) -> str:
@@ -259,20 +255,6 @@ def host_of(url: str) -> str:
     authority = url.partition("://")[2].partition("/")[0]
     name, colon, port = authority.rpartition(":")
     return name if colon and port.isdigit() else authority
-
-
-_KNOWN_ORIGINS = 8_192
-"""About 0.7 KB each, and 5 us to make."""
-
-_JOINED_AT_ONCE = 1 << 20
-"""Bytes of a body that the event loop puts together itself. 10 MB take it 8 ms and more, nearly all of it in the kernel,
-which must find the memory; in a thread that holds up nobody, as the interpreter's lock is not held."""
-
-
-async def _joined(pieces: list[bytes]) -> bytes:
-    if sum(map(len, pieces)) > _JOINED_AT_ONCE:
-        return await asyncio.to_thread(b"".join, pieces)
-    return b"".join(pieces)
 
 
 _ERRNO_KINDS = {
@@ -291,28 +273,19 @@ def _forget_frames(error: BaseException | None) -> None:
         error.__traceback__, error = None, error.__cause__
 
 
-def _failure_kind(error: Exception, flight: Flight) -> FailureKind:
-    """The table from aiohttp's exceptions to ours: the one place where they meet. More special ones come
-    first.
-    """
+def _failure_kind(error: Exception) -> FailureKind:
+    """Translate what aiohttp raises while it connects. This is the only place that does. Subclasses come first."""
     match error:
-        case HeadTooLarge():
-            return FailureKind.HEADER_TOO_LARGE
-        case aiohttp.ConnectionTimeoutError():
-            return FailureKind.CONNECT_TIMEOUT
         case TimeoutError():
-            return FailureKind.TIMEOUT if flight.sent_at is not None else FailureKind.CONNECT_TIMEOUT
-        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return FailureKind.CONNECT_TIMEOUT
+        case aiohttp.ClientSSLError():
             return FailureKind.TLS
         case aiohttp.ClientConnectorError():
             return _ERRNO_KINDS.get(error.os_error.errno or 0, FailureKind.UNREACHABLE)
         case aiohttp.InvalidURL() | ValueError():
             return FailureKind.BAD_URL
-        case HttpProcessingError():
-            return FailureKind.PROTOCOL
         case _:
-            fault_free = flight.reused and not flight.response_head
-            return FailureKind.STALE_CONNECTION if fault_free else FailureKind.DISCONNECTED
+            return FailureKind.DISCONNECTED
 
 
 def _common_fields(settings: FetchSettings) -> bytes:

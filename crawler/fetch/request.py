@@ -1,8 +1,4 @@
-"""The head of a request as it goes on the wire, and the origin that it goes to.
-
-A crawler's requests to an origin differ in their target and in little else: everything else is made once, and a request
-is then a few bytes put together.
-"""
+"""The head of a request as it goes on the wire, and the origin that it goes to."""
 
 from __future__ import annotations
 
@@ -21,17 +17,15 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Scheme, host and port. `host_line` and `fields`, which all origins share, follow the target in the head of every
-    request."""
+    """Scheme, host and port. `host_line` is the Host header line."""
 
     url: URL
-    key: ConnectionKey  # what aiohttp keeps idle connections under
+    key: ConnectionKey  # the key of aiohttp's pool of idle connections
     host_line: bytes
-    fields: bytes
 
     @classmethod
-    def parse(cls, text: str, fields: bytes) -> Origin:
-        """From the part of a canonical URL before its path. Raises FetchFailed: BAD_URL."""
+    def parse(cls, text: str) -> Origin:
+        """From a canonical URL without its path. Raises FetchFailed: BAD_URL."""
         scheme, _, authority = text.partition("://")
         authority = authority.rpartition("@")[2]  # userinfo never leaves this machine
         try:
@@ -51,14 +45,16 @@ class Origin(msgspec.Struct, frozen=True):
             proxy_auth=None,
             proxy_headers_hash=None,
         )
-        return cls(url, key, host_line, fields)
+        return cls(url, key, host_line)
 
-    def request_head(self, target: str, extra: Iterable[tuple[str, str]] = ()) -> bytes:
-        """A GET of `target`, byte for byte. Raises FetchFailed: BAD_URL."""
+    def request_head(self, target: str, fields: bytes, extra: Iterable[tuple[str, str]] = ()) -> bytes:
+        """A GET of `target`, byte for byte, with the header lines `fields` and the fields `extra`. Raises FetchFailed:
+        BAD_URL.
+        """
         if _BREAKS_TARGET.search(target):
             raise FetchFailed(FailureKind.BAD_URL, "a space or a control character in the path")
         try:
-            parts = (target.encode(), self.host_line, self.fields, header_lines(extra))
+            parts = (target.encode(), self.host_line, fields, header_lines(extra))
         except ValueError as error:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
         return b"GET %b HTTP/1.1\r\n%b%b%b\r\n" % parts

@@ -193,8 +193,7 @@ RAISES = """
 import importlib, json, os
 
 def about(value):
-    flight = getattr(value, "_flight", None)
-    return str(flight.request_head if flight else value)
+    return str(getattr(getattr(value, "_request", None), "head", value))
 
 def replace(target, url):
     module, _, path = target.partition(":")

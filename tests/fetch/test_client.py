@@ -10,7 +10,7 @@ import pytest
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher
-from crawler.fetch.compat import TLS_READ
+from crawler.fetch.compat import READ_BYTES
 from tests.fetch.fetching import AGENT, fetcher, plain_fetcher
 from tests.fetch.servers import (
     AnswersInPlainText,
@@ -213,7 +213,7 @@ class TestTls:
             assert under_test._connector is not None
             ((protocol, _),) = next(iter(under_test._connector._conns.values()))
             room = protocol.transport._ssl_protocol._ssl_buffer  # type: ignore[union-attr]
-            assert len(room) <= TLS_READ
+            assert len(room) <= READ_BYTES
 
     @pytest.mark.parametrize("host", ["www.test", "other.test"])
     async def test_an_unknown_authority_and_a_wrong_name_are_refused(self, host: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import subprocess
 import sys
 import weakref
-from asyncio.sslproto import SSLProtocol
 
 import pytest
 
@@ -52,9 +52,11 @@ async def test_ended_connections_hold_themselves(monkeypatch: pytest.MonkeyPatch
     assert await ended_connection_is_held(), "asyncio lets go of connections by itself now: remove the change"
 
 
-def test_tls_buffers_are_large() -> None:
+@pytest.mark.parametrize("reader", ["asyncio.sslproto.SSLProtocol", "asyncio.selector_events._SelectorSocketTransport"])
+def test_reads_are_large(reader: str) -> None:
     compat.install()
-    assert SSLProtocol.max_size == compat.TLS_READ
-    untouched = "from asyncio.sslproto import SSLProtocol; print(SSLProtocol.max_size)"
+    module, _, name = reader.rpartition(".")
+    assert getattr(importlib.import_module(module), name).max_size == compat.READ_BYTES
+    untouched = f"import {module}; print({reader}.max_size)"
     done = subprocess.run([sys.executable, "-c", untouched], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > compat.TLS_READ, "asyncio reads no more than that by itself now: remove the change"
+    assert int(done.stdout) > compat.READ_BYTES, "asyncio reads no more than that by itself now: remove the change"

@@ -33,13 +33,14 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
         (DropsConnection, FailureKind.DISCONNECTED),
         (EndlessHeaders, FailureKind.HEADER_TOO_LARGE),
         (EndlessHeaderLine, FailureKind.HEADER_TOO_LARGE),
+        (EndlessInterim, FailureKind.PROTOCOL),
         (lambda: Raw(b"SSH-2.0-OpenSSH_9.2\r\n"), FailureKind.PROTOCOL),
         (lambda: Raw(b"HTTP/2 200\r\n\r\n"), FailureKind.PROTOCOL),
         (lambda: Raw(OK + b"X: a\0b\r\n\r\n"), FailureKind.PROTOCOL),
         (lambda: Raw(OK + b"Content-Length: x\r\n\r\n"), FailureKind.PROTOCOL),
         (lambda: Raw(OK[:9]), FailureKind.DISCONNECTED),
     ],
-    ids=["drops", "headers", "header-line", "ssh", "http2", "nul", "bad-length", "half-a-status-line"],
+    ids=["drops", "headers", "header-line", "interim", "ssh", "http2", "nul", "bad-length", "half-a-status-line"],
 )
 async def test_no_response_head_is_a_failure(server_type: Callable[[], FaultServer], kind: FailureKind) -> None:
     async with server_type() as server, fetcher(server.port) as under_test:
@@ -72,7 +73,6 @@ async def test_a_handshake_that_never_ends_is_a_connect_timeout() -> None:
     [
         (NeverAnswers, "read_timeout_s"),
         (NeverAnswers, "total_timeout_s"),
-        (EndlessInterim, "total_timeout_s"),
     ],
 )
 async def test_no_answer_in_time(server_type: Callable[[], FaultServer], bound: str) -> None:

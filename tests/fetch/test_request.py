@@ -23,20 +23,20 @@ FIELDS = b"User-Agent: t/1\r\n"
     ],
 )
 def test_the_host_field_names_the_host_and_an_unusual_port(origin: str, host: bytes) -> None:
-    head = Origin.parse(origin, FIELDS).request_head("/x?y")
+    head = Origin.parse(origin).request_head("/x?y", FIELDS)
     assert head == b"GET /x?y HTTP/1.1\r\nHost: " + host + b"\r\n" + FIELDS + b"\r\n"
 
 
 def test_connections_are_kept_apart_by_host_port_and_tls() -> None:
     origins = ["http://a.test", "https://a.test", "http://a.test:8080", "http://b.test", "http://[::1]"]
-    assert len({Origin.parse(origin, FIELDS).key for origin in origins}) == len(origins)
-    assert Origin.parse("http://a.test:80", FIELDS).key == Origin.parse("http://a.test", FIELDS).key
+    assert len({Origin.parse(origin).key for origin in origins}) == len(origins)
+    assert Origin.parse("http://a.test:80").key == Origin.parse("http://a.test").key
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\0", "/a\x7f", "/\ud800"])
 def test_a_target_that_would_break_the_request_line_is_refused(target: str) -> None:
     with pytest.raises(FetchFailed) as caught:
-        Origin.parse("http://a.test", FIELDS).request_head(target)
+        Origin.parse("http://a.test").request_head(target, FIELDS)
     assert caught.value.kind is FailureKind.BAD_URL
 
 
@@ -45,7 +45,7 @@ def test_a_field_that_would_break_its_line_is_refused(field: tuple[str, str]) ->
     with pytest.raises(ValueError, match="control character"):
         header_lines([field])
     with pytest.raises(FetchFailed) as caught:
-        Origin.parse("http://a.test", FIELDS).request_head("/", [field])
+        Origin.parse("http://a.test").request_head("/", FIELDS, [field])
     assert caught.value.kind is FailureKind.BAD_URL
 
 
