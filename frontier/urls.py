@@ -1,29 +1,26 @@
-"""One function decides what a URL is called and which domain it belongs to.
+"""The canonical form of URLs.
 
-A URL that has two names is fetched twice, and a domain that has two names is hit twice as hard as it allows:
-so there is one canonical form, and every other part compares URLs, domains and origins as plain strings.
+A URL with two names would be fetched twice, and a domain with two names would get twice the requests that it allows. So
+each URL has one canonical form, and all other code compares URLs, domains and origins as strings.
 
-The canonical form is the serialisation of the WHATWG URL standard (https://url.spec.whatwg.org/), which
-lower-cases the scheme and the host, applies IDNA, rewrites IPv4 and IPv6 addresses, drops the default port
-and resolves dot segments, and on top of that:
+The canonical form is the serialisation of the WHATWG URL standard (https://url.spec.whatwg.org/), which converts the scheme
+and the host to lower case, applies IDNA, normalises IPv4 and IPv6 addresses, and removes the default port and dot segments.
+In addition:
 
-1. only http and https;
-2. no user information and no fragment: neither names another page to a crawler without credentials;
-3. no trailing dot on the host, and only a host that DNS can carry (labels of 1 to 63 bytes, 253 in all: RFC
-   1035 2.3.4);
-4. percent-encoded unreserved characters decoded and hex digits in upper case (RFC 3986 6.2.2.1 and 6.2.2.2),
-   unless the path and query hold a `%` that starts no escape: decoding beside it could make a new one, so
-   they stay as they are;
-5. tracking and session parameters dropped as `UrlRules` says, from the query and from path segments
-   (`;jsessionid=1`);
-6. no empty query: `/a?` is `/a`.
+1. The scheme is http or https.
+2. User information and the fragment are removed. A crawler without credentials gets the same page without them.
+3. The host has no trailing dot, and DNS can represent it: labels of 1 to 63 bytes, 253 bytes in all (RFC 1035 2.3.4).
+4. Percent-encoded unreserved characters are decoded, and hex digits are in upper case (RFC 3986 6.2.2.1 and 6.2.2.2). If
+   the path or query has a `%` that starts no escape, all escapes stay as they are, because decoding could create a new one.
+5. Tracking and session parameters are removed according to `UrlRules`, from the query and from path segments
+   (`;jsessionid=1`).
+6. An empty query is removed: `/a?` becomes `/a`.
 
-Kept, because servers tell them apart: the order of parameters (unless `sort_query`), empty values, repeated
-slashes, a trailing slash, letter case of path and query, `%2F`, http against https, `www.`.
+Everything that servers may distinguish stays: the order of parameters (unless `sort_query` is set), empty values, repeated
+slashes, a trailing slash, the case of path and query, `%2F`, http and https, `www.`.
 
-For editors: `canonicalize(canonicalize(x).href)` must give the same value again, and nothing but `BadUrl` may
-escape for any text; hypothesis holds both. Stored crawls know URLs by this form: a change of it is a change
-of the key schema.
+For editors: `canonicalize(canonicalize(x).href)` must return the same value again, and no text may raise anything but
+`BadUrl`. Hypothesis tests both. Existing crawls store URLs in this form, so a change of it is a change of the key schema.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ TRACKING_PARAMS = (
     "mc_cid",
     "mc_eid",
 )
-"""Added by mailing tools and advertisers for scripts to read: no server answers differently for them."""
+"""Added by mailing tools and advertisers. Scripts in the page read them, and servers ignore them."""
 
 SESSION_PARAMS = (
     "jsessionid",
@@ -79,42 +76,41 @@ SESSION_PARAMS = (
     "cftoken",
     "zenid",
 )
-"""Dropped only where the value looks like a token, because `sid` is also the number of a story or a shop."""
+"""Removed only if the value looks like a session token, because `sid` may also be the number of a story or a shop."""
 
 _TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
 
 
 class UrlRules(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
-    """What may be changed about a URL beyond its syntax. All replicas of a crawl must use equal rules.
+    """Changes to URLs beyond the syntax. All replicas of a crawl must use the same rules.
 
-    Names are compared without regard to case; a trailing `*` matches any ending.
+    `strip_params`, `session_params`: names of parameters to remove, in any case; a trailing `*` matches any ending.
+    `sort_query`: sort the parameters, which makes `?a=1&b=2` and `?b=2&a=1` one URL, and breaks the few sites where the
+    order matters. `max_length`: maximum number of characters of the canonical form; the URLs of pages are shorter.
     """
 
     strip_params: tuple[str, ...] = TRACKING_PARAMS
     session_params: tuple[str, ...] = SESSION_PARAMS
     sort_query: bool = False
-    """Makes `?a=1&b=2` and `?b=2&a=1` one URL; wrong for the few sites where order counts."""
     max_length: int = 2048
-    """Characters of the canonical form. Pages that people link to stay below; traps and blobs of data do
-    not."""
 
     @cached_property
     def stripped(self) -> re.Pattern[str]:
-        """Matches a whole `name=value` of a query that is to be dropped."""
+        """Matches a complete `name=value` of a query that is to be removed."""
         tracking = f"(?:{_any_of(self.strip_params)})(?:=.*)?"
         session = f"(?:{_any_of(self.session_params)})={_TOKEN}.*"
         return re.compile(f"(?:{tracking}|{session})", re.IGNORECASE | re.DOTALL)
 
     @cached_property
     def stripped_from_path(self) -> re.Pattern[str]:
-        """Matches a session parameter of a path segment, its semicolon included (RFC 3986 3.3)."""
+        """Matches a session parameter of a path segment, including its semicolon (RFC 3986 3.3)."""
         return re.compile(f";(?:{_any_of(self.session_params, '[^=/;]*+')})={_TOKEN}[^/;]*", re.IGNORECASE)
 
 
 def _any_of(names: tuple[str, ...], ending: str = "[^=]*+") -> str:
-    # Linear: an ending is taken to the `=`, or to where the parameter ends, and not given back.
+    # Possessive, so that matching takes linear time: an ending extends to the `=`, or to the end of the parameter.
     patterns = (re.escape(name.rstrip("*")) + (ending if name.endswith("*") else "") for name in names)
-    # A pattern that matches nothing stands for an empty tuple: an empty alternative would match everything.
+    # For an empty tuple, a pattern that matches nothing: an empty alternative would match everything.
     return "|".join(patterns) or "(?!)"
 
 
@@ -122,20 +118,19 @@ DEFAULT_RULES = UrlRules()
 
 
 class Url(msgspec.Struct, frozen=True, gc=False):
-    """A URL that can be crawled, in canonical form."""
+    """A URL in canonical form. `domain`: its registrable domain, the unit of queueing, leasing and rate limiting. `origin`:
+    scheme, host, and port unless it is the default, the unit of robots.txt."""
 
     href: str
     domain: str
-    """The registrable domain: the unit of queueing, leasing and rate limiting."""
     origin: str
-    """Scheme, host, and port where it is not the default: the unit of robots.txt."""
 
 
 def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_RULES) -> Url:
-    """The canonical form of `text`, joined to the absolute URL `base` if that is given.
+    """The canonical form of `text`, resolved against the absolute URL `base` if it is given.
 
-    Raises BadUrl with the reason `scheme` (not http or https), `host` (none, or one that cannot be), `length`
-    (above `rules.max_length`) or `syntax` (relative without a base, or a base that is no URL).
+    Raises BadUrl with the reason `scheme` (not http or https), `host` (missing or invalid), `length` (longer than
+    `rules.max_length`) or `syntax` (relative without a base, or an invalid base).
     """
     result = _join(text, None if base is None else _parse_base(base), rules)
     if isinstance(result, Url):
@@ -150,11 +145,11 @@ EXCESS = "excess"
 def canonicalize_links(
     hrefs: Iterable[str], base: str, rules: UrlRules = DEFAULT_RULES, limit: int | None = None
 ) -> tuple[dict[str, Url], dict[str, int]]:
-    """The distinct canonical URLs of a page's links, by their text and in order of appearance; how many were rejected,
+    """The distinct canonical URLs of a page's links, by `href` and in order of appearance; and the number of rejected links
     by reason. `base`: a canonical URL.
 
-    References to the page itself (empty, or a fragment alone) are passed over. After `limit` URLs and rejected texts
-    the others count as `excess`. Raises BadUrl if `base` is not an absolute http(s) URL.
+    References to the page itself (empty, or only a fragment) are ignored. After `limit` URLs and rejected links, the others
+    count as `excess`. Raises BadUrl if `base` is not an absolute http(s) URL.
     """
     if not base.startswith(_HTTP):
         raise BadUrl(base, "scheme")
@@ -183,7 +178,7 @@ def canonicalize_links(
 
 
 def _without_fragment(href: str) -> str:
-    """The reference `href` without its fragment and the space around; empty if it leads to the page itself."""
+    """`href` without fragment and surrounding space; empty if it refers to the page itself."""
     if "#" in href:
         whole, _, _ = href.partition("#")
         if whole[-1:] > " ":  # a space before `#` belongs to the URL, one at the end does not
@@ -194,18 +189,18 @@ def _without_fragment(href: str) -> str:
 
 
 def origin_of(href: str) -> str:
-    """Scheme, host and port of a canonical URL: the unit of robots.txt. A slice: `href` is not checked."""
+    """Scheme, host and port of the canonical URL `href`: the unit of robots.txt. `href` is not checked."""
     return href[: href.index("/", 8)]
 
 
-# The fast path: a plain path is added to the base; any other link costs one native parse, one look-up of its site, and the
-# tidying of what has `%`, `?` or `;`.
+# A path that no parser would change is appended to the base. Any other link takes one call of a native parser, one lookup
+# of its site, and normalisation if it contains `%`, `?` or `;`.
 
 _HTTP = ("http://", "https://")
 _C0_AND_SPACE = "".join(map(chr, range(0x21)))
 LONGEST_WRITTEN = 4
-"""How many times `max_length` a reference may have, before it is parsed and without its fragment: escapes that need not be
-take three characters for one, and parameters are dropped. A data: URL may have millions of characters."""
+"""Maximum length of a reference without its fragment before parsing, as a multiple of `max_length`. An unnecessary escape
+takes three characters instead of one, and parameters may be removed. A data: URL may have millions of characters."""
 
 _REMEMBERED_LINKS = 16_384  # 460 bytes each when typical: 7.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
@@ -226,11 +221,11 @@ def _directory(href: str) -> str:
 
 _PLAIN_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*+"
 _is_plain = re.compile(f"(?:/|(?=.))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+").fullmatch
-"""Matches a path, absolute or not, of which no parser changes anything."""
+"""Matches a path, absolute or relative, that no parser changes."""
 
 
 def _plain_site_of(directory: str) -> tuple[str, str] | None:
-    """Domain and origin, if what is added to `directory` makes nothing in it mean anything else."""
+    """Domain and origin of `directory`, or None if the canonical form of `directory` could depend on what is appended."""
     slash = directory.index("/", 8)
     return None if any(mark in directory[slash:] for mark in "%;^") else site_of(directory[:slash])
 
@@ -240,8 +235,9 @@ _TO_PAGE: Final = "to page"
 
 @lru_cache(maxsize=8)
 def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to page"] | None]:
-    """A join that remembers its results: pages of a site repeat the links of their menus, relative to one
-    directory. None for references to the page itself; `_TO_PAGE` for those that depend on more than its directory."""
+    """A function that resolves a link against a directory, and caches the results, because the pages of a site repeat the
+    links of their menus. It returns None for references to the page itself, and `_TO_PAGE` for links that depend on more
+    than the directory."""
     parse = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_parse_base)
     plain_site_of = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_plain_site_of)
 
@@ -266,14 +262,15 @@ def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
         if len(text) > LONGEST_WRITTEN * rules.max_length:
             return _why_not(text[:64], "length")
-    if len(text) > LONGEST_HOST and _has_long_host(text):
-        return "host"
+    host = _unconverted_host(text)
+    if len(host) > LONGEST_HOST + len(".:65535"):
+        return "host"  # checked first, because the time of the conversion grows faster than the length
     try:
-        href = _parse(text, base)
+        href = _parse(text, base, has_unconverted_host=bool(host))
+    except TypeError:  # lone surrogates
+        return _join(_without_surrogates(text), base, rules)
     except ValueError:
         return _why_not(text[:64], "syntax" if base is None else "host")
-    except TypeError:  # lone surrogates: the standard works on scalar values, so they become U+FFFD
-        return _join(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), base, rules)
     if not href.startswith(_HTTP):
         return "scheme"
     slash = href.find("/", 8)
@@ -290,35 +287,39 @@ def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
     return Url(origin + tail, domain, origin)
 
 
-def _parse(text: str, base: can_ada.URL | None) -> str:
+def _parse(text: str, base: can_ada.URL | None, has_unconverted_host: bool) -> str:
     """The serialised URL. Raises ValueError if there is none.
 
-    can_ada is the fast parser (0.9 us to join a link, ada_url 3 us) with IDNA rules of an earlier revision of
-    the standard: it refuses ASCII labels `xn--` that do not decode, and lets mixed directions (RFC 5893)
-    pass. Both are only possible where a label is not plain ASCII, and there ada_url has the last word.
+    can_ada takes a third of the time of ada_url, but has IDNA rules of an earlier version of the standard: it maps U+1E9E
+    to `ss` (Unicode 15.1 maps it to U+00DF), rejects labels with `xn--` that do not decode, and accepts mixed directions
+    (RFC 5893). So ada_url parses all texts whose host needs IDNA.
     """
-    try:
-        href: str = (can_ada.parse(text) if base is None else base + text).href
-    except ValueError:
-        if "xn--" not in text.lower() and text.isascii():
-            raise
-    else:
-        if "xn--" not in href or "xn--" not in href[: href.find("/", 8)] or (text.isascii() and "%" not in text):
-            return href
+    if not has_unconverted_host:
+        try:
+            return str((can_ada.parse(text) if base is None else base + text).href)
+        except ValueError:
+            if "xn--" not in text.lower():
+                raise
+    text = _without_surrogates(text)
     return ada_url.normalize_url(text) if base is None else ada_url.join_url(base.href, text)
+
+
+def _without_surrogates(text: str) -> str:
+    """`text` with lone surrogates replaced by U+FFFD, as the URL standard does (Infra, "scalar value string")."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 _REMOVED = {ord(char): None for char in "\t\n\r"}
 _AUTHORITY = re.compile(r"[\x00-\x20]*+(?:https?:[/\\]*+|[/\\]{2,}+)([^/\\?#]*+)", re.IGNORECASE)
 
 
-def _has_long_host(text: str) -> bool:
-    """Whether the host in `text` is longer than one can be, as its ASCII form is no shorter. To make that form takes half
-    a second for a host of 20,000 characters, and more than twice the time for twice the length."""
+def _unconverted_host(text: str) -> str:
+    """The decoded host and port in `text`, if they contain escapes or characters outside ASCII, otherwise ""."""
     if text.isascii() and "%" not in text:
-        return False  # nothing to be made
-    found = _AUTHORITY.match(text.translate(_REMOVED))  # URL 4.4: the parser removes them, wherever they stand
-    return found is not None and len(unquote(found[1].rpartition("@")[2])) > LONGEST_HOST + len(".:65535")
+        return ""
+    found = _AUTHORITY.match(text.translate(_REMOVED))  # the URL standard, 4.4: the parser removes them everywhere
+    host = found[1].rpartition("@")[2] if found else ""
+    return "" if host.isascii() and "%" not in host else unquote(host)
 
 
 _SCHEME = re.compile(r"[\x00-\x20]*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
@@ -335,7 +336,7 @@ def _why_not(start: str, otherwise: Reason) -> Reason:
 
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 _UNTIDY_ESCAPE = re.compile("%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])")
-"""In lower case, or of an unreserved character: ALPHA, DIGIT, - . _ ~ (RFC 3986 2.3)."""
+"""An escape in lower case, or of an unreserved character: ALPHA, DIGIT, - . _ ~ (RFC 3986 2.3)."""
 
 
 def _tidy_escape(match: re.Match[str]) -> str:
@@ -345,8 +346,8 @@ def _tidy_escape(match: re.Match[str]) -> str:
 
 
 def _tidy(tail: str, rules: UrlRules) -> str:
-    """Path and query with escapes normalised and parameters dropped: repeated until nothing changes, because
-    a dropped parameter may take away the bad escape that kept the others from being decoded."""
+    """Normalise the escapes of path and query, and remove parameters. This is repeated until nothing changes, because a
+    removed parameter may contain the invalid escape that prevented the decoding of the others."""
     while (tidied := _tidied(tail, rules)) != tail:
         tail = tidied
     return tail
@@ -370,5 +371,5 @@ def _tidied(tail: str, rules: UrlRules) -> str:
 
 def _without_sessions(path: str, rules: UrlRules) -> str:
     stripped = rules.stripped_from_path.sub("", path)
-    # `/..;sid=0123456789abcdef/` has become a dot segment.
+    # `/..;sid=0123456789abcdef/` becomes a dot segment.
     return path if stripped == path else str(can_ada.parse(f"http://host{stripped}").pathname)

@@ -120,7 +120,8 @@ class GroupReader:
         else:
             for section in self._listening():
                 values = section.delays if field == "delay" else section.rates
-                if len(values) < MAX_EXTENSIONS:
+                # Protego would take characters such as U+00A0 for white space, which in a robots.txt is only ASCII.
+                if len(values) < MAX_EXTENSIONS and value.isascii():
                     values.append(readable(value))
 
     def _take_agent(self, value: bytes) -> None:
@@ -161,14 +162,14 @@ def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field
         if not line or line[0] not in _FIRST:
             continue
         record = line[:MAX_LINE].partition(b"#")[0].strip()
-        name, colon, value = record.partition(b":")
-        if not colon:
-            # `Disallow /`: not in the grammar, but clear as long as there are just two words.
+        name, _, value = record.partition(b":")
+        field = _FIELDS.get(name.strip().lower())
+        if field is None or name == record:
+            # `Disallow /x` and `Sitemap http://host/x` are not in the grammar, but two words without a colon are clear.
             words = record.split()
             if len(words) != 2:
                 continue
-            name, value = words
-        field = _FIELDS.get(name.strip().lower())
+            field, value = _FIELDS.get(words[0].lower()), words[1]
         if field is not None:
             yield number, field, value.strip()
 

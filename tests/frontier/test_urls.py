@@ -32,6 +32,13 @@ SAME = [
     ("http://example.com/100%/%41", "http://example.com/100%/%41"),
     ("http://example.com/x^y?^", "http://example.com/x%5Ey?^"),
     ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+    ("http://faß.example/", "http://xn--fa-hia.example/"),
+    ("http://faẞ.example/", "http://xn--fa-hia.example/"),  # UTS 46 since Unicode 15.1, and web-platform-tests
+    ("http://FA%E1%BA%9E.example/", "http://xn--fa-hia.example/"),
+    ("http://ex%61mple.com:80/", "http://example.com/"),
+    ("http://ｅxample.com/", "http://example.com/"),
+    ("http://ex\nämple.com/", "http://xn--exmple-cua.com/"),
+    ("http://faẞ.example/\ud800", "http://xn--fa-hia.example/%EF%BF%BD"),
     ("http://0x7f.1/", "http://127.0.0.1/"),
     ("http://[0:0:0:0:0:0:0:1]:80/", "http://[::1]/"),
     ("\t http://exa\nmple.com\\a ", "http://example.com/a"),

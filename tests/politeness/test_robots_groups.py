@@ -27,6 +27,7 @@ def test_lines_end_with_cr_lf_or_both(end: str) -> None:
         "Disallow: /x# comment",
         "Disallow: /x # comment: with colon",
         "Disallow /x",
+        "Disallow\t/x # comment",
         "Disalow: /x",
         "Dissallow: /x",
     ],
@@ -39,6 +40,27 @@ def test_a_record_is_read_in_any_case_with_blanks_comments_and_usual_slips(line:
 def test_what_is_no_record_is_skipped(line: str) -> None:
     assert not allowed(group(line, "Disallow: /y"), "/y")
     assert allowed(group(line, "Disallow: /y"), "/x")
+
+
+def test_a_colon_in_a_value_does_not_replace_the_one_after_the_name() -> None:
+    rules = Rules.parse(group("Disallow /a:b", "sitemap http://h/s", "Host http://h/").encode(), "ourbot")
+    assert not rules.decide("/a:b").allowed
+    assert rules.decide("/a").allowed
+    assert rules.sitemaps == ("http://h/s",)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2003", "\ufeff", "\x85", "\u3000"])
+def test_only_ascii_blanks_are_white_space(space: str) -> None:
+    """RFC 9309 2.2: WS is a space or a tab. Google's parser strips ASCII white space alone, too."""
+    for line in (f"Disallow:{space}/x", f"{space}Disallow: /x", f"Disallow{space}: /x", f"Disallow{space}/x"):
+        assert allowed(group(line), "/x")
+    assert allowed(group(f"Disallow: /x{space}"), "/x")
+    assert not allowed(group(f"Disallow: /x{space}"), f"/x{space}y")
+    assert allowed(f"User-agent: *{space}\nDisallow: /", "/x")
+    assert not allowed(f"User-agent: ourbot{space}\nDisallow: /", "/x")  # the token ends before it
+    for line in (f"Crawl-delay:{space}5", f"Crawl-delay: 5{space}", f"Request-rate: 1/5{space}"):
+        rules = Rules.parse(group(line).encode(), "ourbot")
+        assert (rules.crawl_delay, rules.request_rate) == (None, None)
 
 
 def test_rules_before_the_first_group_are_ignored() -> None:
