@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from crawler import events as ev
-from crawler.observe.metric_types import CounterMetric, HistogramMetric
 from crawler.page import Exchange, Outcome, Page
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -24,15 +30,16 @@ _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
-
-_Metric = TypeVar("_Metric", CounterMetric, HistogramMetric)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing here uses
 
 
 class Metrics:
-    """The metrics of one replica, in a registry of their own. `observe` is an event listener."""
+    """The metrics of one replica, in a registry of their own. `observe` is an event listener. `label_names`: the labels of
+    each counter and histogram."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.label_names: dict[str, tuple[str, ...]] = {}
         ProcessCollector(registry=self.registry)
         self._declare_fetching()
         self._declare_politeness()
@@ -109,20 +116,16 @@ class Metrics:
         self.defects = self._counter("defects", "Unexpected errors while handling data from sites, by stage", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Writes refused because the sink had no room")
 
-    def _counter(self, name: str, meaning: str, *labels: str) -> CounterMetric:
-        return self._registered(CounterMetric(f"peercrawl_{name}", meaning, *labels))
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        self.label_names[f"peercrawl_{name}"] = labels
+        return Counter(f"peercrawl_{name}", meaning, labels, registry=self.registry)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
 
-    def _histogram(
-        self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
-    ) -> HistogramMetric:
-        return self._registered(HistogramMetric(f"peercrawl_{name}", meaning, buckets, *labels))
-
-    def _registered(self, metric: _Metric) -> _Metric:
-        self.registry.register(metric)
-        return metric
+    def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        self.label_names[f"peercrawl_{name}"] = labels
+        return Histogram(f"peercrawl_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
@@ -136,24 +139,24 @@ class Metrics:
             case ev.LinksPushed():
                 self._links(event)
             case ev.LinkDropped(reason, count):
-                self.dropped.count(reason, by=count)
+                self.dropped.labels(reason).inc(count)
             case ev.GroupCommitted(_, _, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
-                    self.commit.observe(seconds, step)
+                    self.commit.labels(step).observe(seconds)
                 self.commit_lag.observe(lag_s)
-                self.stale.count(by=stale)
+                self.stale.inc(stale)
             case ev.DomainsLeased(domains, _, seconds):
-                self.leases.count(by=domains)
+                self.leases.inc(domains)
                 self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
 
     def _links(self, event: ev.LinksPushed) -> None:
-        self.links.count("accepted", by=event.accepted)
-        self.links.count("known", by=event.known)
-        self.links.count("capped", by=event.capped)
-        self.links.count("outside", by=event.outside)
-        self.links.count("recent", by=event.skipped)
+        self.links.labels("accepted").inc(event.accepted)
+        self.links.labels("known").inc(event.known)
+        self.links.labels("capped").inc(event.capped)
+        self.links.labels("outside").inc(event.outside)
+        self.links.labels("recent").inc(event.skipped)
 
     def _rare(self, event: ev.Event) -> None:
         match event:
@@ -162,25 +165,25 @@ class Metrics:
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
             case ev.RobotsSettled(_, access):
-                self.robots.count(access)
+                self.robots.labels(access).inc()
             case ev.UrlPostponed():
-                self.decisions.count("postpone")
+                self.decisions.labels("postpone").inc()
             case ev.BackedOff(reason, delay_s):
-                self.backoffs.count(reason)
+                self.backoffs.labels(reason).inc()
                 self.backoff_delays.observe(delay_s)
             case ev.ShardFenced():
-                self.fenced.count()
+                self.fenced.inc()
             case ev.RedisLost():
                 self.away.set(1)
-                self.losses.count()
+                self.losses.inc()
             case ev.RedisFound():
                 self.away.set(0)
             case ev.HookFailed(hook):
-                self.hook_failures.count(hook)
+                self.hook_failures.labels(hook).inc()
             case ev.DefectFound(stage):
-                self.defects.count(stage)
+                self.defects.labels(stage).inc()
             case ev.SinkBlocked():
-                self.sink_blocked.count()
+                self.sink_blocked.inc()
             case _:
                 pass
 
@@ -190,41 +193,41 @@ class Metrics:
         self.replicas.set(event.view.replicas)
         self.checksum.set(event.view.checksum)
         self.shards.set(event.owned)
-        self.moved.count("taken", by=event.taken)
-        self.moved.count("dropped", by=event.dropped)
+        self.moved.labels("taken").inc(event.taken)
+        self.moved.labels("dropped").inc(event.dropped)
 
     def _page(self, page: Page) -> None:
         exchange = page.exchange
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
-        self.pages.count(page.outcome, status)
-        self.reasons.count(page.outcome, bounded(page.reason))
+        self.pages.labels(page.outcome, status).inc()
+        self.reasons.labels(page.outcome, bounded(page.reason)).inc()
         if page.reason in ("robots", "robots_unreachable"):
-            self.decisions.count("deny")
+            self.decisions.labels("deny").inc()
         if exchange is not None:
-            self.decisions.count("allow")
+            self.decisions.labels("allow").inc()
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
             for reason in page.cut:
-                self.cut.count(reason)
+                self.cut.labels(reason).inc()
 
     def _exchange(self, exchange: Exchange) -> None:
-        self.bytes.count(by=len(exchange.body))
+        self.bytes.inc(len(exchange.body))
         self.response.observe(exchange.elapsed)
-        self.phases.observe(exchange.first_byte, "first_byte")
-        self.phases.observe(exchange.elapsed - exchange.first_byte, "body")
+        self.phases.labels("first_byte").observe(exchange.first_byte)
+        self.phases.labels("body").observe(exchange.elapsed - exchange.first_byte)
         if exchange.phases is not None:
             for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
                 if seconds is not None:
-                    self.phases.observe(seconds, phase)
+                    self.phases.labels(phase).observe(seconds)
         if exchange.truncated:
-            self.truncated.count(exchange.truncated)
+            self.truncated.labels(exchange.truncated).inc()
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         """Count a round trip to Redis that took `seconds`."""
         self.round_trips.observe(seconds)
         if failed:
-            self.redis_errors.count()
+            self.redis_errors.inc()
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

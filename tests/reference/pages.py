@@ -11,7 +11,6 @@ import typer.main
 
 from crawler.cli.main import EXIT_CODES, app
 from crawler.observe.collectors import ReplicaState, replica_families
-from crawler.observe.metric_types import CounterMetric, HistogramMetric
 from crawler.observe.metrics import Metrics
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
@@ -148,9 +147,6 @@ def _option_text(one: Any) -> str:
 def metrics_page() -> str:
     """Every metric."""
     metrics = Metrics()
-    labels = {
-        of.name: of.label_names for of in vars(metrics).values() if isinstance(of, CounterMetric | HistogramMetric)
-    }
     lines = [
         "# Metrics",
         "",
@@ -173,7 +169,7 @@ def metrics_page() -> str:
     own = {family.name for family in metrics.registry.collect()} | _own_readings()
     for family in families():
         name = family.name + ("_total" if family.type == "counter" else "")
-        found = labels.get(family.name) or sorted(
+        found = metrics.label_names.get(family.name) or sorted(
             {label for sample in family.samples for label in sample.labels} - {"le"}
         )
         scope = "" if family.name in own else "*crawl*: "
