@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance clean
+.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance lock clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(BIN)/.installed: pyproject.toml
+$(BIN)/.installed: pyproject.toml deploy/lock/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement deploy/lock/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(BIN)/.installed  ## virtual environment with everything in it
@@ -52,6 +52,15 @@ fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses 
 
 conformance: setup  ## the scores on published test data
 	$(BIN)/python -m tests.conformance
+
+# Every package that the image (runtime, build) and CI (dev, pywb) install, with the hashes of PyPI. Needs uv.
+COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-package peercrawl \
+	--custom-compile-command "make lock"
+lock:  ## the newest versions that pyproject.toml allows, in deploy/lock
+	$(COMPILE) pyproject.toml --output-file deploy/lock/runtime.txt
+	$(COMPILE) pyproject.toml --extra dev --output-file deploy/lock/dev.txt
+	echo 'hatchling>=1.25' | $(COMPILE) - --output-file deploy/lock/build.txt
+	printf 'pywb\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/pywb.txt
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache demo-out

@@ -14,9 +14,16 @@ from crawler.app.embedded_valkey import server_binary
 
 
 class ValkeyProcess:
-    """A server on a Unix socket. `persistent`: append-only file, synced at every write."""
+    """A server on a Unix socket. `persistent`: append-only file, synced at every write. `config`: a file."""
 
-    def __init__(self, data_dir: Path, persistent: bool, binary: Path | None = None, options: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        data_dir: Path,
+        persistent: bool,
+        binary: Path | None = None,
+        options: tuple[str, ...] = (),
+        config: Path | None = None,
+    ):
         self.data_dir = data_dir
         # Unix socket paths are short; pytest's folders are not.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="pc-"))
@@ -24,6 +31,7 @@ class ValkeyProcess:
         self._persistent = persistent
         self._binary = binary or server_binary()
         self._options = options
+        self._config = [str(config)] if config else []
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -48,7 +56,7 @@ class ValkeyProcess:
         words = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.data_dir), "--save", ""]
         with (self.data_dir / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._binary), *words, *durable, *self._options], stdout=log, stderr=log
+                [str(self._binary), *self._config, *words, *durable, *self._options], stdout=log, stderr=log
             )
         deadline = time.monotonic() + 20
         while not self._answers():

@@ -14,6 +14,9 @@ import pytest
 import yaml
 
 from crawler.settings.model import ReplicaSettings
+from frontier.errors import RedisMisused
+from frontier.store import connect
+from tests.valkey import ValkeyProcess
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAYS = ("base", "production")
@@ -34,12 +37,37 @@ def test_the_image_has_no_root_a_pinned_base_and_a_health_check() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
     assert len(bases) == 2
-    assert all(PINNED.fullmatch(base) for base in bases)
+    assert len(set(bases)) == 1
+    assert PINNED.fullmatch(bases[0].removesuffix("${BASE_DIGEST:+@$BASE_DIGEST}"))
+    assert 'image.base.digest="$BASE_DIGEST"' in text
     final = text[text.rindex("FROM ") :]
     assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
     assert re.search(r"^HEALTHCHECK .*", final, re.MULTILINE)
     for package in re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE):
         assert (DEPLOY.parent / package / "__init__.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("digest", "builds"),
+    [
+        ("", True),
+        (f"sha256:{'0a' * 32}", True),
+        ("sha256:0a", False),
+        ("latest", False),
+        (f"sha256:{'0a' * 33}", False),
+    ],
+)
+def test_the_build_stops_for_a_digest_that_is_none(digest: str, builds: bool) -> None:
+    (check,) = re.findall(r"^RUN (test .*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    done = subprocess.run(["sh", "-c", check], env={"BASE_DIGEST": digest}, capture_output=True, check=False)
+    assert (done.returncode == 0) == builds
+
+
+def test_the_image_installs_what_the_lock_files_name() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    for install in re.findall(r"pip install (.*?)(?: &&| *\\?$)", text, re.MULTILINE):
+        assert re.fullmatch(r"--require-hashes --requirement deploy/lock/\w+\.txt|--no-deps /dist/\*\.whl", install)
+    assert "pip wheel --no-deps --no-build-isolation" in text
 
 
 def test_hadolint_is_content() -> None:
@@ -175,9 +203,56 @@ def test_production_scales_with_the_queue_and_pins_the_image() -> None:
     assert "replicas" not in crawler_set("production")
     assert found["ScaledObject"]["spec"]["scaleTargetRef"] == {"kind": "StatefulSet", "name": "crawler"}
     assert "PodMonitor" in found
-    assert found["Secret"]["stringData"]["url"].startswith("rediss+cluster://")
     for pod in pods("production"):
         assert all(PINNED.fullmatch(container["image"]) for container in pod["containers"])
+
+
+# the password of the store
+
+PASSWORD = "only4this-test"
+
+
+def config_of_compose() -> str:
+    return str(compose()["configs"]["valkey"]["content"]).replace("${STORE_PASSWORD}", PASSWORD)
+
+
+def secret_of_kubernetes() -> dict[str, str]:
+    """The secret that the README creates."""
+    (text,) = re.findall(r"--from-env-file=/dev/stdin <<END\n(.*?)END\n", (DEPLOY / "README.md").read_text(), re.DOTALL)
+    return dict(line.split("=", 1) for line in text.replace("$password", PASSWORD).splitlines())
+
+
+@pytest.mark.parametrize("source", ["compose", "kubernetes"])
+async def test_the_store_wants_the_password(source: str, tmp_path: Path) -> None:
+    """A real Valkey with the configuration and the options of the file."""
+    config = config_of_compose() if source == "compose" else secret_of_kubernetes()["valkey.conf"]
+    words = compose()["services"]["valkey"]["command"]
+    if source == "kubernetes":
+        _, valkey_set = yaml.safe_load_all((DEPLOY / "k8s" / "base" / "valkey.yaml").read_text())
+        words = valkey_set["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert words[:2] == ["valkey-server", "/etc/valkey/valkey.conf"]
+    assert PASSWORD not in " ".join(words)
+    (tmp_path / "valkey.conf").write_text(config)
+    options = tuple(word.replace("${VALKEY_MEMORY:-1gb}", "1gb") for word in words[2:])
+    with ValkeyProcess(tmp_path, persistent=False, options=options, config=tmp_path / "valkey.conf") as valkey:
+        with pytest.raises(RedisMisused, match="credentials"):
+            await connect(valkey.url)
+        await (await connect(f"unix://:{PASSWORD}@{valkey.socket}")).close()
+
+
+def test_no_file_has_a_password() -> None:
+    """Compose takes it from the environment, and stops without it; Kubernetes from a secret that is not among the files."""
+    environment = compose()["services"]["crawler"]["environment"]
+    assert environment["CRAWLER_REPLICA__REDIS"].startswith("redis://:${STORE_PASSWORD:?")
+    assert compose()["services"]["valkey"]["environment"] == {"REDISCLI_AUTH": "${STORE_PASSWORD}"}
+    assert "deploy/.env" in (DEPLOY.parent / ".gitignore").read_text().splitlines()
+    secret = secret_of_kubernetes()
+    assert secret["url"] == f"redis://:{PASSWORD}@valkey:6379/0"
+    for overlay in OVERLAYS:
+        assert [one for one in manifests(overlay) if one["kind"] == "Secret"] == []
+        named = set(re.findall(r"'secretKeyRef': ({.*?})", str(manifests(overlay))))
+        assert named <= {str({"key": key, "name": "redis"}) for key in secret}
+        assert named
 
 
 # systemd
