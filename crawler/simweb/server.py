@@ -142,7 +142,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._advance()
+        # Not from here: a write that fails inside this callback makes CPython 3.11 end the connection twice.
+        asyncio.get_running_loop().call_soon(self._advance)
 
     def _read_request(self) -> None:
         head, separator, rest = self._buffer.partition(b"\r\n\r\n")
@@ -167,7 +168,7 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         """Run steps until one has to wait for a timer or for the client to read."""
         taken = 0
-        while self._answer is not None and not self._paused and self._timer is None:
+        while self._answer is not None and not (self._paused or self._timer or self._transport.is_closing()):
             # An endless response to a fast client must not block the loop for other connections.
             taken += 1
             step = next(self._steps, None) if taken <= _STEPS_AT_ONCE else 0.0

@@ -22,8 +22,14 @@ DUE: dict[Hazard, set[str]] = {
     Hazard.HUGE_CHUNK: {"done:ok cut:disconnect"},
     Hazard.MANY_LINKS: {"denied:robots"},
     Hazard.CIRCLE: {"done:redirect"},
+    Hazard.BLANK_LINE: {"retry:protocol", "dead:protocol"},
+    Hazard.INTERIM: {"retry:protocol", "dead:protocol"},
+    Hazard.REFERENCE: {"done:http_404"},  # of its link
 }
 """The outcomes of each attack in the counters, besides `done:ok` of the other pages of its domain."""
+
+POSSIBLE: dict[Hazard, set[str]] = {Hazard.UNREQUESTED: {"retry:protocol"}}
+"""Outcomes that depend on timing: the bytes arrive before or after the next request is sent on the same connection."""
 
 
 async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:
@@ -33,7 +39,8 @@ async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> Non
     outcome, result = await crawl(tmp_path, Size(good=8, hostile=len(Hazard), delay_s=0.3), valkey.url)
     assert result.ok, str(result)
     for hazard in Hazard:
-        assert outcome.reasons[hazard].keys() - {"done:ok"} == DUE.get(hazard, set()), hazard
+        found = outcome.reasons[hazard].keys() - {"done:ok"} - POSSIBLE.get(hazard, set())
+        assert found == DUE.get(hazard, set()), hazard
         assert outcome.reasons[hazard]["done:ok"] >= 2, hazard  # the root, and the valid page next to the attack
     for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER):
         assert sum(outcome.reasons[trap].values()) <= 50
