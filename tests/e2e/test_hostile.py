@@ -28,7 +28,7 @@ DUE: dict[Hazard, set[str]] = {
 }
 """The outcomes of each attack in the counters, besides `done:ok` of the other pages of its domain."""
 
-POSSIBLE: dict[Hazard, set[str]] = {Hazard.UNREQUESTED: {"retry:protocol"}}
+POSSIBLE: dict[Hazard, set[str]] = {Hazard.UNREQUESTED: {"retry:protocol", "dead:protocol"}}
 """Outcomes that depend on timing: the bytes arrive before or after the next request is sent on the same connection."""
 
 
