@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import UserDict
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -39,26 +39,23 @@ MODULES = {
 
 
 class Commands(TyperGroup):
-    """The group of all commands. Names come from the table; the commands are loaded from their modules."""
+    """The group of all commands. Names come from the table; a command is loaded from its module when it is needed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Loaded(dict.fromkeys(MODULES))
+        names: Any = dict.fromkeys(MODULES)
+        self.commands = names  # for the suggestion after a misspelled name
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, without loading the commands."""
+        """Return the names in the order of the table."""
         return list(MODULES)
 
-
-class _Loaded(UserDict[str, Any]):
-    """The commands by name, each imported and built when it is first looked up."""
-
-    def __getitem__(self, name: str) -> Any:
-        if super().__getitem__(name) is None:
-            self[name] = _load(name)
-        return super().__getitem__(name)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command `cmd_name`, or None if there is none."""
+        return _load(cmd_name) if cmd_name in MODULES else None
 
 
+@cache
 def _load(name: str) -> Any:
     """Return the command `name` with its parameters, as a Click command."""
     found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), name)

@@ -69,11 +69,7 @@ def init(
 
 @config.command()
 @on_a_crawl
-def show(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def show(*, where: Where, json: AsJson = False) -> None:
     """Show the settings that all replicas of a crawl use.
 
     [bold]Example[/bold]

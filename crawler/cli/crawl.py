@@ -12,13 +12,7 @@ import typer
 from crawler import logs
 from crawler.app.start_settings import OnDifference
 from crawler.cli.actions import CrawlJob, seed_crawl
-from crawler.cli.options import (
-    CrawlName,
-    DataDir,
-    Redis,
-    SettingsFile,
-    flags,
-)
+from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.model import load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,7 +18,7 @@ from crawler.sinks.content import TextForm
 from crawler.sinks.export import ExportSettings, Form
 from crawler.sinks.warc_reader import BrokenFraming
 
-Text = Annotated[str, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
+Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
 Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
@@ -27,7 +27,7 @@ Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of ea
 def export(
     archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with WARC files.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("export"),
-    form: Annotated[str, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
+    form: Annotated[Form, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
@@ -44,7 +44,7 @@ def export(
 
         crawler export crawl-out --format markdown --out notes
     """
-    settings = ExportSettings(out, _form(form), _text(text), structured, links, simhash)
+    settings = ExportSettings(out, form, text, structured, links, simhash)
     files = exporting.warc_files(archives)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Terminal(stderr=True)) as progress:
@@ -71,7 +71,7 @@ def extract(
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
-    settings = ExportSettings(Path(), "jsonl", _text(text), structured, links, simhash)
+    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash)
     (file,) = exporting.warc_files([archive]) if archive.is_file() else _no_file(archive)
     try:
         for lines in exporting.encoded(file, settings):
@@ -85,17 +85,3 @@ def extract(
 
 def _no_file(path: Path) -> list[Path]:
     raise UserError(f"{path}: no such file")
-
-
-def _form(word: str) -> Form:
-    return cast(Form, _one_of(word, get_args(Form), "--format"))
-
-
-def _text(word: str) -> TextForm:
-    return cast(TextForm, _one_of(word, get_args(TextForm), "--text"))
-
-
-def _one_of(word: str, known: tuple[str, ...], option: str) -> str:
-    if word not in known:
-        raise UserError(f"{option} {word!r}: use {', '.join(known)}")
-    return word

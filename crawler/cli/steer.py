@@ -45,13 +45,6 @@ class Letter(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Requeued(msgspec.Struct, frozen=True):
-    """How many dead letters were queued again."""
-
-    crawl: str
-    requeued: int
-
-
 dead = typer.Typer(
     help="URLs that were given up: list them, or queue them again.",
     no_args_is_help=True,
@@ -69,11 +62,7 @@ def _apply(where: Where, change: ControlChange, as_json: bool, write: Callable[[
 
 
 @on_a_crawl
-def pause(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def pause(*, where: Where, json: AsJson = False) -> None:
     """Pause all replicas. Requests in flight are completed, and leased domains are returned to the queue.
 
     [bold]Example[/bold]
@@ -84,11 +73,7 @@ def pause(
 
 
 @on_a_crawl
-def resume(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def resume(*, where: Where, json: AsJson = False) -> None:
     """Undo `pause` or `stop`. After `stop`, replicas have to be started again.
 
     [bold]Example[/bold]
@@ -99,11 +84,7 @@ def resume(
 
 
 @on_a_crawl
-def stop(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def stop(*, where: Where, json: AsJson = False) -> None:
     """Stop all replicas on all machines cleanly. To continue later, use `crawler resume` and start replicas again.
 
     [bold]Example[/bold]
@@ -114,12 +95,7 @@ def stop(
 
 
 @on_a_crawl
-def block(
-    domain: DomainArgument,
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def block(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None:
     """Stop fetching from a domain. Its URLs are settled as denied, with the reason `blocked`, when they are due.
 
     Replicas apply this within two seconds.
@@ -133,12 +109,7 @@ def block(
 
 
 @on_a_crawl
-def unblock(
-    domain: DomainArgument,
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def unblock(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None:
     """Undo `block`. URLs that were settled in the meantime stay settled.
 
     [bold]Example[/bold]
@@ -252,7 +223,8 @@ def requeue(
         return number
 
     number = where.do(work)
-    emit(Requeued(where.crawl, number), json, Text(f"crawl {where.crawl}: {number:,} URLs queued again"))
+    counted = {"crawl": where.crawl, "requeued": number}
+    emit(counted, json, Text(f"crawl {where.crawl}: {number:,} URLs queued again"))
 
 
 def _domain_named(text: str) -> str:

@@ -30,11 +30,7 @@ Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
 
 
 @on_a_crawl
-def status(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def status(*, where: Where, json: AsJson = False) -> None:
     """Show the state of a crawl: its replicas and counters.
 
     [bold]Example[/bold]
@@ -134,11 +130,7 @@ def domains(
 
 
 @on_a_crawl
-def shards(
-    *,
-    where: Where,
-    json: AsJson = False,
-) -> None:
+def shards(*, where: Where, json: AsJson = False) -> None:
     """Show which replica leases from which shards and since when, and which shards with work are unowned.
 
     [bold]Example[/bold]

@@ -32,15 +32,9 @@ NAMED = 256
 """Domains that all shards together return for each of the three lists."""
 
 
-class DomainLine(msgspec.Struct, frozen=True):
-    """A domain in one of the lists. `at_ms`: when it is due, or when its lease ends; `failures`: in a row, the last one for
-    `reason`."""
+class DomainLine(DomainSample, frozen=True):
+    """A domain in one of the lists. `failures`: in a row, the last one for `reason`."""
 
-    domain: str
-    shard: int
-    held: str
-    at_ms: int
-    queued: int
     delay_ms: int | None
     failures: int
     reason: str
@@ -134,14 +128,10 @@ def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample
 def _line(sample: DomainSample, delays: DomainDelay) -> DomainLine:
     backoff = BackoffState.parse(delays.state)
     return DomainLine(
-        sample.domain,
-        sample.shard,
-        sample.held,
-        sample.at_ms,
-        sample.queued,
-        delays.delay_ms,
-        backoff.failures,
-        backoff.reason,
+        **msgspec.structs.asdict(sample),
+        delay_ms=delays.delay_ms,
+        failures=backoff.failures,
+        reason=backoff.reason,
     )
 
 

@@ -113,7 +113,8 @@ def cli_page() -> str:
 
 def commands(group: Any, path: str = "crawler") -> Iterator[tuple[str, Any]]:
     """(full name, command) of every command that is not just a group."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, f"{path} {name}")
         else:
