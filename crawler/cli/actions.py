@@ -157,7 +157,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_local(CrawlSettings.from_json(stored.settings), accepted(self.settings))
             pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
-                console.print(f"crawl {self.crawl} goes on where it stopped")
+                console.print(f"crawl {self.crawl} continues where it stopped")
             await Control(store, stored.keys).set("run")
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()

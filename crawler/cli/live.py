@@ -82,15 +82,15 @@ def summary(found: Status, out: Path) -> RenderableType:
     if found.cut:
         table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
     if found.open:
-        table.add_row("left", f"{found.open:,}", how_to_go_on(found))
+        table.add_row("left", f"{found.open:,}", how_to_continue(found))
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, Text(f"output in {out}/", style="green"))
 
 
-def how_to_go_on(found: Status) -> str:
+def how_to_continue(found: Status) -> str:
     """Return what to do about the URLs that are left."""
     if found.max_pages and found.done >= found.max_pages:
-        return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to go on"
-    return "run the same command again to go on"
+        return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to continue"
+    return "run the same command again to continue"
 
 
 def _reasons(found: Status, outcome: str) -> str:

@@ -230,7 +230,7 @@ def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableT
 
 
 def _ranges(numbers: Sequence[int], shown: int = 8) -> str:
-    """ "0-3, 7, 9 and 12 more"."""
+    """Return sorted numbers as ranges, such as "0-3, 7, 9-12 ..."; at most `shown` of them."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][-1] == number - 1:

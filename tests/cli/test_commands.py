@@ -47,19 +47,19 @@ async def bury_all(store: RedisStore, crawl: Crawl) -> None:
 
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "pause"), ("stop", "stop"), ("resume", "run")])
-def test_the_crawl_is_told(hand: Hand, command: str, state: str) -> None:
+def test_a_command_sets_the_state_of_the_crawl(hand: Hand, command: str, state: str) -> None:
     assert hand.json(command) == {"crawl": hand.crawl, "action": command, "domain": "", "seconds": None}
     assert hand.with_store(rules).state == state
 
 
-def test_a_domain_is_blocked_under_any_of_its_names(hand: Hand) -> None:
+def test_any_host_or_url_of_a_domain_blocks_it(hand: Hand) -> None:
     assert "block b.test" in hand.type("block", "https://WWW.b.test/x")
     assert hand.with_store(rules).rules == DomainRules(frozenset({"b.test"}))
     hand.type("unblock", "b.test")
     assert hand.with_store(rules).rules == DomainRules()
 
 
-def test_a_domain_gets_a_delay_of_its_own_and_loses_it(hand: Hand) -> None:
+def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.json("delay", "a.test", "2.5")["seconds"] == 2.5
     assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
     hand.type("delay", "a.test")
@@ -82,19 +82,19 @@ def test_dead_letters_are_listed_and_queued_again(hand: Hand) -> None:
     assert (found["accepted"], found["dead"], found["open"]) == (8, 4, 4)
 
 
-def test_requeueing_wants_to_know_which(hand: Hand) -> None:
+def test_requeueing_needs_a_selection(hand: Hand) -> None:
     with pytest.raises(UserError, match="say which"):
         hand.type("dead", "requeue")
 
 
-def test_the_domains_worth_a_look(hand: Hand) -> None:
+def test_domains_lists_the_busiest_and_the_overdue_ones(hand: Hand) -> None:
     found = hand.json("domains")
     assert found["busiest"][0]["domain"] == "a.test"
     assert {line["domain"] for line in found["overdue"]} == {"a.test", "b.test", "c.test"}
     assert "a.test" in hand.type("domains", "--limit", "1")
 
 
-def test_while_replicas_run_the_domains_are_those_that_one_of_them_found(hand: Hand) -> None:
+def test_domains_shows_the_lists_of_the_written_summary(hand: Hand) -> None:
     async def write(store: RedisStore, crawl: Crawl) -> Summary:
         taken = await summary.take(store, crawl.keys, int(await store.time_ms()) - 4_000, "r1", ())
         await summary.save(store, crawl.keys, msgspec.structs.replace(taken, overdue=[]), ttl_s=60)
@@ -106,14 +106,14 @@ def test_while_replicas_run_the_domains_are_those_that_one_of_them_found(hand: H
     assert re.search(r"as replica r1 found them \d+(\.\d)? s ago", hand.type("domains"))
 
 
-def test_shards_with_work_and_without_a_replica_are_nobodys(hand: Hand) -> None:
+def test_shards_with_work_and_without_a_replica_are_unowned(hand: Hand) -> None:
     (line,) = hand.json("shards")
     assert line["replica"] == ""
     assert 1 <= len(line["shards"]) <= 3
     assert "unowned" in hand.type("shards")
 
 
-def test_top_looks_once_where_there_is_no_terminal(hand: Hand) -> None:
+def test_top_prints_once_without_a_terminal(hand: Hand) -> None:
     found = hand.json("top")
     assert found["summary"]["accepted"] == 4
     shown = hand.type("top")
@@ -144,7 +144,7 @@ def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) 
     assert "delay = 7.0" in hand.type("config", "show")
 
 
-def test_what_waits_for_a_restart_says_why(hand: Hand, tmp_path: Path) -> None:
+def test_a_change_that_waits_for_a_restart_is_explained(hand: Hand, tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
     file.write_text(
         f'[fetch]\ncontact = "a@b.test"\n[limits]\nmax_pages = 9\n[frontier]\nshards = 3\n[replica]\nredis = "{hand.url}"\n'
@@ -162,7 +162,7 @@ def test_what_waits_for_a_restart_says_why(hand: Hand, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ['exclude = ["["]', 'kind = "hosts"\ndomains = ["a b"]', "max_depth = -1"])
-def test_settings_that_nobody_could_use_change_nothing(hand: Hand, tmp_path: Path, bad: str) -> None:
+def test_unusable_settings_change_nothing(hand: Hand, tmp_path: Path, bad: str) -> None:
     file = tmp_path / "bad.toml"
     file.write_text(f'[politeness]\ndelay = 9\n[scope]\n{bad}\n[replica]\nredis = "{hand.url}"\n')
     creation = ("seed", "https://d.test/", "--crawl", f"{hand.crawl}-new", "--settings")
@@ -195,7 +195,7 @@ def test_settings_are_explained(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("preset", reference.PRESETS)
-def test_a_written_settings_file_holds_the_preset_and_nothing_else(hand: Hand, tmp_path: Path, preset: str) -> None:
+def test_init_writes_the_settings_of_the_preset_only(hand: Hand, tmp_path: Path, preset: str) -> None:
     file = tmp_path / "crawler.toml"
     hand.type("init", str(file), "--preset", preset, here=False)
     values = reference.PRESETS[preset][1]
@@ -219,7 +219,7 @@ def test_a_settings_file_is_not_overwritten(hand: Hand, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-def test_the_doctor_examines_machine_and_redis(hand: Hand) -> None:
+def test_doctor_checks_the_machine_and_redis(hand: Hand) -> None:
     findings = {one["check"]: one for one in hand.json("doctor", "--redis", hand.url, here=False)}
     assert findings["Redis version"]["result"] == "good"
     assert findings["Redis persistence"]["result"] == "doubtful"
@@ -244,7 +244,7 @@ def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
         )
 
 
-def test_a_crawl_that_does_not_exist_is_answered_with_those_that_do(hand: Hand) -> None:
+def test_the_error_for_an_unknown_crawl_lists_the_existing_ones(hand: Hand) -> None:
     with pytest.raises(UserError, match=rf"no crawl named 'tpyo' here; there are: .*\b{hand.crawl}\b"):
         hand.type("status", "--crawl", "tpyo", "--redis", hand.url, here=False)
 
@@ -257,7 +257,9 @@ def test_a_crawl_that_does_not_exist_is_answered_with_those_that_do(hand: Hand) 
         (("status", "--until-empty"), ["`crawler run`"]),
     ],
 )
-def test_an_option_of_another_command_is_pointed_to(typed: Typed, words: tuple[str, ...], told: list[str]) -> None:
+def test_the_error_for_an_option_of_another_command_names_it(
+    typed: Typed, words: tuple[str, ...], told: list[str]
+) -> None:
     done = typed(*words)
     assert done.code == 2
     assert f"`crawler {words[0]}` takes no {words[1].partition('=')[0]}; " in done.err
@@ -298,7 +300,7 @@ def other_values() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_what_config_show_prints_is_a_settings_file(hand: Hand, tmp_path: Path) -> None:
+def test_the_output_of_config_show_is_a_settings_file(hand: Hand, tmp_path: Path) -> None:
     """Given a crawl in which no setting has its default, then the shown text gives the same settings as a file."""
     duties = [{"every": "6h", "seeds": "new.txt"}, {"every": "1d", "sitemap": "https://a.test/map.xml"}]
     values = {**other_values(), "schedule": duties}
@@ -316,7 +318,7 @@ def test_what_config_show_prints_is_a_settings_file(hand: Hand, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("schedule", ["", '[[schedule]]\nevery = "6h"\nseeds = "new.txt"\n'])
-def test_what_config_shows_and_checks_can_be_checked_again(hand: Hand, tmp_path: Path, schedule: str) -> None:
+def test_the_output_of_config_show_and_check_passes_config_check(hand: Hand, tmp_path: Path, schedule: str) -> None:
     file, again = tmp_path / "a.toml", tmp_path / "b.toml"
     file.write_text(f'[scope]\nexclude = ["{100 * "long"}"]\n{schedule}[replica]\nredis = "{hand.url}"\n')
     hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
@@ -354,14 +356,14 @@ def test_credentials_in_settings_are_not_printed(hand: Hand, tmp_path: Path) -> 
         (["delay", "a.test", "soon"], "Invalid value"),
     ],
 )
-def test_a_users_mistake_is_told_in_a_line_and_ends_with_2(typed: Typed, words: list[str], told: str) -> None:
+def test_a_user_error_is_one_line_and_exit_code_2(typed: Typed, words: list[str], told: str) -> None:
     done = typed(*words)
     assert done.code == 2, done.err
     assert told in done.err
     assert "Traceback" not in done.err
 
 
-def test_a_redis_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
+def test_an_unreachable_redis_has_its_own_exit_code(tmp_path: Path) -> None:
     """In a separate process, so that the exit code is the one that a shell sees."""
     words = [sys.executable, "-m", "crawler", "top", "--redis", "redis://127.0.0.1:1/0"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)

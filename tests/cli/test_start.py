@@ -59,7 +59,7 @@ def test_the_table_names_all_commands_of_a_module(name: str) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_command_does_not_import_what_it_has_no_use_for(words: list[str], spared: set[str], tmp_path: Path) -> None:
+def test_a_command_imports_only_what_it_needs(words: list[str], spared: set[str], tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from crawler.cli.main import main\n"
@@ -73,7 +73,7 @@ def test_a_command_does_not_import_what_it_has_no_use_for(words: list[str], spar
     assert spared & set(loaded) == set()
 
 
-def test_a_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
+def test_the_error_for_a_misspelled_command_suggests_the_right_one() -> None:
     ended = subprocess.run([sys.executable, "-m", "crawler", "statsu"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "status" in ended.stderr

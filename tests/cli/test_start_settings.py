@@ -108,12 +108,12 @@ def test_seeding_with_other_settings_shows_them_and_changes_nothing(slow: Cluste
     assert (slow.accepted, slow.revision, slow.settings["politeness"]["delay"]) == (1, 1, 5.0)
 
 
-def test_seeding_goes_on_with_the_settings_of_the_crawl_if_told_so(slow: Cluster) -> None:
+def test_seed_with_keep_settings_uses_those_of_the_crawl(slow: Cluster) -> None:
     slow.seed(SECOND, "-s", slow.file({"politeness": {"delay": 0.5}}, "changed.toml"), KEEP)
     assert (slow.accepted, slow.revision, slow.settings["politeness"]["delay"]) == (2, 1, 5.0)
 
 
-def test_seeding_replaces_the_settings_of_the_crawl_if_told_so(slow: Cluster) -> None:
+def test_seed_with_apply_settings_replaces_those_of_the_crawl(slow: Cluster) -> None:
     changed = slow.file({"politeness": {"delay": 0.5}}, "changed.toml")
     slow.seed(SECOND, "-s", changed, APPLY)
     assert (slow.accepted, slow.revision) == (2, 2)
@@ -122,12 +122,12 @@ def test_seeding_replaces_the_settings_of_the_crawl_if_told_so(slow: Cluster) ->
     assert slow.revision == 2
 
 
-def test_the_same_settings_again_are_no_difference(slow: Cluster) -> None:
+def test_equal_settings_are_not_a_difference(slow: Cluster) -> None:
     slow.seed(SECOND, "-s", "crawler.toml")
     assert (slow.accepted, slow.revision) == (2, 1)
 
 
-def test_seeds_alone_are_read_by_the_rules_of_the_crawl(cluster: Cluster) -> None:
+def test_seeds_are_parsed_with_the_rules_of_the_crawl(cluster: Cluster) -> None:
     """`seed` without settings uses those of the crawl, including the rules that normalize its URLs."""
     cluster.seed(FIRST, "-s", cluster.file({"scope": {"strip_params": ["color"]}}))
     assert "0 seeds queued, 1 known before" in cluster.seed("https://a.test/1?color=red").out
@@ -137,12 +137,12 @@ def test_seeds_alone_are_read_by_the_rules_of_the_crawl(cluster: Cluster) -> Non
 
 
 @pytest.mark.parametrize("replica", [{"concurrency": 7}, {"listen": "127.0.0.1:0", "log": "json"}])
-def test_settings_of_a_replica_are_no_difference(slow: Cluster, replica: dict[str, Any]) -> None:
+def test_settings_of_a_replica_are_not_compared(slow: Cluster, replica: dict[str, Any]) -> None:
     slow.seed(SECOND, "-s", slow.file({"replica": replica}, "machine.toml"))
     assert slow.accepted == 2
 
 
-def test_of_the_environment_only_what_it_names_is_compared(slow: Cluster) -> None:
+def test_only_settings_named_in_the_environment_are_compared(slow: Cluster) -> None:
     slow.seed(SECOND, CRAWLER_POLITENESS__DELAY="5")
     done = slow.type("seed", "https://a.test/3", CRAWLER_POLITENESS__DELAY="4")
     assert_stopped(done, "politeness.delay: 5.0 in the crawl, 4.0 here")
@@ -176,7 +176,7 @@ def test_the_number_of_shards_is_fixed(slow: Cluster) -> None:
     slow.seed(SECOND, "-s", fewer, KEEP)
 
 
-def test_one_cannot_keep_and_replace_at_once(slow: Cluster) -> None:
+def test_keep_and_apply_settings_exclude_each_other(slow: Cluster) -> None:
     for words in (("seed", SECOND), ("run",), ("crawl",)):
         done = slow.type(*words, APPLY, KEEP)
         assert (done.code, done.err.count("\n")) == (2, 1)
@@ -186,7 +186,7 @@ def test_one_cannot_keep_and_replace_at_once(slow: Cluster) -> None:
 # several at once
 
 
-def test_of_two_that_create_a_crawl_with_different_settings_one_stops(cluster: Cluster) -> None:
+def test_one_of_two_concurrent_creations_with_different_settings_stops(cluster: Cluster) -> None:
     def wanted(delay: float) -> Any:
         return load(None, {"politeness": {"delay": delay}, "replica": {"redis": cluster.url}})
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 SLOW_S = 0.5
 
 
-def test_blocked_domains_get_no_request_and_slowed_ones_rest(tmp_path: Path) -> None:
+def test_blocked_domains_get_no_request_and_slowed_ones_keep_their_delay(tmp_path: Path) -> None:
     with (
         ValkeyProcess(tmp_path, persistent=False) as valkey,
         Web(tmp_path, domains=6, pages=36, features=EVEN) as web,
@@ -44,7 +44,7 @@ def test_blocked_domains_get_no_request_and_slowed_ones_rest(tmp_path: Path) -> 
     assert min(after[0] - before[1] for before, after in pairwise(slow)) >= SLOW_S
 
 
-def test_a_robots_txt_that_leads_to_a_blocked_domain_is_not_followed_there(tmp_path: Path) -> None:
+def test_robots_txt_redirects_to_a_blocked_domain_are_not_followed(tmp_path: Path) -> None:
     """Given hosts whose robots.txt redirects to one domain, when that is blocked, then it gets no request, and no page is
     fetched, because the file is unreachable (RFC 9309 2.3.1.4)."""
     features = replace(EVEN, robots={RobotsKind.SHARED: 1.0})
@@ -66,7 +66,7 @@ def test_a_robots_txt_that_leads_to_a_blocked_domain_is_not_followed_there(tmp_p
     assert all(url.endswith("/robots.txt") and "rules.test" not in url for url in asked)
 
 
-def test_a_paused_crawl_makes_no_request_and_goes_on(tmp_path: Path) -> None:
+def test_a_paused_crawl_makes_no_request_until_it_is_resumed(tmp_path: Path) -> None:
     with (
         ValkeyProcess(tmp_path, persistent=False) as valkey,
         Web(tmp_path, domains=8, pages=8_000, features=EVEN) as web,  # never over here

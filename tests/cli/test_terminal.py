@@ -83,7 +83,7 @@ def test_no_command_prints_control_characters(hostile: Hand, tmp_path: Path, wor
         hostile.json(*words)
 
 
-def test_what_was_replaced_stays_visible(hostile: Hand) -> None:
+def test_escaped_characters_stay_visible(hostile: Hand) -> None:
     assert r"[red]\u001b]0;owned" in hostile.type("dead", "list")
     assert hostile.json("dead", "list")[0]["reason"] == EVIL
 
@@ -119,7 +119,7 @@ def test_a_log_line_has_no_control_characters(form: str) -> None:
         assert json.loads(line)["error"] == EVIL
 
 
-def test_credentials_are_removed_without_harm_to_the_json() -> None:
+def test_removing_credentials_keeps_the_json_valid() -> None:
     written = io.StringIO()
     logs.configure("json", "info", written)
     try:

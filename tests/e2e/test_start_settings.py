@@ -122,7 +122,7 @@ def test_a_crawl_goes_on_with_its_own_settings_and_then_with_new_ones(folder: Fo
 
 
 def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None:
-    """As the README has it: the same command goes on where it stopped."""
+    """As the README has it: the same command continues where it stopped."""
     with answering(Site()) as site:
         folder = Folder(tmp_path, site.server_port)
         mapped = f"a.test=127.0.0.1:{site.server_port}"
@@ -135,7 +135,7 @@ def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None
         assert len(done.err.splitlines()) == 4
         done = folder.type("crawl", "--quiet", "--keep-settings")
         assert done.code == 0, done.err
-        assert "goes on where it stopped" in done.err
+        assert "continues where it stopped" in done.err
         assert folder.counts == (3, 0, PAGES - 3)
         assert "limits.max_pages = 3 is reached" in done.out
         done = folder.type("crawl", "--quiet", "--max-pages", "4")

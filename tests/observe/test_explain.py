@@ -87,11 +87,11 @@ QUEUED = UrlStatus("queued", ENTRY)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_state_has_its_sentence(found: Account, verdict: str) -> None:
+def test_each_state_has_its_verdict(found: Account, verdict: str) -> None:
     assert found.verdict == verdict
 
 
-def test_what_is_missing_of_a_page_is_said_with_the_limit_that_cut_it() -> None:
+def test_a_cut_page_names_the_limit_that_cut_it() -> None:
     line = {"outcome": "done", "reason": "ok", "link_count": 1500, "cut": ["length", "links"]}
     found = explained(UrlStatus("settled"), line=line)
     assert found.cut == [
@@ -102,7 +102,7 @@ def test_what_is_missing_of_a_page_is_said_with_the_limit_that_cut_it() -> None:
     assert explained(UrlStatus("settled")).cut == []
 
 
-def test_every_reason_for_a_cut_has_its_sentence() -> None:
+def test_every_reason_for_a_cut_is_explained() -> None:
     assert CUT.keys() == {*get_args(Cut), "text"}
 
 
@@ -112,7 +112,7 @@ def test_the_line_of_robots_txt_that_decides_is_named() -> None:
     assert found.robots.startswith("denied: by the group of *")
 
 
-def test_a_robots_txt_that_could_not_be_had_is_told() -> None:
+def test_an_unreachable_robots_txt_is_reported() -> None:
     assert explained(QUEUED, robots=robots("disallow")).robots.startswith("denied: robots.txt could not be fetched")
     assert explained(QUEUED, robots=None).robots.startswith("unknown")
     assert "the copy is old" in explained(QUEUED, robots=robots(retry_at_ms=NOW)).robots
@@ -123,20 +123,20 @@ def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
     assert explained(QUEUED, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
 
 
-def test_a_domain_that_failed_often_is_called_parked() -> None:
+def test_a_domain_with_many_failures_is_reported_as_parked() -> None:
     settings = CrawlSettings(politeness=PolitenessTable())
     assert explained(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith(
         "parked, 7 "
     )
 
 
-def test_markup_in_a_rule_is_shown_as_it_is() -> None:
+def test_markup_in_a_rule_is_shown_unchanged() -> None:
     found = explained(QUEUED, "https://a.test/[b]x", robots=robots(body=b"User-agent: *\nDisallow: /[b]x\n"))
     assert found.robots_rule == "Disallow: /[b]x"
     assert render(found) is not None
 
 
-def test_the_line_settled_last_is_found(tmp_path: Path) -> None:
+def test_the_newest_line_of_a_url_is_found(tmp_path: Path) -> None:
     """Given lines in several files, one of them still being written, then the newest whole line of the URL counts."""
     (tmp_path / "a.pages.jsonl").write_bytes(
         b'{"url":"https://a.test/x","settled_at":"2026-01-01T00:00:00.000Z"}\n'

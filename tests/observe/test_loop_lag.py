@@ -39,7 +39,7 @@ def measure(rounds: list[tuple[float, float]], observe: Callable[[float], None])
     return lag
 
 
-def test_what_others_took_is_told_apart_from_what_we_took() -> None:
+def test_lag_of_other_processes_is_separated_from_our_own() -> None:
     """Given a lag caused by another process and one caused by this one, then both are measured, and only the latter counts
     as own."""
     seen: list[float] = []
@@ -62,7 +62,7 @@ def wait_for(thread: threading.Thread) -> None:
         time.sleep(0)
 
 
-async def test_a_thread_that_holds_the_interpreters_lock_is_our_own_doing() -> None:
+async def test_lag_from_a_thread_that_holds_the_interpreter_lock_is_our_own() -> None:
     """Given a thread that computes while the loop makes system calls, each of which releases the lock, then the lag counts
     as own, although the loop itself has hardly run."""
     lag = LoopLag(SystemClock(), lambda lag_s: None)

@@ -6,7 +6,7 @@ from crawler.events import LinksPushed
 from crawler.observe.metrics import Metrics
 
 
-def test_links_are_counted_by_what_became_of_them() -> None:
+def test_links_are_counted_by_result() -> None:
     metrics = Metrics()
     metrics.observe(LinksPushed(accepted=1, known=2, capped=3, outside=4, skipped=5))
     fates = ("accepted", "known", "capped", "outside", "recent")

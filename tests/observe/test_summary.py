@@ -28,7 +28,7 @@ async def settle(frontier: Frontier, shards: int, time: ManualTime, outcome: str
         await frontier.settle([Settlement(lease, time.ms + 9_000, 1000, state, urls)])
 
 
-async def test_a_shard_with_work_that_nobody_of_the_view_leases_from_is_unowned(
+async def test_a_shard_with_work_that_no_replica_in_the_view_leases_from_is_unowned(
     store: RedisStore, crawl_name: str
 ) -> None:
     time = ManualTime()
@@ -43,12 +43,12 @@ async def test_a_shard_with_work_that_nobody_of_the_view_leases_from_is_unowned(
     assert mine.done + mine.queued == 10
 
 
-async def test_an_empty_shard_is_nobodys_worry(store: RedisStore, crawl_name: str) -> None:
+async def test_an_empty_shard_is_not_reported_as_unowned(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime(), shards=4)
     assert (await summary.take(store, frontier.keys, 1, "r1", {"r1"})).shards_unowned == 0
 
 
-async def test_domains_are_listed_by_what_makes_them_worth_a_look(store: RedisStore, crawl_name: str) -> None:
+async def test_domains_are_listed_by_queue_length_and_by_due_time(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([entry(f"https://big.test/{n}", "big.test") for n in range(9)])
@@ -97,7 +97,7 @@ class OneRound:
         raise asyncio.CancelledError
 
 
-async def test_rates_follow_from_summary_to_summary(store: RedisStore, crawl_name: str) -> None:
+async def test_rates_are_computed_between_summaries(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([entry(f"https://a.test/{n}", "a.test") for n in range(8)])
@@ -108,7 +108,7 @@ async def test_rates_follow_from_summary_to_summary(store: RedisStore, crawl_nam
     assert followed(first, second) is first  # a clock that went back makes no rate
 
 
-async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
+async def test_metrics_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime())
     taken = await summary.take(store, frontier.keys, 1, "r1", ())
     own = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
@@ -120,7 +120,7 @@ async def test_figures_of_the_crawl_are_exported_by_the_writer_only(store: Redis
     assert expected_bytes(taken) > 0
 
 
-async def test_counters_stand_beside_the_other_fields_and_survive_redis(store: RedisStore, crawl_name: str) -> None:
+async def test_the_json_of_a_summary_is_flat_and_can_be_read_back(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time, shards=4)
     await frontier.push([entry(f"https://{name}.test/", f"{name}.test") for name in "abcdefghij"])

@@ -1,6 +1,6 @@
 """Debian's headless Chromium, driven by its own protocol: https://chromedevtools.github.io/devtools-protocol/
 
-As a program it photographs a page: python -m tests.observe.web.browser URL FILE WIDTH HEIGHT [dark] [SECONDS]
+As a program, it takes a screenshot of a page: python -m tests.observe.web.browser URL FILE WIDTH HEIGHT [dark] [SECONDS]
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 import aiohttp
 
-PATIENCE_S = 40.0
+TIMEOUT_S = 40.0
 
 
 class Browser:
-    """One page of a Chromium of its own. `troubles`: errors that the page logged."""
+    """One page in a separate Chromium. `errors`: errors that the page logged."""
 
     def __init__(self) -> None:
-        self.troubles: list[str] = []
+        self.errors: list[str] = []
         self._numbers = itertools.count(1)
         self._folder = tempfile.mkdtemp(prefix="pc-chromium-")
 
@@ -34,7 +34,7 @@ class Browser:
             "chromium", *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         assert self._process.stderr is not None
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while b"DevTools listening on ws://" not in (line := await self._process.stderr.readline()):
                 assert line, "Chromium did not start"
         port = int(line.split(b":")[2].split(b"/")[0])
@@ -54,10 +54,10 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """One command and its result."""
+        """Send a command and return its result."""
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 message = await self._socket.receive_json()
                 if message.get("id") == number:
@@ -66,21 +66,21 @@ class Browser:
 
     def _note(self, message: dict[str, Any]) -> None:
         if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
-            self.troubles.append(message["params"]["entry"]["text"])
+            self.errors.append(message["params"]["entry"]["text"])
         if message.get("method") == "Runtime.exceptionThrown":
-            self.troubles.append(str(message["params"]["exceptionDetails"]))
+            self.errors.append(str(message["params"]["exceptionDetails"]))
 
     async def open(self, url: str) -> None:
         await self.call("Page.navigate", url=url)
 
     async def value(self, expression: str) -> Any:
-        """What a JavaScript expression gives."""
+        """Return the value of a JavaScript expression."""
         result = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         return result["result"].get("value")
 
     async def wait_for(self, expression: str) -> None:
-        """Until a JavaScript expression is true."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Wait until a JavaScript expression is true."""
+        async with asyncio.timeout(TIMEOUT_S):
             while not await self.value(expression):  # noqa: ASYNC110 - the page is another process
                 await asyncio.sleep(0.05)
 
@@ -92,21 +92,21 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    async def photograph(self) -> bytes:
-        """The window as a PNG."""
+    async def screenshot(self) -> bytes:
+        """Return the window as a PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
 
 
-async def _photograph(url: str, width: int, height: int, dark: bool, wait_s: float) -> bytes:
+async def _screenshot(url: str, width: int, height: int, dark: bool, wait_s: float) -> bytes:
     async with Browser() as browser:
         await browser.look(width, height, dark)
         await browser.open(url)
         await asyncio.sleep(wait_s)
-        print(*browser.troubles, sep="\n")
-        return await browser.photograph()
+        print(*browser.errors, sep="\n")
+        return await browser.screenshot()
 
 
 if __name__ == "__main__":
     url, file, width, height, *rest = sys.argv[1:]
     waits = [float(word) for word in rest if word != "dark"] or [4.0]
-    Path(file).write_bytes(asyncio.run(_photograph(url, int(width), int(height), "dark" in rest, waits[0])))
+    Path(file).write_bytes(asyncio.run(_screenshot(url, int(width), int(height), "dark" in rest, waits[0])))

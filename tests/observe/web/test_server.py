@@ -1,4 +1,4 @@
-"""What a replica serves over HTTP, with the true server on loopback and the true store."""
+"""The HTTP server of a replica, on loopback and with a real store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> A
 
 
 async def populate(store: RedisStore, crawl: str, address: str) -> None:
-    """Two replicas and a summary."""
+    """Write the health records of two replicas and a summary."""
     time = ManualTime()
     frontier = await make_frontier(store, crawl, time, shards=4)
     await frontier.push([entry(f"https://{name}.test/", f"{name}.test") for name in "abc"])
@@ -73,7 +73,7 @@ async def get(address: str, path: str) -> tuple[int, str, str]:
         return response.status, response.headers.get("Content-Type", ""), await response.text()
 
 
-async def test_any_replica_tells_prometheus_of_all(store: RedisStore, crawl_name: str) -> None:
+async def test_any_replica_lists_all_replicas_for_prometheus(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server:
         await populate(store, crawl_name, "10.1.2.3:9410")
         status, kind, text = await get(server.address, "/sd")
@@ -93,7 +93,7 @@ async def test_metrics_health_and_readiness(store: RedisStore, crawl_name: str) 
         assert (await get(server.address, "/healthz"))[0] == 200
 
 
-async def test_the_page_may_load_nothing_from_elsewhere(store: RedisStore, crawl_name: str) -> None:
+async def test_the_page_loads_nothing_from_other_origins(store: RedisStore, crawl_name: str) -> None:
     async with (
         serving(store, crawl_name) as server,
         aiohttp.ClientSession() as session,
@@ -107,7 +107,7 @@ async def test_the_page_may_load_nothing_from_elsewhere(store: RedisStore, crawl
     assert "@import" not in page and "url(" not in page
 
 
-async def test_a_name_that_is_not_ours_is_refused_on_every_path(store: RedisStore, crawl_name: str) -> None:
+async def test_an_unknown_host_is_refused_on_every_path(store: RedisStore, crawl_name: str) -> None:
     """A page of evil.test whose name leads to this address (DNS rebinding) learns nothing."""
     async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
         port = server.address.rpartition(":")[2]
@@ -132,7 +132,7 @@ async def test_a_name_that_is_not_ours_is_refused_on_every_path(store: RedisStor
 @pytest.mark.parametrize(
     "host", ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test", "[", "a@localhost.test", "::1]"]
 )
-def test_a_host_that_only_looks_like_ours_is_refused(host: str) -> None:
+def test_a_host_that_resembles_a_known_one_is_refused(host: str) -> None:
     assert not is_addressed(host, {"localhost"})
 
 
@@ -153,7 +153,7 @@ async def test_the_policy_comes_from_the_template_alone(store: RedisStore, crawl
         assert response.headers["Content-Security-Policy"] == before
 
 
-async def test_a_port_alone_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
+async def test_a_port_without_an_address_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
     live = Live(store, CrawlKeys(crawl_name, 4), "r1", SystemClock())
     server = StatusServer(ServerAddress("0"), lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name))
     await server.start()
@@ -163,7 +163,7 @@ async def test_a_port_alone_is_on_loopback(store: RedisStore, crawl_name: str) -
         await server.stop()
 
 
-async def test_nothing_can_be_changed(store: RedisStore, crawl_name: str) -> None:
+async def test_only_get_is_allowed(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
         for path in PATHS:
             for method in ("POST", "PUT", "DELETE", "PATCH"):
@@ -171,7 +171,7 @@ async def test_nothing_can_be_changed(store: RedisStore, crawl_name: str) -> Non
                     assert response.status == 405
 
 
-async def test_a_page_tells_of_one_domain(store: RedisStore, crawl_name: str) -> None:
+async def test_the_page_of_a_domain_shows_its_state(store: RedisStore, crawl_name: str) -> None:
     crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time, shards=4)
@@ -188,7 +188,7 @@ async def test_a_page_tells_of_one_domain(store: RedisStore, crawl_name: str) ->
         assert "None of its URLs has been queued yet." in (await get(server.address, "/domain/unknown.test"))[2]
 
 
-async def test_a_page_tells_why_a_url_was_not_fetched(store: RedisStore, crawl_name: str) -> None:
+async def test_the_page_of_a_url_shows_its_verdict(store: RedisStore, crawl_name: str) -> None:
     crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
     clock = ServerClock(SystemClock(), store.time_ms)
     await clock.refresh()
@@ -202,7 +202,9 @@ async def test_a_page_tells_why_a_url_was_not_fetched(store: RedisStore, crawl_n
         assert "<script>" not in hostile[2]
 
 
-async def test_events_come_while_somebody_watches_and_end_with_the_replica(store: RedisStore, crawl_name: str) -> None:
+async def test_events_are_sent_while_a_page_is_open_and_end_with_the_replica(
+    store: RedisStore, crawl_name: str
+) -> None:
     async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
         await populate(store, crawl_name, server.address)
         async with session.get(f"http://{server.address}/events") as response:
@@ -217,7 +219,7 @@ async def test_events_come_while_somebody_watches_and_end_with_the_replica(store
                 await response.content.read()  # to its end
 
 
-async def test_a_page_of_a_replica_whose_redis_is_away_says_so(tmp_path: Path) -> None:
+async def test_a_snapshot_without_redis_reports_the_error(tmp_path: Path) -> None:
     with ValkeyProcess(tmp_path, persistent=False) as valkey:
         store = await connect(valkey.url)
         async with serving(store, "x") as server:
@@ -229,7 +231,7 @@ async def test_a_page_of_a_replica_whose_redis_is_away_says_so(tmp_path: Path) -
         await store.close()
 
 
-async def test_a_taken_port_is_the_users_to_mend(store: RedisStore, crawl_name: str) -> None:
+async def test_a_port_in_use_is_a_user_error(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server:
         live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
         second = StatusServer(
@@ -249,12 +251,12 @@ async def test_a_taken_port_is_the_users_to_mend(store: RedisStore, crawl_name: 
         (("::", 80), "[fd00::1]:90", "[fd00::1]:90"),
     ],
 )
-def test_the_address_that_others_are_told(listening: tuple[str, int], advertise: str, address: str) -> None:
+def test_the_advertised_address(listening: tuple[str, int], advertise: str, address: str) -> None:
     assert advertised(*listening, advertise) == address
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
-async def test_a_browser_shows_the_figures_and_runs_nothing_that_came_from_the_web(
+async def test_a_browser_shows_the_data_and_runs_no_hostile_script(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     async with serving(store, crawl_name) as server, Browser() as browser:
@@ -266,12 +268,12 @@ async def test_a_browser_shows_the_figures_and_runs_nothing_that_came_from_the_w
         assert await browser.value("document.querySelector('#replicas tbody tr:last-child a').textContent") == "r2"
         assert await browser.value("document.querySelector('#failures tbody td.url').textContent") == HOSTILE
         assert await browser.value("document.images.length") == 0
-        assert browser.troubles == []
+        assert browser.errors == []
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-async def test_the_page_fits_a_phone_and_a_desk(store: RedisStore, crawl_name: str, width: int, dark: bool) -> None:
+async def test_the_page_fits_a_phone_and_a_desktop(store: RedisStore, crawl_name: str, width: int, dark: bool) -> None:
     async with serving(store, crawl_name) as server, Browser() as browser:
         await populate(store, crawl_name, server.address)
         await browser.look(width, 900, dark)
@@ -280,7 +282,7 @@ async def test_the_page_fits_a_phone_and_a_desk(store: RedisStore, crawl_name: s
         assert await browser.value("document.documentElement.scrollWidth <= window.innerWidth")
         ground = await browser.value("getComputedStyle(document.body).backgroundColor")
         assert (sum(int(part) for part in ground[4:-1].split(",")) < 200) == dark
-        # What a screen reader is told: each table has a name and column headings, each region a heading.
+        # For screen readers, each table has a name and column headings, and each region has a heading.
         assert await browser.value("[...document.querySelectorAll('table')].every(t => t.caption.textContent)")
         assert await browser.value("[...document.querySelectorAll('thead th')].every(th => th.scope == 'col')")
         assert await browser.value(
