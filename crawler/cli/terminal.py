@@ -22,9 +22,11 @@ class Terminal(Console):
         super().__init__(stderr=stderr, soft_wrap=soft_wrap, markup=False, highlight=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render with all text printable. Rich's own control sequences are not part of the text."""
+        """Render with all text printable. Rich's own control sequences are not part of the text, except for the line ends
+        of a full screen."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            is_ours = segment.control or segment.text == "\n\r"
+            yield segment if is_ours else segment._replace(text=printable(segment.text))
 
 
 def print_json(value: Any) -> None:

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.screen import Screen
+from rich.text import Text
+from typer.testing import CliRunner
 
 from crawler import logs
 from crawler.audit.check import Breach, Report
 from crawler.cli.audit import _render
+from crawler.cli.main import app
 from crawler.cli.terminal import Terminal
 from crawler.observe.health_record import Failure, HealthRecord
+from crawler.sinks.archive import Archive
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
 from frontier.health import Health
@@ -24,6 +29,8 @@ from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
 from politeness.robots_fetch import RobotsRecord
 from tests.cli.conftest import Hand
+from tests.sinks import readers
+from tests.sinks.values import exchange, page, settings
 from tests.typed import Typed
 
 ESCAPES = "\x1b]0;owned\x1b[31m\x9b1m\x7f\x85\u202e\u2028\u2066\u200f"
@@ -88,6 +95,24 @@ def test_escaped_characters_stay_visible(hostile: Hand) -> None:
     assert hostile.json("dead", "list")[0]["reason"] == EVIL
 
 
+@pytest.fixture
+async def archive(tmp_path: Path) -> Path:
+    """Return an archive with a page whose title is hostile."""
+    made = Archive(settings(tmp_path / "crawl"))
+    await made.start()
+    body = f"<!doctype html><meta charset=utf-8><title>{EVIL}</title>".encode()
+    await made.write([page(exchange("x", body), content_type="text/html", charset="utf-8", title=EVIL, links=())])
+    await made.stop()
+    return tmp_path / "crawl"
+
+
+def test_extract_prints_no_control_characters(archive: Path) -> None:
+    (file,) = readers.warc_files(archive)
+    ended = CliRunner().invoke(app, ["extract", str(file)])
+    assert is_clean(ended.stdout)
+    assert "\u202e" in json.loads(ended.stdout)["title"]
+
+
 def test_an_audit_prints_no_control_characters() -> None:
     breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
     report = Report(1, 1, 1, 1, 0, 0, {EVIL: 1.0}, {}, {"delay": 1}, [breach])
@@ -96,6 +121,14 @@ def test_an_audit_prints_no_control_characters() -> None:
         terminal.print(_render(report, 1.0))
     assert is_clean(captured.get())
     assert r"\u001b" in captured.get()
+
+
+def test_the_full_screen_of_top_keeps_its_line_ends() -> None:
+    terminal = Terminal()
+    with terminal.capture() as captured:
+        terminal.print(Screen(Text("one\rtwo"), application_mode=True))
+    assert r"\u" not in captured.get()
+    assert "\n\r" in captured.get()
 
 
 def test_an_error_prints_no_control_characters(typed: Typed) -> None:
