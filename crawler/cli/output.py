@@ -37,7 +37,8 @@ class Where:
         local = self.settings.replica
         if not local.redis and not local.data_dir.exists():
             raise UserError(
-                f"no crawl in {local.data_dir}/; name its folder with --data-dir, or its Redis with --redis"
+                f"no crawl here, because there is no folder {local.data_dir}/: start one with `crawler crawl URL`, "
+                "or name its store with --data-dir or --redis"
             )
 
         async def opened() -> T:
@@ -57,13 +58,13 @@ class Where:
 
 
 async def crawl_names(store: RedisStore) -> list[str]:
-    """Return the names of crawls, sorted; not all of them if the server has very many keys, and none on a cluster."""
+    """Return the sorted names of the crawls; not all if the server has more than a million keys, and none on a cluster."""
     cursor, names = 0, set[str]()
     for _ in range(SCANS):
         try:
             scan = command("SCAN", cursor, "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE)
             ((cursor, keys),) = await store.send([scan])
-        except FrontierError:
+        except FrontierError:  # a cluster, or a user who may not scan: the error is then shown without the list
             break
         names |= {key.decode().partition("}")[0].removeprefix("{") for key in keys}
         if not int(cursor):

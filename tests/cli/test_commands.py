@@ -240,7 +240,8 @@ def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
     if words != ("doctor",):
         assert (done.code, done.err) == (
             2,
-            "error: no crawl in .crawler/; name its folder with --data-dir, or its Redis with --redis\n",
+            "error: no crawl here, because there is no folder .crawler/: start one with `crawler crawl URL`, "
+            "or name its store with --data-dir or --redis\n",
         )
 
 
