@@ -178,7 +178,7 @@ class GuardedProtocol(ResponseHandler):
             self._head_at = self._loop.time()
         if is_over:
             self._end()
-        elif self._timeout is not None:
+        elif self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(self._next_timeout(self._request))
 
     def connection_lost(self, exc: BaseException | None) -> None:

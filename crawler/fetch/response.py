@@ -59,6 +59,7 @@ class ResponseReader:
         self._held = b""  # the start of an incomplete head or line
         self._body = BytesIO()
         self._left: int | None = None  # bytes of the body or the chunk; None: the body ends with the connection
+        self._is_chunked = False
         self._is_in_chunk = False  # up to the line end behind it
         self._chunk_overhead = 0
         self._is_over = False
@@ -74,7 +75,7 @@ class ResponseReader:
             data = self._read_head(data)
         if self.message is None:
             return False
-        data = self._read_chunks(data) if self.message.chunked else self._read_content(data)
+        data = self._read_chunks(data) if self._is_chunked else self._read_content(data)
         if self._is_over:
             goes_on = not self.message.should_close and self.message.code != HTTPStatus.SWITCHING_PROTOCOLS
             self.is_clean = goes_on and not (data or self.is_too_long or self._head_room < 0)
@@ -135,7 +136,8 @@ class ResponseReader:
     def _begin_body(self, message: RawResponseMessage) -> None:
         """RFC 9112 6.3. The parser has refused a malformed length, several of them, and one beside a transfer coding."""
         length = message.headers.get("Content-Length")
-        if message.code in _NO_CONTENT or message.chunked:
+        self._is_chunked = message.chunked and message.code not in _NO_CONTENT
+        if self._is_chunked or message.code in _NO_CONTENT:
             self._left = 0
         elif length is not None:
             self._left = int(length)

@@ -27,6 +27,10 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
     "not-modified": (
         b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", b"", True
     ),
+    "not-modified-chunked": (
+        b"HTTP/1.1 304 X\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 304 X\r\nTransfer-Encoding: chunked\r\n\r\n", b"", True
+    ),
     "close": (OK + b"Content-Length: 1\r\nConnection: close\r\n\r\na", None, b"a", False),
     "upgrade": (b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", None, b"", False),
 }  # fmt: skip
