@@ -39,15 +39,20 @@ def test_public_addresses_are_allowed(address: str) -> None:
         ("224.0.0.1", "multicast"), ("239.255.255.255", "multicast"), ("240.0.0.1", "reserved"),
         ("255.255.255.255", "reserved"),
         ("::", "unspecified"), ("::1", "loopback"), ("fe80::1", "link_local"), ("fe80::1%eth0", "link_local"),
-        ("fc00::1", "unique_local"), ("fd00:ec2::254", "unique_local"), ("fec0::1", "private"),
+        ("fc00::1", "unique_local"), ("fd12:3456::1", "unique_local"), ("fec0::1", "private"),
         ("ff02::1", "multicast"), ("2001:db8::1", "documentation"), ("3fff::1", "documentation"),
         ("2001:2::1", "benchmarking"), ("2001:10::1", "reserved"), ("100::1", "reserved"),
         ("5f00::1", "reserved"), ("4000::1", "reserved"), ("e000::1", "reserved"),
         ("::ffff:127.0.0.1", "loopback"), ("::ffff:a9fe:a9fe", "link_local"), ("::127.0.0.1", "reserved"),
         ("::808:808", "reserved"), ("64:ff9b::7f00:1", "loopback"), ("64:ff9b::a9fe:a9fe", "link_local"),
-        ("64:ff9b:1::808:808", "private"), ("2002:7f00:1::", "loopback"), ("2002:a00:1::1", "private"),
+        ("64:ff9b:1::808:808", "reserved"), ("2002:7f00:1::", "loopback"), ("2002:a00:1::1", "private"),
         ("2001:0:7f00:1:0:0:f7f7:f7f7", "loopback"),  # Teredo: the server
         ("2001:0:808:808:0:0:80ff:fffe", "loopback"),  # Teredo: the client, its bits inverted
+        ("168.63.129.16", "cloud"), ("::ffff:168.63.129.16", "cloud"), ("64:ff9b::a83f:8110", "cloud"),
+        ("2002:a83f:8110::1", "cloud"), ("192.80.8.124", "cloud"), ("161.26.0.10", "cloud"), ("166.9.0.1", "cloud"),
+        ("100.100.100.200", "cloud"), ("fd00:ec2::254", "cloud"), ("fd20:ce::254", "cloud"), ("fd00:42::42", "cloud"),
+        ("192.88.99.2", "reserved"), ("2620:4f:8000::1", "reserved"), ("::ffff:0:7f00:1", "reserved"),
+        ("feff::1", "private"), ("64:ff9b:1::7f00:1", "reserved"), ("2002:c058:6301::1", "reserved"),
         ("2130706433", "not_an_address"), ("127.1", "not_an_address"), ("0177.0.0.1", "not_an_address"),
         ("", "not_an_address"), ("www.test", "not_an_address"),
     ],
@@ -84,7 +89,21 @@ def test_allow_private_opens_the_operators_own_network(address: str) -> None:
     assert judge_address(address, AddressPolicy(allow_private=True)) is None
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "224.0.0.1", "0.0.0.0", "::ffff:169.254.169.254"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "fe80::1",
+        "224.0.0.1",
+        "0.0.0.0",
+        "::ffff:169.254.169.254",
+        "168.63.129.16",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "192.0.0.192",
+        "64:ff9b:1::a9fe:a9fe",
+    ],
+)
 def test_allow_private_does_not_open_metadata_or_multicast(address: str) -> None:
     assert judge_address(address, AddressPolicy(allow_private=True)) is not None
 
