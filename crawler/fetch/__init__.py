@@ -7,9 +7,10 @@ In the order in which data flows:
    changed.
 3. `resolver` finds the addresses of the host in the host map, its cache or the DNS. `address_policy` judges each
    address, because a page must not lead the crawler into the operator's own network.
-4. `connection` judges the address once more at the moment of connecting.
-5. `client` limits the size and the duration of the response and returns the exchange. `fd_limit` calculates how many
-   connections may stay open.
+4. `connection` judges the address once more at the moment of connecting, and limits the duration of the exchange.
+5. `response` reads the response from bytes and limits each part of it.
+6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `compat` changes internals of
+   asyncio.
 
 `worker` imports `client` and `conditional`, and `audit` imports `client.host_of`. `settings` imports `address_policy`,
 `app` imports what it builds (`client`, `conditional`, `fd_limit`), and `cli` imports what `crawler doctor` checks

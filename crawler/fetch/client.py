@@ -1,17 +1,15 @@
-"""One HTTP exchange: URL in, `Exchange` out, or `FetchFailed` that says why not.
+"""One HTTP exchange: a URL in, an `Exchange` out, or `FetchFailed` with the reason.
 
-What goes on the wire is exactly one GET: no redirect is followed, no cookie is kept, no request repeated,
-nothing decompressed. Everything that a server can stretch has a bound: connecting, silence between bytes,
-the exchange as a whole, header and body. Once a response head is there the exchange counts, and what a bound
-cuts off the body is named in `Exchange.truncated`; before that it is a failure.
-
-aiohttp does the HTTP, `crawler.fetch.connection` guards it, `crawler.fetch.resolver` finds the addresses. One session
-lives as long as the process.
+Each fetch sends exactly one GET. It follows no redirect, keeps no cookie, repeats no request and decompresses nothing.
+Everything that a server controls has a limit (docs/reference/limits.md). If a limit is exceeded before the head of the
+response is complete, the fetch fails. After that, the exchange is returned, and `Exchange.truncated` says why its body is
+incomplete.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import ssl
 import time
@@ -33,7 +31,7 @@ from frontier.clock import Clock
 
 
 class HttpClient(Protocol):
-    """What the crawl asks of an HTTP client. `Fetcher` is the real one."""
+    """What the crawl needs from an HTTP client. `Fetcher` implements it."""
 
     async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
 
@@ -49,14 +47,14 @@ class HttpClient(Protocol):
 
 
 class FetchSettings(msgspec.Struct, frozen=True):
-    """How requests are made. `user_agent` is the whole header: it must name the crawler and a way to reach
-    its operator.
+    """How requests are made. `user_agent` is the whole header value. It must name the crawler and a way to reach its
+    operator.
 
-    Sizes are bytes as received, content coding included. `connect_timeout_s` bounds name resolution,
-    connection and TLS together; `read_timeout_s` the silence before and between bytes; `total_timeout_s` the
-    whole, so that a server which sends a byte a second holds a worker no longer. Idle connections are kept for
-    `keepalive_s`, which is worth a little more than the usual delay between two requests to a domain, to at most
-    `max_idle` origins, and `parallel` to each.
+    Sizes are in bytes as received, before content decoding. `connect_timeout_s` limits name resolution, connection and TLS
+    together; `read_timeout_s` the silence before and between bytes; `total_timeout_s` the whole exchange, so that a server
+    that sends a byte a second does not occupy a worker for longer. Idle connections are kept for `keepalive_s`, to at most
+    `max_idle` origins, and at most `parallel` to each. `keepalive_s` should exceed the usual delay between two requests to
+    a domain.
     """
 
     user_agent: str
@@ -78,7 +76,7 @@ class FetchSettings(msgspec.Struct, frozen=True):
 
 
 class Fetcher:
-    """Makes requests for a whole replica. `start` before the first, `quiet` to take no more, `stop` at the
+    """Makes the requests of a replica. Call `start` before the first request, `quiet` to refuse new ones, and `stop` at the
     end.
     """
 
@@ -91,7 +89,7 @@ class Fetcher:
         tls: ssl.SSLContext | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`lookup` asks the DNS, by default c-ares. `tls` replaces the system's trust. `wall`: seconds
+        """`lookup` asks the DNS; the default is c-ares. `tls` replaces the system's certificates. `wall` returns seconds
         since 1970.
         """
         self._settings = settings
@@ -104,13 +102,20 @@ class Fetcher:
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
-        self._fields = _common_fields(settings)
+        self._fields = header_lines(
+            [
+                ("User-Agent", settings.user_agent),
+                ("Accept", settings.accept),
+                ("Accept-Language", settings.accept_language),
+                ("Accept-Encoding", settings.accept_encoding),
+            ]
+        )
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
 
     def apply(self, max_body_bytes: int, parallel: int) -> None:
-        """From now on bodies are cut off at `max_body_bytes`, and so many idle connections are kept to each origin."""
+        """From now on, truncate bodies at `max_body_bytes`, and keep at most `parallel` idle connections to an origin."""
         self._settings = msgspec.structs.replace(self._settings, max_body_bytes=max_body_bytes, parallel=parallel)
         if self._connector is not None:
             self._connector.keep_idle(parallel)
@@ -120,7 +125,8 @@ class Fetcher:
         return f"<Fetcher {state} under_way={self._under_way}>"
 
     async def start(self, hosts_in_turn: Callable[[], int] = lambda: 0) -> None:
-        """No connection is made yet. `hosts_in_turn` tells how many hosts take turns, whose addresses are remembered."""
+        """Makes no connection yet. `hosts_in_turn` returns the number of hosts that the crawl fetches from in turn; as many
+        addresses are cached."""
         settings = self._settings
         lookup = self._lookup or DnsLookup()
         self._resolver = Resolver(
@@ -135,27 +141,23 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            # aiohttp has read the system's certificates once, which takes 50 ms, when it was imported.
+            # With True, aiohttp uses the system's certificates, which it read when it was imported.
             ssl=self._tls or settings.verify_tls,
         )
         self._taking = True
 
     def quiet(self) -> None:
-        """Take no more requests; those under way go on."""
+        """Refuse new requests. Those in progress continue."""
         self._taking = False
 
     async def stop(self, deadline: float) -> None:
-        """Let requests under way end for at most `deadline` seconds, then cut off the rest and close
-        everything.
-        """
+        """Wait at most `deadline` seconds for the requests in progress, then abort the rest and close everything."""
         self.quiet()
         if self._under_way:
             self._idle.clear()
-            try:
+            with contextlib.suppress(TimeoutError):  # the callers of the others get FetchFailed(STOPPED)
                 async with asyncio.timeout(deadline):
                     await self._idle.wait()
-            except TimeoutError:
-                pass  # what is cut off raises FetchFailed(STOPPED) in its caller
         if self._connector is not None and self._resolver is not None:
             connector, self._connector = self._connector, None
             await connector.close()
@@ -168,11 +170,10 @@ class Fetcher:
         deadline: Callable[[], bool] | None = None,
         extra_headers: Iterable[tuple[str, str]] = (),
     ) -> Exchange:
-        """GET `url` (canonical: it goes on the wire byte for byte) once.
+        """GET `url` once. It must be canonical, because it is sent byte for byte.
 
-        `deadline` is asked once, after a connection has been obtained and right before the request is
-        written; when it returns True the time is over and nothing is sent. Raises FetchFailed when there is
-        no response head.
+        `deadline` is called once, when a connection has been obtained, immediately before the request is written. If it
+        returns True, the time is over and nothing is sent. Raises FetchFailed if no complete response head is received.
         """
         connector = self._connector
         if connector is None or not self._taking:
@@ -184,7 +185,7 @@ class Fetcher:
         except (aiohttp.ClientError, FetchFailed, TimeoutError, ValueError) as error:
             if self._connector is None:
                 sent = isinstance(error, FetchFailed) and error.request_sent
-                raise FetchFailed(FailureKind.STOPPED, "cut off by the shutdown", request_sent=sent) from error
+                raise FetchFailed(FailureKind.STOPPED, "aborted by the shutdown", request_sent=sent) from error
             if isinstance(error, FetchFailed):
                 raise
             if isinstance(error, aiohttp.ClientConnectorError):
@@ -196,7 +197,7 @@ class Fetcher:
                 self._idle.set()
 
     async def locate(self, url: str) -> str:
-        """The address that a request to `url` (canonical) will be sent to. Raises FetchFailed as `fetch` would."""
+        """The address that a request to the canonical `url` will be sent to. Raises FetchFailed as `fetch` does."""
         if self._resolver is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         return await self._resolver.first(host_of(url))
@@ -215,7 +216,8 @@ class Fetcher:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
         head = origin.request_head(url[slash:], self._fields, extra_headers)
         now = self._loop.time()
-        return Request(origin, head, deadline, now, now + settings.total_timeout_s, settings.max_body_bytes)
+        until = now + settings.total_timeout_s
+        return Request(origin.url, origin.key, head, deadline, now, until, settings.max_body_bytes)
 
     async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
         connection = await connector.obtain(request, self._connect_timeout)
@@ -224,34 +226,17 @@ class Fetcher:
             assert isinstance(protocol, GuardedProtocol)
             started_at = self._wall()
             protocol.send(request)
-            response = await protocol.receive()
+            exchange = await protocol.receive(url, started_at)
             connection.release()
         finally:
             connection.close()  # unless it has been released
         if self._connector is None:
             raise FetchFailed(FailureKind.STOPPED, request_sent=True)
-        message = response.message
-        return Exchange(
-            url=url,
-            status=message.code,
-            reason=message.reason or "",
-            headers=message.raw_headers,
-            request_head=request.head,
-            response_head=response.head,
-            body=response.body,
-            address=protocol.address,
-            started_at=started_at,
-            elapsed=response.elapsed_s,
-            first_byte=response.first_byte_s,
-            truncated=response.truncated,
-            protocol=f"http/{message.version.major}.{message.version.minor}",
-            tls=protocol.tls,
-            phases=response.phases,
-        )
+        return exchange
 
 
 def host_of(url: str) -> str:
-    """The host of the canonical `url`, an IPv6 address in its brackets."""
+    """The host of the canonical `url`; an IPv6 address keeps its brackets."""
     authority = url.partition("://")[2].partition("/")[0]
     name, colon, port = authority.rpartition(":")
     return name if colon and port.isdigit() else authority
@@ -267,18 +252,18 @@ _ERRNO_KINDS = {
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Those that tried to connect keep the error, which keeps them: 58 objects, and a socket, would wait for the garbage
-    collector."""
+    """Break the reference cycle between the error and the frames that tried to connect. Otherwise they and a socket would
+    be kept until a garbage collection."""
     while error is not None:
         error.__traceback__, error = None, error.__cause__
 
 
 def _failure_kind(error: Exception) -> FailureKind:
-    """Translate what aiohttp raises while it connects. This is the only place that does. Subclasses come first."""
+    """Translate the exceptions that aiohttp raises while it connects. Subclasses come first."""
     match error:
         case TimeoutError():
             return FailureKind.CONNECT_TIMEOUT
-        case aiohttp.ClientSSLError():
+        case aiohttp.ClientSSLError() | ssl.SSLError():
             return FailureKind.TLS
         case aiohttp.ClientConnectorError():
             return _ERRNO_KINDS.get(error.os_error.errno or 0, FailureKind.UNREACHABLE)
@@ -286,15 +271,3 @@ def _failure_kind(error: Exception) -> FailureKind:
             return FailureKind.BAD_URL
         case _:
             return FailureKind.DISCONNECTED
-
-
-def _common_fields(settings: FetchSettings) -> bytes:
-    """The header lines that all requests have in common."""
-    return header_lines(
-        [
-            ("User-Agent", settings.user_agent),
-            ("Accept", settings.accept),
-            ("Accept-Language", settings.accept_language),
-            ("Accept-Encoding", settings.accept_encoding),
-        ]
-    )

@@ -1,6 +1,6 @@
-"""Changes to the internals of other libraries: all of them, installed by name from the composition root (`install`).
+"""All changes to the internals of other libraries. The composition root calls `install`.
 
-Each says what it mends and on which versions that was seen. tests/fetch/test_compat.py fails when one is no longer needed.
+Each states what it changes and for which versions. tests/fetch/test_compat.py fails when one is no longer needed.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from asyncio.sslproto import SSLProtocol
 from typing import Any
 
 READ_BYTES = 1 << 16
-"""How much asyncio reads from a connection at a time, a fourth of its default. What a protocol does with the bytes, it does
-in one turn of the event loop, so hostile bytes hold up the loop for a fourth of the time. A TLS connection keeps a buffer
-of this size for as long as it is open. With less, large TLS responses would take noticeably more CPU."""
+"""How much asyncio reads from a connection at a time: a quarter of its default. A protocol handles what was read in one
+turn of the event loop, so this bounds the turn. It is also the size of the buffer that a TLS connection keeps while it is
+open. With less, large TLS responses would take noticeably more CPU."""
 
 _SocketTransport: Any = selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
 _lose_connection = _SocketTransport._call_connection_lost
 
 
 def install() -> None:
-    """Make all of them. A second call changes nothing."""
+    """Make all changes. A second call does nothing."""
     let_go_of_ended_connections()
     read_less_at_a_time()
 
@@ -30,9 +30,8 @@ def read_less_at_a_time() -> None:
 
 
 def let_go_of_ended_connections() -> None:
-    """A connection that has ended no longer holds itself, as it would for good in CPython 3.11, and if it was broken off in
-    later ones (python/cpython#100348, #106503). One that lived for seconds would wait for a collection of everything, with
-    2 KB."""
+    """A closed connection no longer refers to itself, as it does in CPython 3.11, and in later versions if it was aborted
+    (python/cpython#100348, #106503). Otherwise its memory would be kept until a full garbage collection."""
     _SocketTransport._call_connection_lost = _connection_lost_without_cycle
 
 

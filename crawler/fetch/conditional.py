@@ -1,8 +1,8 @@
-"""Validators (RFC 9110 8.8) of the pages that the clock has fetched again, which are the scheduled sitemaps: the next
+"""Remembers the validators (RFC 9110 8.8) of pages that are fetched on a schedule, such as sitemaps, so that the next
 request asks for the page only if it has changed.
 
-They are remembered by the replica that fetched the page, and only once that page went through the commit: a site that
-then answers "not modified" keeps nothing from us. After a restart, or on another replica, the page is fetched whole.
+Only the replica that fetched the page remembers them, and only after the page was committed, so nothing is lost if the site
+then answers "not modified". After a restart, or on another replica, the whole page is fetched.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from crawler.page import Exchange
 Headers = tuple[tuple[str, str], ...]
 
 _CONDITIONS = (("If-None-Match", b"etag"), ("If-Modified-Since", b"last-modified"))
-"""RFC 9110 13.1.2 and 13.1.3; who knows the first ignores the second."""
+"""RFC 9110 13.1.2 and 13.1.3. A server that supports the first ignores the second."""
 
-_MAX_BYTES = 1_024  # of a validator: what is longer is a server's mistake, and would be sent with each request
+_MAX_BYTES = 1_024  # of a validator; a longer one is a mistake of the server, and each request would carry it
 
 
 class Validators:
@@ -28,11 +28,11 @@ class Validators:
         self._known: dict[str, Headers] = dict.fromkeys(urls, ())
 
     def conditions(self, url: str) -> Headers:
-        """The header fields that make a request for `url` conditional; none if nothing is known of it."""
+        """The header fields that make a request for `url` conditional. Empty if it has no known validators."""
         return self._known.get(url, ())
 
     def observe(self, event: Event) -> None:
-        """Take note of a page that was settled."""
+        """Remember the validators of a settled page."""
         if isinstance(event, PageSettled) and event.page.url in self._known and event.page.exchange is not None:
             exchange = event.page.exchange
             if exchange.status == HTTPStatus.OK and exchange.truncated is None:

@@ -22,27 +22,29 @@ from asyncio import AbstractEventLoop, BaseTransport, Future, Timeout, Transport
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
-from aiohttp.http_parser import RawResponseMessage
+from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, OperatorAddress, judge_address
-from crawler.fetch.request import Origin
 from crawler.fetch.response import ResponseReader, describe
-from crawler.page import Phases
+from crawler.page import Exchange, Phases
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, with what aiohttp's connector reads of one. `asked_at` and `until`, when it must be over, are event loop
-    times. `deadline` is called once, immediately before the request is written; if it returns True, nothing is written.
+    """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
+    event loop time. `deadline` is called once, immediately before the request is written; if it returns True, nothing is
+    written.
     """
 
-    origin: Origin
+    url: URL  # of the origin
+    connection_key: ConnectionKey
     head: bytes
     deadline: Callable[[], bool] | None
     asked_at: float
@@ -54,32 +56,11 @@ class Request:
     server_hostname: ClassVar = None
 
     @property
-    def connection_key(self) -> Any:
-        return self.origin.key
-
-    @property
-    def url(self) -> Any:
-        return self.origin.url
-
-    @property
     def port(self) -> int | None:
-        return self.origin.key.port
+        return self.connection_key.port
 
     def is_ssl(self) -> bool:
-        return self.origin.key.is_ssl
-
-
-class Response(NamedTuple):
-    """What was received. `truncated`: why the body is incomplete, in the words of WARC 1.1 section 5.13. Times are in
-    seconds since the request was written. `phases` is None if the connection was reused."""
-
-    message: RawResponseMessage
-    head: bytes
-    body: bytes
-    truncated: str | None
-    first_byte_s: float
-    elapsed_s: float
-    phases: Phases | None
+        return self.connection_key.is_ssl
 
 
 class GuardedProtocol(ResponseHandler):
@@ -96,24 +77,24 @@ class GuardedProtocol(ResponseHandler):
         self._over: Future[None] = loop.create_future()
         self._timeout: Timeout | None = None
         self._sent_at = self._head_at = 0.0
-        self._has_received = self._is_reused = False
-        self._phases: Phases | None = None  # until the first response
+        self._has_received = False
+        self._phases: Phases | None = None  # None once it has been used
         self._connected_at = loop.time()  # the loop makes the protocol once TCP is connected
         self._ready_at = self._connected_at
-        self.address = ""
-        self.tls: str | None = None
+        self._address = ""
+        self._tls: str | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
         self._ready_at = self._loop.time()  # over TLS, this is called after the handshake
         peer = transport.get_extra_info("peername")  # None if the peer has already gone
-        self.address = peer[0] if peer else ""
+        self._address = peer[0] if peer else ""
         cipher = transport.get_extra_info("cipher")
-        self.tls = f"{cipher[0]} {cipher[1]}" if cipher else None
+        self._tls = f"{cipher[0]} {cipher[1]}" if cipher else None
         super().connection_made(transport)
 
     def opened(self, asked_at: float, connecting_at: float) -> None:
         """The connection was asked for at `asked_at`, and its address was known at `connecting_at`."""
-        tls_s = self._ready_at - self._connected_at if self.tls else None
+        tls_s = self._ready_at - self._connected_at if self._tls else None
         self._phases = Phases(connecting_at - asked_at, self._connected_at - connecting_at, tls_s)
 
     def send(self, request: Request) -> None:
@@ -129,8 +110,9 @@ class GuardedProtocol(ResponseHandler):
         self._sent_at = self._head_at = self._loop.time()
         self.transport.write(request.head)
 
-    async def receive(self) -> Response:
-        """The response to the request that was sent. Raises FetchFailed if its head did not arrive."""
+    async def receive(self, url: str, started_at: float) -> Exchange:
+        """The exchange of the request that was sent, for `url`, at `started_at`. Raises FetchFailed if the head of the
+        response did not arrive."""
         request, reader = self._request, self._reader
         assert request is not None
         assert reader is not None
@@ -150,21 +132,30 @@ class GuardedProtocol(ResponseHandler):
             self.force_close()
         if reader.message is None:
             raise FetchFailed(*self._failure, request_sent=True)
-        phases, self._phases, self._is_reused = self._phases, None, True
-        return Response(
-            reader.message,
-            reader.head,
-            reader.body,
-            "length" if reader.is_too_long else None if reader.is_whole else truncated,
-            self._head_at - self._sent_at,
-            self._loop.time() - self._sent_at,
-            phases,
+        phases, self._phases = self._phases, None
+        version = reader.message.version
+        return Exchange(
+            url=url,
+            status=reader.message.code,
+            reason=reader.message.reason or "",
+            headers=reader.message.raw_headers,
+            request_head=request.head,
+            response_head=reader.head,
+            body=reader.body,
+            address=self._address,
+            started_at=started_at,
+            elapsed=self._loop.time() - self._sent_at,
+            first_byte=self._head_at - self._sent_at,
+            truncated="length" if reader.is_too_long else None if reader.is_whole else truncated,
+            protocol=f"http/{version.major}.{version.minor}",
+            tls=self._tls,
+            phases=phases,
         )
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        if reader is None or self._request is None:  # nobody asked for this
-            self._give_up()
+        if reader is None or self._request is None:  # nothing was requested
+            self.abort()
             return
         self._has_received = True
         is_head_due = reader.message is None
@@ -172,7 +163,7 @@ class GuardedProtocol(ResponseHandler):
             is_over = reader.feed(data)
         except FetchFailed as failure:
             self._end(failure.kind, failure.detail)
-            self._give_up()
+            self.abort()
             return
         if is_head_due:
             self._head_at = self._loop.time()
@@ -185,10 +176,9 @@ class GuardedProtocol(ResponseHandler):
         if self._reader is not None:
             if exc is None:
                 self._reader.close()
-            is_stale = self._is_reused and not self._has_received
+            is_stale = self._phases is None and not self._has_received
             kind = FailureKind.STALE_CONNECTION if is_stale else FailureKind.DISCONNECTED
-            detail = describe(exc) if exc else "the server closed the connection"
-            self._end(kind, detail)
+            self._end(kind, describe(exc) if exc else "the server closed the connection")
         super().connection_lost(exc)
 
     def _end(self, kind: FailureKind = FailureKind.DISCONNECTED, detail: str = "") -> None:
@@ -197,17 +187,13 @@ class GuardedProtocol(ResponseHandler):
         if not self._over.done():
             self._over.set_result(None)
 
-    def _give_up(self) -> None:
-        self.force_close()
-        self.abort()
-
     def _next_timeout(self, request: Request) -> float:
         return min(request.until, self._loop.time() + self._read_timeout_s)
 
 
 class GuardedConnector(TCPConnector):
-    """aiohttp's connection pool behind the address policy. `max_idle`: origins with idle connections at most; `parallel`:
-    those of one origin."""
+    """aiohttp's connection pool behind the address policy. It keeps idle connections to at most `max_idle` origins, and at
+    most `parallel` to each."""
 
     def __init__(
         self,
@@ -239,11 +225,11 @@ class GuardedConnector(TCPConnector):
         return transport, protocol
 
     def keep_idle(self, parallel: int) -> None:
-        """So many idle connections an origin are kept from now on."""
+        """From now on, keep at most `parallel` idle connections to an origin."""
         self._parallel = parallel
 
     def _make_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
-        """A socket that is about to be connected to the address in `addr_info`, and to no other."""
+        """A socket, which aiohttp then connects to the address in `addr_info` and to no other."""
         family, kind, proto, _, peer = addr_info
         address = peer[0]
         if not isinstance(address, OperatorAddress):
@@ -253,8 +239,7 @@ class GuardedConnector(TCPConnector):
         return socket.socket(family, kind, proto)
 
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        # A domain has so many requests at a time, and one more idle connection to an origin would only take a
-        # descriptor.
+        # A domain gets at most `parallel` requests at a time, so more idle connections to an origin would never be used.
         idle = self._conns.get(key)
         super()._release(key, protocol, should_close=should_close or (idle is not None and len(idle) >= self._parallel))
         if len(self._conns) > self._max_idle:

@@ -13,7 +13,7 @@ from crawler.errors import FailureKind, FetchFailed
 
 _BREAKS_TARGET = re.compile(r"[\x00-\x20\x7f]")
 _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""RFC 9110 5.5: with these in it, a value that a server chose could end its line and begin another."""
+"""RFC 9110 5.5: a value with one of these, which a server may have chosen, could end its line and begin another."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
-    """`fields` as lines of a head. Raises ValueError for a field that would not stay in its line."""
+    """`fields` as header lines. Raises ValueError for a field that would not stay in its line."""
     lines = []
     for name, value in fields:
         if _BREAKS_FIELD.search(name) or _BREAKS_FIELD.search(value):

@@ -1,19 +1,18 @@
-"""Host names to addresses that may be connected to: host map, bounded cache, one look-up at a time per host.
+"""Resolves host names to addresses that may be connected to.
 
-`Resolver` is what aiohttp's connector asks. It holds the policy: the operator's host map comes first, then
-the cache, then one shared look-up; every address is judged before it is handed out, so a name cannot lead
-inside. `HostLookup` is the seam to the DNS. Its true implementation is c-ares through aiodns: unlike getaddrinfo
-in threads it tells the records' time to live, and a slow name server can neither fill a thread pool nor hold
-up a shutdown.
+aiohttp's connector calls `Resolver`, which consults the operator's host map, then its cache, then the DNS, with one look-up
+at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
 
-aiohttp's own cache stays off: it keeps no time to live and no failures.
+`HostLookup` is the seam to the DNS. `DnsLookup` implements it with c-ares through aiodns. Unlike getaddrinfo in threads,
+c-ares returns the records' time to live, and a slow name server can neither fill a thread pool nor delay a shutdown.
+
+aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Protocol
@@ -29,29 +28,29 @@ from frontier.clock import Clock
 
 
 class DnsAnswer(msgspec.Struct, frozen=True):
-    """Addresses in text form, best first, and how many seconds they may be kept."""
+    """Addresses in text form, best first, and the seconds for which they may be kept."""
 
     addresses: tuple[str, ...]
     ttl_s: float
 
 
 class HostLookup(Protocol):
-    """One question to the DNS."""
+    """Asks the DNS."""
 
     async def lookup(self, host: str) -> DnsAnswer:
         """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST or DNS."""
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the look-ups in progress."""
 
 
 class ResolverSettings(msgspec.Struct, frozen=True):
-    """How long and how many answers are kept.
+    """How many answers are kept, and for how long.
 
-    An answer is kept for its time to live, at most `max_ttl_s`; a host that does not exist or leads to
-    forbidden addresses for `negative_ttl_s`, a failure of the DNS for `failure_ttl_s`: long enough that the
-    URLs of one batch do not ask again, short enough that a hiccup passes. `max_entries` are kept, or as many
-    as take turns, if that is more. The cache takes about 300 bytes an entry.
+    An answer is kept for its time to live, at most for `max_ttl_s`. That a host does not exist, or has only forbidden
+    addresses, is kept for `negative_ttl_s`. A failure of the DNS is kept for `failure_ttl_s`: long enough that the URLs of
+    one batch do not ask again, short enough that a brief failure does no harm. At most `max_entries` are kept, or as many
+    as there are hosts in turn, if that is more. An entry takes about 300 bytes.
     """
 
     max_entries: int = 10_000
@@ -61,7 +60,7 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What the cache holds for a host: addresses, or the kind and detail of the failure."""
+    """A cache entry: addresses, or the kind and detail of the failure."""
 
     expires_at: float
     addresses: tuple[str, ...] = ()
@@ -69,8 +68,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Resolver(AbstractResolver):
-    """aiohttp's resolver for a whole process. `resolve` raises FetchFailed, which aiohttp lets through. `in_turn`: how many
-    hosts take turns."""
+    """The resolver of a process, for aiohttp. `resolve` raises FetchFailed, which passes through aiohttp unchanged.
+    `in_turn` returns the number of hosts that the crawl fetches from in turn."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Resolver(AbstractResolver):
         self._clock = clock
         self._settings = settings
         self._in_turn = in_turn
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: dict[str, _Known] = {}  # the oldest answer first
         self._asking: dict[str, asyncio.Task[_Known]] = {}
 
     def __repr__(self) -> str:
@@ -103,29 +102,25 @@ class Resolver(AbstractResolver):
         known = self._known.get(host)
         if known is None or known.expires_at <= self._clock.monotonic():
             known = await self._ask(host)
-        else:
-            self._known.move_to_end(host)
         if known.failure is not None:
             raise FetchFailed(*known.failure)
         return [_result(host, address, port) for address in known.addresses]
 
     async def first(self, host: str) -> str:
-        """The address that a request to `host` will be sent to, if it can be connected to. Raises as `resolve` does."""
+        """The address that a request to `host` will be sent to, if it accepts connections. Raises what `resolve` raises."""
         try:
             return str(ip_address(host.removeprefix("[").removesuffix("]")))
         except ValueError:
             return str((await self.resolve(host))[0]["host"])
 
     async def close(self) -> None:
-        """Cancel the look-ups under way. Called once, after the last `resolve`."""
+        """Cancel the look-ups in progress. Call once, after the last `resolve`."""
         for task in self._asking.values():
             task.cancel()
         await self._lookup.close()
 
     async def _ask(self, host: str) -> _Known:
-        """One look-up for all who ask for `host` now. A caller that is cancelled leaves it running for the
-        others.
-        """
+        """One look-up for all concurrent callers. It continues when a caller is cancelled."""
         task = self._asking.get(host)
         if task is None:
             task = self._asking[host] = asyncio.create_task(self._learn(host))
@@ -139,10 +134,10 @@ class Resolver(AbstractResolver):
             known = self._failed(failure.kind, failure.detail)
         else:
             known = self._judged(host, answer)
+        self._known.pop(host, None)
         self._known[host] = known
-        self._known.move_to_end(host)
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
-            self._known.popitem(last=False)
+            del self._known[next(iter(self._known))]
         return known
 
     def _judged(self, host: str, answer: DnsAnswer) -> _Known:
@@ -174,19 +169,19 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
 
 
 _NO_SUCH_HOST = frozenset({pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME})
-"""Name error, no address records, and a text that cannot be a name at all. Everything else may pass."""
+"""Name error, no address records, and a malformed name. All other errors may be temporary."""
 
 
 class DnsLookup:
-    """c-ares. Reads /etc/hosts and /etc/resolv.conf, or asks `nameservers` ("ADDRESS:PORT") alone.
+    """c-ares. It reads /etc/hosts and /etc/resolv.conf, or asks only `nameservers` ("ADDRESS:PORT").
 
-    Search domains are off: a link names its host in full, and trying `example.org.svc.cluster.local` first
-    would multiply the questions by five on Kubernetes. IPv6 addresses are asked for when this machine has a
-    route to them.
+    Search domains are off: a link contains the full name of its host, and on Kubernetes, trying names such as
+    `example.org.svc.cluster.local` first would multiply the queries by five. IPv6 addresses are requested if this machine
+    has a route to them.
 
-    c-ares keeps answers for as long as their time to live, in any number, and cannot be told not to. So that
-    memory is bounded, the channel is replaced after `lookups_per_channel` look-ups; the one before stays for
-    as many again, by when its last question has long been answered or has timed out.
+    c-ares caches any number of answers for their time to live, and this cannot be turned off. To bound its memory, the
+    channel is replaced after `lookups_per_channel` look-ups. The previous one is closed after as many again, when its last
+    query has long been answered or has timed out.
     """
 
     def __init__(
@@ -241,10 +236,10 @@ class DnsLookup:
 
 
 def has_ipv6_route() -> bool:
-    """Whether this machine could send a packet to the public IPv6 Internet. Sends nothing."""
+    """Whether this machine has a route to the public IPv6 Internet. Sends nothing."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-            probe.connect(("2001:4860:4860::8888", 53))  # any address in 2000::/3 would do
+            probe.connect(("2001:4860:4860::8888", 53))  # any address in 2000::/3 will do
     except OSError:
         return False
     return True

@@ -193,7 +193,8 @@ RAISES = """
 import importlib, json, os
 
 def about(value):
-    return str(getattr(getattr(value, "_request", None), "head", value))
+    flight = getattr(value, "_flight", None)
+    return str(flight.request_head if flight else value)
 
 def replace(target, url):
     module, _, path = target.partition(":")
