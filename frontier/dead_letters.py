@@ -76,6 +76,8 @@ class DeadLetters:
             keys = self._keys.shards[shard]
             for at in range(0, len(of_shard), REQUEUE_CHUNK):
                 words = [word for letter in of_shard[at : at + REQUEUE_CHUNK] for word in (letter.domain, letter.entry)]
-                calls.append(run(REQUEUE, (keys.due, keys.leases, keys.stats, keys.dead), now_ms, priority, *words))
+                calls.append(
+                    run(REQUEUE, (keys.due, keys.leases, keys.stats, keys.dead, keys.base), now_ms, priority, *words)
+                )
         replies = await self._store.send(calls) if calls else []
         return sum(int(reply[1]) for reply in replies)

@@ -221,7 +221,7 @@ class Frontier:
             arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
-        return run(PUSH, (keys.due, keys.leases, keys.stats), *arguments)
+        return run(PUSH, (keys.due, keys.leases, keys.stats, keys.base), *arguments)
 
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
@@ -238,7 +238,7 @@ class Frontier:
             calls.append(
                 run(
                     LEASE,
-                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.lost),
+                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.lost, keys.base),
                     epoch,
                     replica,
                     now_ms,
@@ -306,17 +306,17 @@ class Frontier:
                 *ends,
             )
         keys = self.keys.shards[shard]
-        return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead), *arguments)
+        return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.base), *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
         calls = []
         for settlement in settlements:
-            lease = settlement.lease
-            keys = self.keys.shards[lease.shard]
+            lease, keys = settlement.lease, self.keys.shards[settlement.lease.shard]
+            of_domain = (keys.queue(lease.domain), keys.inflight(lease.domain), keys.domain(lease.domain))
             state = "" if settlement.state is None else settlement.state
             next_ms = settlement.next_ms + self._clock.uncertainty_ms
-            calls.append(run(RELEASE, (keys.due, keys.leases), lease.domain, lease.token, next_ms, state))
+            calls.append(run(RELEASE, (keys.due, keys.leases, *of_domain), lease.domain, lease.token, next_ms, state))
         replies = await self._store.send(calls) if calls else []
         return [_settle_reply(*reply) for reply in replies]
 
@@ -334,7 +334,8 @@ class Frontier:
         calls = []
         for (shard, domain, token), of_lease in places.items():
             entries = [urls[place].entry.raw for place in of_lease]
-            calls.append(run(REVOKE, (shard_keys(crawl, shard).lost,), domain, token, now_ms, *entries))
+            keys = shard_keys(crawl, shard)
+            calls.append(run(REVOKE, (keys.lost, keys.inflight(domain), keys.domain(domain)), token, now_ms, *entries))
         unsettled = [False] * len(urls)
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=True):

@@ -57,7 +57,7 @@ class Reservations:
         """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway. The reservation may have
         been made nevertheless; the next attempt then waits for its end."""
         keys, now_ms = self._keys.shards[shard_of(domain, len(self._keys.shards))], self._clock.now_ms()
-        call = run(RESERVE, (keys.due, keys.leases), domain, now_ms, self._hold_ms, max_wait_ms)
+        call = run(RESERVE, (keys.due, keys.leases, keys.domain(domain)), domain, now_ms, self._hold_ms, max_wait_ms)
         match (await self._store.send([call]))[0]:
             case [b"reserved", slot_ms, until_ms, delay_ms]:
                 return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
@@ -75,5 +75,13 @@ class Reservations:
         keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
         uncertainty_ms = self._clock.uncertainty_ms
         await self._store.send(
-            [run(END_RESERVATION, (keys.due,), domain, reservation.until_ms, next_ms + uncertainty_ms)]
+            [
+                run(
+                    END_RESERVATION,
+                    (keys.due, keys.domain(domain)),
+                    domain,
+                    reservation.until_ms,
+                    next_ms + uncertainty_ms,
+                )
+            ]
         )

@@ -79,7 +79,7 @@ async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainS
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
     of = keys.shards[shard]
-    return run(SURVEY, (of.owner, of.due, of.leases, of.waiting, of.stats), now_ms, names)
+    return run(SURVEY, (of.owner, of.due, of.leases, of.waiting, of.stats, of.base), now_ms, names)
 
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:

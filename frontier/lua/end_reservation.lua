@@ -2,12 +2,12 @@
 -- A late or repeated call changes nothing.
 --
 -- KEYS[1] due  zset  domain -> due ms
--- also   d:<domain> hash (next, held)
+-- KEYS[2] d:<domain>  hash  next, held
 -- ARGV[1] domain   ARGV[2] until_ms, as `reserve` returned it   ARGV[3] next_ms: when the next request may start
 --
 -- Returns {"ended"} | {"stale"}
 
-local domain_key = string.sub(KEYS[1], 1, -4) .. 'd:' .. ARGV[1]
+local domain_key = KEYS[2]
 
 if redis.call('HGET', domain_key, 'next') ~= ARGV[2] then
   return {'stale'}

@@ -8,7 +8,7 @@
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  accepted, domains, seen, buckets, drop:<reason>
--- also   q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
+-- KEYS[4] the prefix of q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
 -- ARGV[3...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
@@ -16,7 +16,7 @@
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain}
 
 local FILL = 208
-local base = string.sub(KEYS[1], 1, -4)
+local base = KEYS[4]
 local now_ms, domain_cap = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local stats = redis.call('HMGET', KEYS[3], 'seen', 'buckets')

@@ -2,14 +2,14 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, next, state)
+-- KEYS[3] q:<domain>         zset
+-- KEYS[4] inflight:<domain>  zset
+-- KEYS[5] d:<domain>         hash  token, next, state
 -- ARGV[1] domain   ARGV[2] token   ARGV[3] next_ms   ARGV[4] state ("": unchanged)
 --
 -- Returns {"released", due_ms or -1} | {"stale"}
 
-local base = string.sub(KEYS[1], 1, -4)
-local domain = ARGV[1]
-local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
+local domain, queue, inflight, domain_key = ARGV[1], KEYS[3], KEYS[4], KEYS[5]
 
 local known = redis.call('HMGET', domain_key, 'token', 'next')
 if known[1] ~= ARGV[2] then

@@ -8,13 +8,13 @@
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  accepted, requeued
 -- KEYS[4] dead    hash  "domain LF entry" -> reason
--- also   q:<domain> zset, d:<domain> hash (next, state)
+-- KEYS[5] the prefix of q:<domain> zset, d:<domain> hash (next, state)
 -- ARGV[1] now_ms   ARGV[2] priority
 -- ARGV[3...] for each dead letter: domain, entry
 --
 -- Returns {"requeued", number}
 
-local base = string.sub(KEYS[1], 1, -4)
+local base = KEYS[5]
 local now_ms = tonumber(ARGV[1])
 local requeued = 0
 for i = 3, #ARGV, 2 do

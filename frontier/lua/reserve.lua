@@ -6,15 +6,14 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- also   d:<domain> hash (next, delay, held)
+-- KEYS[3] d:<domain>  hash  next, delay, held
 -- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: maximum duration of the request and its response
 -- ARGV[4] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
 -- Returns {"reserved", slot ms, until_ms (for `end_reservation`), delay_ms or -1}
 --       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms}
 
-local domain_key = string.sub(KEYS[1], 1, -4) .. 'd:' .. ARGV[1]
-local now_ms = tonumber(ARGV[2])
+local domain_key, now_ms = KEYS[3], tonumber(ARGV[2])
 
 local state = redis.call('HMGET', domain_key, 'next', 'delay', 'held')
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')

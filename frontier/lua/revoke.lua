@@ -7,25 +7,23 @@
 -- settled.
 --
 -- KEYS[1] lost  zset  "token LF entry" -> when it was reclaimed ms
--- also   inflight:<domain> zset, d:<domain> hash (token)
--- ARGV[1] domain   ARGV[2] token   ARGV[3] now_ms
--- ARGV[4...] entries
+-- KEYS[2] inflight:<domain>  zset
+-- KEYS[3] d:<domain>         hash  token
+-- ARGV[1] token   ARGV[2] now_ms   ARGV[3...] entries
 --
 -- Returns {"revoked", for each entry 1 if it was not settled under this lease, else 0}
 
-local base = string.sub(KEYS[1], 1, -5)
-local domain, token = ARGV[1], ARGV[2]
-local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
+local token, inflight, domain_key = ARGV[1], KEYS[2], KEYS[3]
 
 if redis.call('HGET', domain_key, 'token') == token then
   for _, entry in ipairs(redis.call('ZRANGE', inflight, 0, -1)) do
-    redis.call('ZADD', KEYS[1], ARGV[3], token .. '\n' .. entry)
+    redis.call('ZADD', KEYS[1], ARGV[2], token .. '\n' .. entry)
   end
   redis.call('HDEL', domain_key, 'token')
 end
 
 local reply = {'revoked'}
-for i = 4, #ARGV do
+for i = 3, #ARGV do
   reply[#reply + 1] = redis.call('ZSCORE', KEYS[1], token .. '\n' .. ARGV[i]) and 1 or 0
 end
 return reply

@@ -9,7 +9,7 @@
 -- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
 --                         cut:<reason>, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason
--- also   q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- KEYS[6] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] now_ms   ARGV[2] lease_ms
 -- ARGV[3...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
@@ -19,7 +19,7 @@
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1}
 
-local base = string.sub(KEYS[1], 1, -4)
+local base = KEYS[6]
 local expiry_ms = ARGV[1] + ARGV[2]
 
 local names, counts = {}, {}

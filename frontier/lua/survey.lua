@@ -8,13 +8,13 @@
 -- KEYS[3] leases   zset  domain -> expiry ms
 -- KEYS[4] waiting  zset  entries that wait for a retry -> ready ms
 -- KEYS[5] stats    hash  counters
--- also   q:<domain> zset
+-- KEYS[6] the prefix of q:<domain> zset
 -- ARGV[1] now_ms   ARGV[2] number of domains to list at each end, at least 1
 --
 -- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, due domains that are ready,
 --          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased", domain, ms, queued}, ...}
 
-local queue = string.sub(KEYS[1], 1, -6) .. 'q:'
+local queue = KEYS[6] .. 'q:'
 local now, last = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1
 local due = redis.call('ZCARD', KEYS[2])
 local leased = redis.call('ZCARD', KEYS[3])

@@ -251,8 +251,8 @@ class Ledger:
         self._check(not 0 < self._max_pages < self.pages, "limit", f"page {self.pages} of {self._max_pages}", url)
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
-        name, token = str(call.arguments[0]), int(call.arguments[1])
-        self._history.note(replica, "revoke", (name, token, call.arguments[3:], reply))
+        name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[0])
+        self._history.note(replica, "revoke", (name, token, call.arguments[2:], reply))
         held = self.domains[name].holding
         if held is not None and held.token == token:
             held.token = NOBODYS

@@ -43,14 +43,14 @@ def _without(name: str, path: str, old: str, new: str) -> Mutant:
     return Mutant(name, path, ((old, new),))
 
 
-LEASED_DUE = "if not redis.call('ZSCORE', KEYS[{}], domain) then"
+LEASED_DUE = "if not redis.call('ZSCORE', {}, domain) then"
 KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
 REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "return asked_at + lease_s - min(1.0, lease_s / 20)"
 GONE = "local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))"
 
 MUTANTS = (
-    _without("no-fence", LUA + "lease.lua", "if fence_epoch > epoch or (", "if false and ("),
+    _without("no-fence", LUA + "fence.lua", "if fence_epoch > epoch or (", "if false and ("),
     _without("settle-without-token", LUA + "settle.lua", "if known[1] ~= token then", "if false then"),
     _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[2] then", "if false then"),
     _without("owners-forgotten", LUA + "save_owners.lua", "~= ARGV[1]", "~= ''"),
@@ -59,15 +59,15 @@ MUTANTS = (
     Mutant("settle-before-push", COMMIT, ((PUSH, ""), (SETTLE, SETTLE + PUSH))),
     Mutant("settle-before-sink", COMMIT, ((SETTLE, ""), (WRITE, SETTLE_FIRST + WRITE))),
     _without(
-        "no-rest-after-expiry", LUA + "lease.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
+        "no-rest-after-expiry", LUA + "take_back.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
     ),
-    _without("push-makes-leased-due", LUA + "push.lua", LEASED_DUE.format(2), "if true then"),
-    _without("wake-makes-leased-due", LUA + "lease.lua", LEASED_DUE.format(3), "if true then"),
-    _without("lost-holder-keeps-token", LUA + "lease.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
+    _without("push-makes-leased-due", LUA + "push.lua", LEASED_DUE.format("KEYS[2]"), "if true then"),
+    _without("wake-makes-leased-due", LUA + "wake.lua", LEASED_DUE.format("keys.leases"), "if true then"),
+    _without("lost-holder-keeps-token", LUA + "take_back.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
     _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(wanted_ms)"),
-    _without("lost-urls-forgotten", LUA + "lease.lua", "if state[3] then", "if false then"),
+    _without("lost-urls-forgotten", LUA + "take_back.lua", "if state[3] then", "if false then"),
     _without("revoked-lease-keeps-token", LUA + "revoke.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
         "stale-is-unsettled",

@@ -168,17 +168,11 @@ class SimReplica:
     def recover(self) -> None:
         """What somebody else does with the pages that a dead replica wrote last."""
         doubt, now_ms = self._sink.doubt, int(self._here.network.now_ms())
-        calls = [
-            run(
-                REVOKE,
-                (shard_keys(self._here.crawl.name, one.shard).lost,),
-                one.domain,
-                one.token,
-                now_ms,
-                one.entry.raw,
-            )
-            for one in doubt
-        ]
+        calls = []
+        for one in doubt:
+            keys = shard_keys(self._here.crawl.name, one.shard)
+            of_lease = (keys.lost, keys.inflight(one.domain), keys.domain(one.domain))
+            calls.append(run(REVOKE, of_lease, one.token, now_ms, one.entry.raw))
         replies = self._here.network.carry_out(f"heir of {self.name}", calls)
         self._sink.take_back([bool(reply[1]) for reply in replies])
 
