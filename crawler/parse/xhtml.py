@@ -15,7 +15,7 @@ _RAW_TEXT = frozenset(
     {b"script", b"style", b"title", b"textarea", b"iframe", b"xmp", b"noembed", b"noframes", b"plaintext"}
 )
 _CONSTRUCT = re.compile(
-    rf"<(?:([a-zA-Z][^{SPACE}/>]*+)((?:[{SPACE}/]*+{NAME}(?:{ANY_VALUE})?+)*+[{SPACE}/]*+)>"
+    rf"<(?:([a-zA-Z][^{SPACE}/>]*+)((?:[{SPACE}/]*+{NAME}(?:{ANY_VALUE})?+)*+[{SPACE}/]*+)(?:>|\Z)"
     r"|(?s:!--.*?(?:-->|\Z)|!\[CDATA\[.*?(?:\]\]>|\Z)|\?.*?(?:\?>|\Z)))".encode()
 )
 """A start tag with its name and attributes, a comment, a CDATA section or a processing instruction. Linear: whatever is

@@ -1,10 +1,11 @@
-"""Feed the targets with broken inputs, a million by default, and end with 1 if something came of it.
+"""Feed the targets with broken inputs, a million by default, and exit with 1 after a finding.
 
     python -m tests.fuzz [--inputs N] [--seed N] [--target NAME]
 
-A finding is an exception, more than a second for one input, or memory beyond the limit. Its input goes to
-`tests/fuzz/corpus/TARGET-DIGEST`, where `pytest tests/fuzz` feeds it from then on. The scripts in Redis get a share of
-their own: random transitions with odd arguments, after which the counters must still add up.
+A finding is an exception, more than a second for one input, or memory beyond the limit. Its input is stored in
+`tests/fuzz/corpus/TARGET-DIGEST`, and `pytest tests/fuzz` feeds it from then on. The scripts in Redis get random
+transitions with odd arguments, after which the counters must still add up. Last, `tests.fuzz.scaling` checks that time and
+memory grow linearly with the size of each kind of input.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import traceback
 from pathlib import Path
 
 from tests.fuzz.mutate import mutated
+from tests.fuzz.scaling import hungry, random_slots, slots, wrong_with
+from tests.fuzz.slots import FORMATS
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.transitions import run_transitions
 
@@ -28,6 +31,9 @@ SLOW_S = 1.0
 MEMORY = 2 << 30
 PER_TRANSITION = 200
 """Inputs to the other targets for one transition: a transition costs as much."""
+SCALED_BYTES = 32_768
+RANDOM_SLOTS = 500  # of each format
+PER_MEMORY = 10  # slots, of which one is also checked for memory, because this takes several times as long
 
 
 def feed(target: Target, data: bytes) -> str | None:
@@ -50,6 +56,18 @@ def run(target: Target, inputs: int, rng: random.Random) -> dict[str, bytes]:
         wrong = feed(target, data)
         if wrong is not None:
             found.setdefault(wrong, data)
+    return found
+
+
+def scale(name: str) -> int:
+    """How many slots of the format `name` take time or memory that grows faster than they do."""
+    found = 0
+    for number, slot in enumerate([*slots(name), *random_slots(name, RANDOM_SLOTS, random.Random(name))]):
+        wrong = wrong_with(slot, SCALED_BYTES) or (hungry(slot, SCALED_BYTES) if number % PER_MEMORY == 0 else None)
+        if wrong is not None:
+            print(f"{slot}:\n{wrong}", flush=True)
+            found += 1
+    print(f"scaling of {name}: {found} findings", flush=True)
     return found
 
 
@@ -77,6 +95,7 @@ def main() -> int:
         count = options.inputs // PER_TRANSITION
         asyncio.run(run_transitions(count, options.seed))
         print(f"transitions    {count:8} with odd arguments: the counters add up")
+        findings += sum(map(scale, FORMATS))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{findings} findings, peak memory {peak_mb:.0f} MB")
     return 1 if findings else 0
