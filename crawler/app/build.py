@@ -61,23 +61,16 @@ def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSet
 
 def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
     """Return the plan for `settings`. Raises the errors of `crawler.settings.policies.check`."""
-    return Plan(build_settings(settings), link_filter(settings, recent))
-
-
-def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
-    """Return the filter that selects and prioritizes links."""
-    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
-
-
-def build_settings(settings: CrawlSettings) -> BuildSettings:
-    """Return the settings for parsing pages."""
     extraction = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
         rules=url_rules(settings),
     )
-    return BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via)
+    return Plan(
+        BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via),
+        LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
+    )
 
 
 def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
@@ -109,33 +102,14 @@ def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettin
 
 def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
     """Return the settings of the archive."""
-    archive = settings.archive
     return ArchiveSettings(
         folder=local.out,
         crawl=crawl,
         replica=replica,
-        warc=archive.warc,
-        pages=archive.pages,
-        max_bytes=archive.max_bytes,
-        max_age_s=archive.max_age,
-        fsync=archive.fsync,
-        revisits=archive.revisits,
-        compression=archive.compression,
-        links=archive.links,
-        noarchive=archive.noarchive,
-        metadata=archive.metadata,
-        text=archive.text,
-        structured=archive.structured,
-        simhash=archive.simhash,
-        near_duplicates=archive.near_duplicates,
-        soft_404=archive.soft_404,
-        near_remembered=archive.near_remembered,
-        parquet=archive.parquet,
-        upload=archive.upload,
-        keep_local=archive.keep_local,
-        index=archive.index,
+        max_age_s=settings.archive.max_age,
         refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header),),
+        **settings.archive.model_dump(exclude={"max_age", "on_page", "sinks", "via"}),  # the others have the same names
     )
 
 

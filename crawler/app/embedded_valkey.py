@@ -15,8 +15,7 @@ import hashlib
 import os
 import stat
 import tempfile
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -61,12 +60,16 @@ class EmbeddedValkey:
             self._check_owner()
             self._users = (self.data_dir / "users.lock").open("ab")
             fcntl.flock(self._users, fcntl.LOCK_SH)
-            with self._exclusive():
-                if not await self._answers():
-                    await self._start()
+            async with asyncio.timeout(START_TIMEOUT_S):
+                with self._exclusive():
+                    if not await self._answers():
+                        await self._start()
         except BaseException as error:
             if self._users is not None:
                 self._users.close()
+            if isinstance(error, TimeoutError):
+                problem = f"the embedded Valkey did not start within {START_TIMEOUT_S:.0f} s"
+                raise DataDirError(f"{problem}; see {self.data_dir / 'valkey.log'}") from error
             if isinstance(error, OSError):
                 problem = f"data directory {self.data_dir} cannot be used ({error.strerror})"
                 raise DataDirError(f"{problem}; choose another with --data-dir") from error
@@ -87,8 +90,11 @@ class EmbeddedValkey:
             finally:
                 self._users.close()
 
-    def _exclusive(self) -> _FileLock:
-        return _FileLock(self.data_dir / "start.lock")
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        with (self.data_dir / "start.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _check_owner(self) -> None:
         """Replicas accept all settings of an embedded store, so nobody else may be able to write to it."""
@@ -100,12 +106,11 @@ class EmbeddedValkey:
     async def _answers(self) -> bool:
         if not self.socket.exists() or self.socket.stat().st_uid != os.getuid():
             return False
-        deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
                 await (await connect(self.url)).close()
             except FrontierError as error:
-                if "loading" not in str(error).lower() or time.monotonic() > deadline:
+                if "loading" not in str(error).lower():
                     return False
                 await asyncio.sleep(0.05)
             else:
@@ -125,9 +130,8 @@ class EmbeddedValkey:
             env=environment(),
         )
         failed = await started.wait() != 0  # the parent exits once the server runs in the background
-        deadline = time.monotonic() + START_TIMEOUT_S
         while not await self._answers():
-            if failed or time.monotonic() > deadline or _has_ended(pid_path):
+            if failed or _has_ended(pid_path):
                 last = log_path.read_text(errors="replace").strip().splitlines()[-1:] if log_path.exists() else []
                 raise DataDirError(f"the embedded Valkey did not start; see {log_path}: {' '.join(last)}")
             await asyncio.sleep(0.02)
@@ -143,9 +147,10 @@ class EmbeddedValkey:
             pass  # the server closes the connection instead of replying
         finally:
             await store.close()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while self.socket.exists() and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while self.socket.exists():
+                    await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -170,19 +175,6 @@ def _has_ended(pid_path: Path) -> bool:
     except ProcessLookupError:
         return True
     return False
-
-
-class _FileLock:
-    """An exclusive lock on a file for the duration of a `with` block."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def server_binary() -> Path:

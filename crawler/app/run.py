@@ -62,7 +62,6 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
     """Run until the crawl ends or a signal arrives, and return the exit code. Running turns have `grace_s` seconds to
     end; a second signal stops the wait, and the exit code is then 130."""
     signals = 0
-    stopping: asyncio.Task[None] | None = None
 
     def on_signal() -> None:
         nonlocal signals
@@ -76,8 +75,7 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
         loop.add_signal_handler(number, on_signal)
     await replica.start(until_empty)
     await replica.engine.ended.wait()
-    stopping = asyncio.create_task(replica.stop(grace_s))
-    await stopping
+    await replica.stop(grace_s)
     failure = replica.engine.tasks.failure
     if isinstance(failure, (UserError, FrontierError)):
         raise failure

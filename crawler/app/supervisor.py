@@ -7,17 +7,17 @@ gets its share of the shards.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from crawler.errors import TRY_LATER
 from crawler.settings.local import accepted
 from crawler.settings.model import Settings
-from frontier.clock import Clock, SystemClock
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""
@@ -30,13 +30,10 @@ setup is considered broken and all replicas are stopped."""
 class Supervisor:
     """Runs `count` replica processes with the command line `command`. `environment` is added to that of this process."""
 
-    def __init__(
-        self, command: Sequence[str], count: int, clock: Clock, environment: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
         self._command = tuple(command)
         self._environment = {**os.environ, **environment}
         self._count = count
-        self._clock = clock
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
 
@@ -51,17 +48,18 @@ class Supervisor:
         after the start are not retried, because a new replica would fail in the same way."""
         pause_s, at_once = FIRST_PAUSE_S, 0
         while True:
-            started = self._clock.monotonic()
+            started = time.monotonic()
             code = await self._run_one()
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
-            if self._clock.monotonic() - started > HEALTHY_S:
+            if time.monotonic() - started > HEALTHY_S:
                 pause_s, at_once = FIRST_PAUSE_S, 0
             at_once += code != TRY_LATER
             if at_once == GIVEN_UP_AFTER:
                 self.stop()
                 return 1
-            await self._sleep(pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked_to_stop.wait(), pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             if self._stopping:
                 return 0
@@ -69,13 +67,6 @@ class Supervisor:
     @property
     def _stopping(self) -> bool:
         return self._asked_to_stop.is_set()
-
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep, or return early after `stop`."""
-        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._asked_to_stop.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
 
     async def _run_one(self) -> int:
         """Run one replica and return its exit code; negative if a signal ended it."""
@@ -100,11 +91,6 @@ class Supervisor:
                 process.send_signal(signal.SIGTERM)
 
 
-def replica_command(*words: str) -> list[str]:
-    """Return the command line of `crawler run` with `words`, with the current Python interpreter."""
-    return [sys.executable, "-m", "crawler", "run", *words]
-
-
 def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
 ) -> Supervisor:
@@ -125,4 +111,4 @@ def supervise(
     }
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
-    return Supervisor(replica_command(*words), replicas, SystemClock(), environment)
+    return Supervisor([sys.executable, "-m", "crawler", "run", *words], replicas, environment)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import textwrap
 import types
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
-import annotated_types
 import msgspec
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from crawler.errors import UserError
 from crawler.settings.model import LOCAL, Settings
@@ -112,51 +109,29 @@ def repeated() -> dict[str, type[Table]]:
 
 
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
-    for key, field in model.model_fields.items():
+    for key, schema in model.model_json_schema()["properties"].items():
         name, because = f"{table}.{key}", model.waits_because(key)
         when = CREATION if name in FIXED else RESTART if because else AT_ONCE
-        yield Setting(name, kind_of(field), _default(field), field.description or "", when, because, name in LOCAL)
+        default = schema.get("default")
+        default = tuple(default) if isinstance(default, list) else default
+        yield Setting(name, _kind(schema), default, schema["description"], when, because, name in LOCAL)
 
 
-def _default(field: FieldInfo) -> Any:
-    value = field.get_default(call_default_factory=True)
-    return str(value) if isinstance(value, Path) else None if value is PydanticUndefined else value
+_TYPES = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
+_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
-def kind_of(field: FieldInfo) -> str:
-    """A short description of the type of a setting, with its bounds."""
-    bounds = []
-    for constraint in _constraints(field):
-        for sign, name in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
-            bound = getattr(constraint, name, None)
-            if bound is not None:
-                bounds.append(f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}")
-    kind = _words(field.annotation)
-    return f"{kind}, {' and '.join(dict.fromkeys(bounds))}" if bounds else kind
-
-
-def _constraints(field: FieldInfo) -> list[Any]:
-    inner = [part for choice in get_args(field.annotation) for part in getattr(choice, "__metadata__", ())]
-    flat: list[Any] = []
-    for constraint in [*field.metadata, *inner]:
-        flat += constraint.metadata if isinstance(constraint, FieldInfo) else [constraint]
-    return [one for one in flat if isinstance(one, annotated_types.BaseMetadata)]
-
-
-_WORDS = {float: "number", int: "whole number", str: "text", bool: "true or false", Path: "path"}
-
-
-def _words(annotation: Any) -> str:
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return " | ".join(json.dumps(value) for value in get_args(annotation))
-    if origin is tuple:
-        return "list of " + _words(get_args(annotation)[0]) + "s"
-    if origin in (Union, types.UnionType):
-        return _words(next(arg for arg in get_args(annotation) if arg is not type(None))) + " or unset"
-    if hasattr(annotation, "__metadata__"):
-        return _words(get_args(annotation)[0])
-    return _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))
+def _kind(schema: Mapping[str, Any]) -> str:
+    """The type of a setting in words, with its bounds, from its JSON schema."""
+    if "anyOf" in schema:
+        return f"{_kind(schema['anyOf'][0])}; or unset"
+    if "enum" in schema:
+        return " | ".join(map(json.dumps, schema["enum"]))
+    one = schema.get("items", schema)
+    bounds = " and ".join(f"{sign} {one[name]:g}" for name, sign in _BOUNDS.items() if name in one)
+    kind = one.get("format", _TYPES[one["type"]])
+    kind = kind if one is schema else f"list of {kind}s"
+    return f"{kind}, {bounds}" if bounds else kind
 
 
 def find(name: str) -> list[Setting]:
@@ -179,6 +154,10 @@ def as_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # TOML has no surrogate escapes
 
 
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
 def commented_file(preset: str) -> str:
     """A settings file that explains every setting. Those of the preset are set; the others are commented out. Raises
     UserError for an unknown preset."""
@@ -193,22 +172,12 @@ def commented_file(preset: str) -> str:
     for table, model in tables().items():
         lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"[{table}]"]
         for setting in _of_table(table, model):
-            lines += ["", *_wrapped(f"{setting.meaning} ({setting.kind})")]
+            lines += ["", *_comment(f"{setting.meaning} ({setting.kind})")]
             value = values.get(setting.name, setting.default)
             mark = "" if setting.name in values else "# "
             lines.append(f"# {setting.key} =" if value is None else f"{mark}{setting.key} = {as_toml(value)}")
     for table, model in repeated().items():
         lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"# [[{table}]]"]
         for setting in _of_table(table, model):
-            lines += ["", *_wrapped(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
+            lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str, width: int = 100) -> list[str]:
-    lines, line = [], "#"
-    for word in text.split():
-        if len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = "#"
-        line += f" {word}"
-    return [*lines, line]
