@@ -162,13 +162,9 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
     changes = []
     for name in (name for name in new if new[name] != old[name]):
         because = waits_because(name)
-        if name not in reference.FIXED:
-            when = reference.RESTART if because else reference.AT_ONCE
-        elif name in asked:
-            when = reference.CREATION
-        else:
-            continue
-        changes.append(Change(name, shown_old[name], shown_new[name], when, because))
+        if name not in reference.FIXED or name in asked:
+            when = reference.takes_effect(name, because)
+            changes.append(Change(name, shown_old[name], shown_new[name], when, because))
     return changes
 
 

@@ -19,6 +19,7 @@ FIXED = frozenset({"frontier.shards"})
 """Settings that cannot be changed once the crawl exists."""
 
 AT_ONCE, RESTART, CREATION = "at once", "when the replicas restart", "only when the crawl is created"
+CONSENT = f"{RESTART}, if their machines accept it"
 """When a change of a setting takes effect. "At once" means within about two seconds, in running replicas."""
 
 PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
@@ -111,10 +112,14 @@ def repeated() -> dict[str, type[Table]]:
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
     for key, schema in model.model_json_schema()["properties"].items():
         name, because = f"{table}.{key}", model.waits_because(key)
-        when = CREATION if name in FIXED else RESTART if because else AT_ONCE
-        default = schema.get("default")
+        when, default = takes_effect(name, because), schema.get("default")
         default = tuple(default) if isinstance(default, list) else default
         yield Setting(name, _kind(schema), default, schema["description"], when, because, name in LOCAL)
+
+
+def takes_effect(name: str, because: str) -> str:
+    """When a change of the setting `name` takes effect. `because`: why not at once, or empty."""
+    return CREATION if name in FIXED else CONSENT if name in LOCAL else RESTART if because else AT_ONCE
 
 
 _TYPES = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}

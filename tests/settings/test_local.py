@@ -88,3 +88,5 @@ def test_an_entry_that_names_no_local_setting_stops_the_start(entry: str) -> Non
 def test_local_settings_exist_and_say_so() -> None:
     marked = {one.name for one in reference.all_settings() if one.local}
     assert marked == LOCAL
+    told = {one.name for one in reference.all_settings() if one.takes_effect == reference.CONSENT}
+    assert told == LOCAL
