@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.run import EMBEDDED_INTERVAL_S, local_settings
+from crawler.errors import UserError
 from crawler.settings.model import load
 
 
@@ -31,3 +32,16 @@ def test_a_file_about_a_replica_alone_is_told_apart(tmp_path: Path, tables: str,
 def test_on_one_machine_the_interval_is_short_unless_it_was_given(tmp_path: Path) -> None:
     assert local_settings(load(None, {"replica": {"out": tmp_path}})).interval == EMBEDDED_INTERVAL_S
     assert local_settings(load(None, {"replica": {"interval": 3.0}})).interval == 3.0
+
+
+@pytest.mark.parametrize("value", ["10.0.0.0/8", "[10.0.0.0/8]"])
+def test_a_list_in_the_environment_that_is_not_json_is_reported(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CRAWLER_FETCH__ALLOW", value)
+    with pytest.raises(UserError, match=r"environment: .*\"fetch\".*write lists as JSON"):
+        load()
+
+
+def test_a_redis_url_that_cannot_be_used_is_reported_without_its_password() -> None:
+    with pytest.raises(UserError, match=r"replica\.redis: .*write it as redis://") as refused:
+        load(None, {"replica": {"redis": "redis://:se/cret@queue"}})
+    assert "cret" not in str(refused.value)
