@@ -1,6 +1,7 @@
-"""What a page says, for its row: main text or Markdown, the data that its markup carries, a fingerprint of its text.
-Optional, as it costs CPU: the page is parsed once more, in the archive's thread (`tests/bench/sinks.py` measures it), or in
-a process if that may take long (`content_process`)."""
+"""Extracts the content of a page for its row: main text or Markdown, and the structured data in its markup.
+
+This is optional, because the page is parsed a second time (`tests/bench/sinks.py` measures the cost): in the archive's
+thread, or in a separate process if it may take long (`content_process`)."""
 
 from __future__ import annotations
 
@@ -17,22 +18,24 @@ from crawler.parse.tree import parse, restored
 
 TextForm = Literal["off", "text", "markdown"]
 
-_MAX_BYTES = 4_194_304  # of a body whose text and data are looked at: the tree of so much hostile markup takes 600 MB
+_MAX_BYTES = 4_194_304  # of a body that are parsed; the tree of so much hostile markup takes 600 MB
 MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
-_JUDGED = 1_000_000  # characters that verdicts are made of: the fingerprint of so many takes 65 ms
-_LEAST_MAIN = 200  # characters; on pages of nothing but tables the main content is often a single cell
+_JUDGED = 1_000_000  # characters that are compared; their fingerprint takes 65 ms
+_LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
 class Content(msgspec.Struct, frozen=True):
-    """None where nothing was asked for, or where the page has nothing. `json_ld`: the blocks as they are; `opengraph`: its
-    keys without "og:". `near_of`: the page that said nearly the same before; `is_dropped`: so the body is not kept. `cut`:
-    "text" if only the beginning of the page was looked at, or it took too long to find what it says.
+    """The content of a page. Values are None if the settings do not ask for them, or if the page has none.
 
-    `main`, `whole` and `heading` are what the verdicts are made of, and in no row: the main text, or all text where no
-    part is the main one; the main text, or all text where that is too short to tell pages apart; the first heading.
+    `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly the
+    same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
+    parsed, or if it took too long; "defect" after an exception.
+
+    Three fields are only for comparing pages (`is_judged`). `main`: the main text, or all text if no part is the main one;
+    `whole`: the main text, or all text if it is too short to tell pages apart; `heading`: the first heading.
     """
 
     description: str | None = None
@@ -54,14 +57,14 @@ class Content(msgspec.Struct, frozen=True):
 NOTHING = Content()
 
 UNREADABLE = Content(cut=("defect",))
-"""Of a page whose text could not be found because something was raised that should not be."""
+"""The content of a page whose extraction raised an unexpected exception."""
 
 
 def content_of(
     page: Page, text: TextForm, structured: bool, judged: bool = False, error_pages: bool = False
 ) -> Content:
-    """The content of `page`, if it was answered with a document of HTML, and with 2xx, or 404 and 410 if `error_pages` are
-    wanted, too. `judged`: with what verdicts are made of."""
+    """The content of `page` if it is HTML with status 2xx, or also 404 and 410 if `error_pages`. `judged`: with the fields
+    for comparing pages."""
     is_asked = text != "off" or structured or judged
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NOTHING
@@ -80,7 +83,7 @@ def content_of(
 
 
 def has_content(page: Page, error_pages: bool) -> bool:
-    """Whether `page` was answered with a document that says something, as `content_of` has it."""
+    """Whether `content_of` extracts anything from `page`."""
     if page.outcome is not Outcome.DONE or page.exchange is None:
         return False
     if page.exchange.status >= 300 and not (error_pages and page.exchange.status in GONE):
@@ -107,7 +110,7 @@ def _opengraph(document: Document) -> dict[str, str] | None:
 
 
 _DEEPEST = 100
-"""Levels of lists and objects in which names are restored: deeper ones are hardly written."""
+"""Levels of lists and objects in which strings are restored."""
 
 
 def _restored(value: Any, depth: int) -> Any:
@@ -123,6 +126,6 @@ def _restored(value: Any, depth: int) -> Any:
 
 
 def decoded(exchange: Exchange) -> bytes:
-    """The body of `exchange` without its content coding: what could be had of it."""
+    """The body of `exchange` without its content coding, as far as it can be decoded."""
     coding = exchange.header_list(b"content-encoding")
     return decode_body(exchange.body, coding.decode("latin-1"), MAX_DECODED).data if coding else exchange.body

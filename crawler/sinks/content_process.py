@@ -1,24 +1,24 @@
-"""A process for the text of documents that take long: `python -m crawler.sinks.content_process`, started by `TextProcess`.
+"""A process that extracts the text of expensive documents: `python -m crawler.sinks.content_process FD`.
 
-To find the main text of 4 MB of hostile markup takes 6 s, to read its JSON-LD 1 s, and both hold the interpreter's lock: in
-the archive's thread they hold up the event loop. Documents that may take more than 50 ms are therefore read here, under
-limits on CPU time and memory; the thread waits for them without the lock. Ordinary pages stay in the thread.
+Extracting the main text of 4 MB of hostile markup takes 6 s, parsing its JSON-LD 1 s, and both hold the interpreter's lock,
+so in the archive's thread they would block the event loop. Documents that may take more than 50 ms are therefore parsed
+here, with limits on CPU time and memory, while the thread waits without the lock. Other pages stay in the thread.
 
-Jobs and answers are frames of four bytes of length and so many of content. A job is a pickle, because it comes from the
-crawler; an answer was made from what strangers sent, so it is MessagePack, read into given types. The process ends when
-its input does.
+Process and crawler share a socket. Jobs are pickled, because they come from the crawler. Answers are MessagePack, decoded
+into fixed types, because they contain what sites sent. The process ends when the crawler closes the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import resource
 import signal
 import subprocess
 import sys
-from typing import IO, NamedTuple
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,25 +28,23 @@ from crawler.sinks.content import Content, TextForm, content_of, decoded, has_co
 from crawler.sinks.pages import plain
 
 LIGHT_BYTES = 32_768
-"""Of a decoded body: whatever they hold, 50 ms."""
+"""A decoded body of this size takes at most 50 ms, whatever it contains."""
 
 LIGHT_TAGS = 4_000
 LIGHT_TAGGED_BYTES = 131_072
-"""The same for longer bodies of so few tags: the worst tag takes 12 us, the worst byte of JSON-LD 0.4."""
+"""So does a body of this size with so many tags: the slowest tag takes 12 us, the slowest byte of JSON-LD 0.4 us."""
 
 CPU_S = 1.0
-"""CPU seconds a document. 4 MB of ordinary markup take 0.2. The archive waits meanwhile, so the process is not nice."""
+"""CPU seconds per document; 4 MB of ordinary markup take 0.2. The archive waits, so the process keeps its priority."""
 
 DATA_BYTES = 262_144
-"""Of a page's JSON-LD, encoded: more is left out, as each list of two bytes is an object to whoever receives it."""
+"""Maximum size of a page's encoded JSON-LD. Each empty list takes two bytes, but is an object in the receiving process."""
 
 MEMORY = 1 << 30
-"""Bytes of address space. The tree of 4 MB of the worst markup takes 600 MB, the process itself 200."""
-
-_FRAME = 4  # bytes of a frame's length
+"""Bytes of address space. The tree of 4 MB of the worst markup takes 600 MB, the process itself 200 MB."""
 
 UNREAD = Content(cut=("text",))
-"""Of a document that took more time or memory than it may take."""
+"""The content of a document that exceeded the time or memory limit."""
 
 
 class Job(NamedTuple):
@@ -60,85 +58,70 @@ class Job(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """`content` None: there was no memory, or `error` was raised."""
+    """`content`: None if memory ran out, or if `error` was raised."""
 
     content: Content | None
     error: str | None = None
 
 
 def is_light(page: Page) -> bool:
-    """Whether the content of `page` is found within 50 ms, whatever a site sent."""
+    """Whether extracting the content of `page` takes at most 50 ms, whatever a site sent."""
     if page.exchange is None or page.decoded_size <= LIGHT_BYTES or not has_content(page, error_pages=True):
         return True
     return page.decoded_size <= LIGHT_TAGGED_BYTES and decoded(page.exchange).count(b"<") <= LIGHT_TAGS
 
 
 class TextProcess:
-    """Finds the content of documents that take long, one at a time. The process is started for the first one."""
+    """Extracts the content of expensive documents, one at a time. The process is started for the first one."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: tuple[subprocess.Popen[bytes], Connection[bytes, bytes]] | None = None
 
     def content_of(self, job: Job) -> Content:
-        """As `crawler.sinks.content.content_of`. Raises RuntimeError for what that raised, and OSError where no process is
-        to be had."""
-        process = self._process = self._process or _started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        """Like `crawler.sinks.content.content_of`. Raises RuntimeError with the error that it raised, and OSError if no
+        process can be started."""
+        _, connection = self._running = self._running or _started()
+        without_links = job._replace(page=msgspec.structs.replace(job.page, links=()))
         try:
-            without_links = job._replace(page=msgspec.structs.replace(job.page, links=()))
-            _send(process.stdin, pickle.dumps(without_links, pickle.HIGHEST_PROTOCOL))
-            answer = _received(process.stdout)
-        except BrokenPipeError:
-            answer = None
-        if answer is None:
+            connection.send_bytes(pickle.dumps(without_links, pickle.HIGHEST_PROTOCOL))
+            content, error = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
+        except (EOFError, ConnectionError):  # the process has ended
             self.stop()
             return UNREAD
-        content, error = msgspec.msgpack.decode(answer, type=_Answer)
         if error is not None:
             raise RuntimeError(error)
         return content or UNREAD
 
     def stop(self) -> None:
-        """End the process; the next document would start another."""
-        process, self._process = self._process, None
-        if process is not None:
+        """End the process. The next document starts another one."""
+        running, self._running = self._running, None
+        if running is not None:
+            process, connection = running
+            connection.close()
             process.kill()
-            with process:  # closes its pipes and waits for it
-                pass
+            process.wait()
 
 
-def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "crawler.sinks.content_process"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+def _started() -> tuple[subprocess.Popen[bytes], Connection[bytes, bytes]]:
+    ours, theirs = Pipe()
+    with theirs:
+        command = [sys.executable, "-m", "crawler.sinks.content_process", str(theirs.fileno())]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment()), ours
 
 
-def _send(stream: IO[bytes], content: bytes) -> None:
-    stream.write(len(content).to_bytes(_FRAME))
-    stream.write(content)
-    stream.flush()
-
-
-def _received(stream: IO[bytes]) -> bytes | None:
-    """The content of the next frame; None if the stream ends before."""
-    size = stream.read(_FRAME)
-    content = stream.read(int.from_bytes(size)) if len(size) == _FRAME else b""
-    return content if len(size) == _FRAME and len(content) == int.from_bytes(size) else None
-
-
-def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until the jobs end."""
-    while (job := _received(jobs)) is not None:
+def serve(connection: Connection[bytes, bytes]) -> None:
+    """Answer jobs until the crawler closes the connection, which raises EOFError or ConnectionError."""
+    while True:
+        job = connection.recv_bytes()
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF ends the process
         try:
-            content = content_of(*pickle.loads(job))
-            answer = _encoded(content)
+            answer = _encoded(content_of(*pickle.loads(job)))
         except MemoryError:
             answer = msgspec.msgpack.encode(_Answer(None))
         except Exception as error:
             answer = msgspec.msgpack.encode(_Answer(None, ascii(f"{type(error).__name__}: {error}"[:200])))
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        _send(answers, answer)
+        connection.send_bytes(answer)
 
 
 def _encoded(content: Content) -> bytes:
@@ -146,22 +129,20 @@ def _encoded(content: Content) -> bytes:
         if content.json_ld is not None and len(msgspec.msgpack.encode(content.json_ld)) > DATA_BYTES:
             content = msgspec.structs.replace(content, json_ld=None, cut=("text",))
         return msgspec.msgpack.encode(_Answer(content))
-    except (UnicodeEncodeError, OverflowError, RecursionError):  # what JSON can say and MessagePack cannot
+    except (UnicodeEncodeError, OverflowError, RecursionError):  # values that JSON has and MessagePack does not
         fields = {name: plain(value) for name, value in msgspec.structs.asdict(content).items()}
         return _encoded(Content(**fields))
 
 
 def main() -> None:
     renounce_privileges()
-    # A terminal and a service manager signal the whole group. The crawler decides when this ends, with its last breath too.
+    # Terminals and service managers send signals to the whole process group, but only the crawler ends this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(OSError, ValueError):  # not every system has it
+    with contextlib.suppress(OSError, ValueError):  # not available on every system
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints shall not print into the answers
-    with contextlib.suppress(BrokenPipeError):  # the crawler is gone
-        serve(sys.stdin.buffer, answers)
+    with contextlib.suppress(EOFError, ConnectionError):
+        serve(Connection(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

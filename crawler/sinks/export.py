@@ -1,8 +1,8 @@
-"""From WARC files, of this crawler or another's, to rows: the pages table once more, with other columns, or Markdown files.
+"""Converts WARC files, of this crawler or another, to rows like those of a crawl, or to Markdown files.
 
-One row for each response record and for each revisit record; robots.txt files are left out. Each WARC file becomes one
-file of rows of the same name, made whole or not at all, so the work goes to as many processes as there are files, and a
-second run goes on where the first one stopped.
+Each response and revisit record becomes a row, except those of robots.txt files. Each WARC file becomes one file of rows
+with the same name, which is complete or does not exist. So files are converted in parallel, and a second run continues
+where the first one stopped.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.errors import UserError
 from crawler.logs import log
 from crawler.page import Cut, Exchange, Outcome, Page
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
+from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.html import ExtractPolicy
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import MAX_DECODED, UNREADABLE, Content, TextForm, content_of
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row, minimal_row
+from crawler.sinks.pages import PageLines, Place, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.times import iso_time
-from crawler.sinks.warc_reader import BrokenFraming, Head, dechunked, read_head, records_in
+from crawler.sinks.warc_reader import BrokenFraming, Head, dechunked, placed, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
@@ -43,7 +43,7 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ExportSettings(msgspec.Struct, frozen=True):
-    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: columns, as in `ArchiveSettings`."""
+    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`."""
 
     out: Path
     form: Form = "jsonl"
@@ -71,9 +71,9 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
 def export(
     files: Sequence[Path], settings: ExportSettings, processes: int, on_done: Callable[[Path, int], None]
 ) -> int:
-    """Export `files`; `on_done` is told of each with its number of rows. Returns the number of all rows.
+    """Export `files`. Calls `on_done` with each finished file and its number of rows. Returns the total number of rows.
 
-    Raises UserError for a file that cannot be read or written; what was finished before stays.
+    Raises UserError for a file that cannot be read or written. Files that are already finished are kept.
     """
     if settings.form == "parquet":
         require_pyarrow()
@@ -94,7 +94,7 @@ def export(
 
 
 def export_file(path: Path, settings: ExportSettings) -> int:
-    """Export one WARC file; returns the number of rows. Raises OSError and BrokenFraming."""
+    """Export one WARC file. Returns the number of rows. Raises OSError and BrokenFraming."""
     if settings.form == "markdown":
         return sum(_write_markdown(row.page, settings.out) for row in read_rows(path))
     target = settings.out / (path.name.partition(".warc")[0] + ".pages.jsonl")
@@ -125,41 +125,30 @@ def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
     for row in read_rows(path):
-        yield lines.encode(row._replace(content=_content(row.page, settings, likeness)), _tell_of)
+        yield lines.encode(row._replace(content=_content(row.page, settings, likeness)), _log_failure)
 
 
 def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Content:
     try:
         content = content_of(page, settings.text, settings.structured, settings.simhash)
         return likeness.judge(page, content) if content.is_judged else content
-    except Exception as error:  # what a page holds was written by a site
-        _tell_of(page.url, error)
+    except Exception as error:  # pages contain what sites sent
+        _log_failure(page.url, error)
         return UNREADABLE
 
 
-def _tell_of(url: str, error: Exception) -> None:
+def _log_failure(url: str, error: Exception) -> None:
     log(logging.WARNING, "record_not_exported", url=url, error=error)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of the WARC file at `path`. Raises OSError and BrokenFraming."""
-    found: Row | None = None
-    start = 0
-    for record in records_in(str(path)):
-        # A record's length is known when the next one begins.
-        if found is not None:
-            yield _placed(found, path, start, record.stream_pos)
-        start, found = record.stream_pos, _row(record)
-    if found is not None:
-        yield _placed(found, path, start, path.stat().st_size)
-
-
-def _placed(row: Row, path: Path, start: int, end: int) -> Row:
-    return row._replace(place=Place(path.name, start, end - start))
+    for row, start, length in placed(records_in(str(path)), path.stat().st_size, _row):
+        yield row._replace(place=Place(path.name, start, length))
 
 
 def _row(record: WarcRecord) -> Row | None:
-    """The row of `record`, None if it has none. One whose page cannot be read is marked as cut by a defect."""
+    """The row of `record`, or None if it has none."""
     if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
         return None
     headers = record.headers
@@ -167,11 +156,10 @@ def _row(record: WarcRecord) -> Row | None:
         url = canonicalize(headers.get("WARC-Target-URI") or "", None)
     except BadUrl:
         return None
-    read = read_head(record)
-    if read is None or urlsplit(url.href).path == "/robots.txt":
+    read_so_far = read_head(record)
+    if read_so_far is None or urlsplit(url.href).path == "/robots.txt":
         return None
-    http, start_of_body = read
-    at = record.record_date.timestamp() if record.record_date else 0.0
+    http, start_of_body = read_so_far
     exchange = Exchange(
         url=url.href,
         status=http.status,
@@ -181,51 +169,37 @@ def _row(record: WarcRecord) -> Row | None:
         response_head=b"",
         body=_body(http, start_of_body + record.reader.read()),
         address=headers.get("WARC-IP-Address") or "",
-        started_at=at,
+        started_at=record.record_date.timestamp() if record.record_date else 0.0,
         elapsed=0.0,
         first_byte=0.0,
         truncated=headers.get("WARC-Truncated") if record.record_type == WarcRecordType.response else None,
     )
-    digest = headers.get("WARC-Payload-Digest") or ""
+    page = Page(url.href, url.domain, 0, Outcome.DONE, "exported", exchange.started_at, exchange=exchange)
     try:
-        return Row(_page(exchange, url.domain, at), digest)
-    except Exception as error:  # what a page holds was written by a site
-        _tell_of(url.href, error)
-        return minimal_row(Row(_page_of(exchange, url.domain, at, ParsedDocument(Extracted(), {}, 0)), digest))
+        page = _parsed(page, exchange, http)
+    except Exception as error:  # pages contain what sites sent
+        _log_failure(url.href, error)
+        page = msgspec.structs.replace(page, cut=("defect",))
+    return Row(page, headers.get("WARC-Payload-Digest") or "")
 
 
 def _body(http: Head, stored: bytes) -> bytes:
-    """What is `stored` without its transfer coding, which archives of others may keep."""
+    """The `stored` body without its transfer coding, which other crawlers may store."""
     if http.get_list(b"transfer-encoding").strip().lower() != "chunked":
         return stored
     try:
         return dechunked(stored)
-    except ValueError:  # a coding that the stored body does not have, or that is broken
+    except ValueError:  # the body is not chunked, or incomplete
         return b""
 
 
-def _page(exchange: Exchange, domain: str, at: float) -> Page:
-    document = Document(
-        exchange.body, exchange.url, _list(exchange, b"content-encoding"), _list(exchange, b"content-type")
-    )
-    return _page_of(exchange, domain, at, read(document, _LIMITS))
-
-
-def _list(exchange: Exchange, name: bytes) -> str:
-    return (exchange.header_list(name) or b"").decode("latin-1")
-
-
-def _page_of(exchange: Exchange, domain: str, at: float, document: ParsedDocument) -> Page:
+def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
+    content_type = http.get_list(b"content-type")
+    document = read(Document(exchange.body, page.url, http.get_list(b"content-encoding"), content_type), _LIMITS)
     found = document.found
-    return Page(
-        url=exchange.url,
-        domain=domain,
-        depth=0,
-        outcome=Outcome.DONE,
-        reason="exported",
-        settled_at=at,
-        exchange=exchange,
-        content_type=MediaType.parse(_list(exchange, b"content-type")).essence,
+    return msgspec.structs.replace(
+        page,
+        content_type=MediaType.parse(content_type).essence,
         charset=found.charset,
         title=found.title,
         lang=found.lang,
@@ -237,11 +211,11 @@ def _page_of(exchange: Exchange, domain: str, at: float, document: ParsedDocumen
 
 
 def _write_markdown(page: Page, out: Path) -> int:
-    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`; returns how many were written: 1 or 0."""
+    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`. Returns the number of files written: 1 or 0."""
     try:
         markdown = content_of(page, "markdown", structured=False).markdown
-    except Exception as error:  # what a page holds was written by a site
-        _tell_of(page.url, error)
+    except Exception as error:  # pages contain what sites sent
+        _log_failure(page.url, error)
         return 0
     if markdown is None:
         return 0

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +24,6 @@ from crawler.page import Exchange
 from crawler.sinks.segment import OPEN_SUFFIX, whole_file
 from crawler.sinks.times import digits
 from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in
-
-_SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
-_SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
-_OF_SESSIONS = ("sid", "sess", "cfid", "aspx")
 
 
 class _Fields(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,7 +78,7 @@ class Indexed(NamedTuple):
             filename=file,
         )
         return b"%b %b %b\n" % (
-            surt_key(self.url).encode(),
+            surt.surt(self.url).encode(),
             digits(self.seconds).encode(),
             msgspec.json.encode(fields),
         )
@@ -137,21 +132,3 @@ def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
 def index_path(warc: Path) -> Path:
     """The path of the index of the WARC file `warc`."""
     return warc.with_name(warc.name.removesuffix(OPEN_SUFFIX).partition(".warc")[0] + ".cdxj")
-
-
-def surt_key(url: str) -> str:
-    """The key under which replay tools look for `url`, as the `surt` library makes it. Most URLs have only a plain host,
-    port and path; for them the key is made here, at a twentieth of the cost."""
-    slash = url.find("/", 8)
-    path = url[slash:].lower()
-    site = _site_key(url[:slash]) if _SIMPLE_PATH.fullmatch(path) else None
-    if site is None or any(word in path for word in _OF_SESSIONS):
-        return str(surt.surt(url))
-    return f"{site}){path.rstrip('/') or '/'}"
-
-
-@lru_cache(maxsize=8192)
-def _site_key(site: str) -> str | None:
-    """The key of a URL up to its path. None if the library has to make it."""
-    simple = _SIMPLE_SITE.fullmatch(site)
-    return f"{','.join(reversed(simple[1].split('.')))}{simple[2]}" if simple else None

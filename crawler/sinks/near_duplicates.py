@@ -1,17 +1,17 @@
-"""Pages that say what another page said, and pages that say, with status 200, that there is no such page (soft 404s).
+"""Detects near-duplicates of earlier pages, and soft 404s: error pages with status 200.
 
-Both are judged by what a page says, without a request: sites are not asked for made-up URLs to learn how they answer
-(Bar-Yossef et al., Sic transit gloria telae, WWW 2004), as that costs them requests for nothing.
+Both are detected from the content alone. Requesting made-up URLs, to learn how a site answers them (Bar-Yossef et al., Sic
+transit gloria telae, WWW 2004), would only burden the sites.
 
-A page is a soft 404 if it is short, and its title or its heading says so, or its text is that of a page which the
-domain answered with 404 or 410, or which was recognised by its words. Error pages are short: Prieto et al. (Analysis
-and detection of Soft-404 pages, 2013) use length, words and title, too. Longer pages only write about the error.
+A page is a soft 404 if it is short and its title or heading says so, or if its text is that of a page of the same domain
+that had status 404 or 410 or was recognized by its words. Longer pages are articles about such errors. Prieto et al.
+(Analysis and detection of Soft-404 pages, 2013) also use length, words and title.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -25,8 +25,8 @@ Treatment = Literal["off", "mark", "drop"]
 
 _SHORT_WORDS = 150
 _SHORT_CHARACTERS = 4_000
-_DOMAINS = 4_096  # whose error pages are remembered
-_TEXTS = 4  # of a domain: servers behind one name have different error pages
+_DOMAINS = 4_096  # domains whose error pages are remembered
+_TEXTS = 4  # per domain, because the servers of a domain may have different error pages
 
 _SAYS_SO = re.compile(
     r"^\W*(?:(?:error|http|status)\W*)*404\W*$"
@@ -45,12 +45,12 @@ _SAYS_SO = re.compile(
     r"|頁面?.{0,8}(?:找不到|不存在)|페이지.{0,12}(?:찾을 수 없|없습니다)",
     re.IGNORECASE,
 )
-"""That a page was not found, in the words of titles and headings; not merely the words "not found"."""
+"""Titles and headings of error pages. The words "not found" alone are not enough."""
 
 
 class Likeness:
-    """Judges the pages of one replica by those that it saw before. `remembered`: how many; `simhash`: whether fingerprints
-    are wanted for themselves."""
+    """Compares the pages of one replica with earlier ones. `remembered`: how many of them; `simhash`: whether to return the
+    fingerprints."""
 
     def __init__(self, near: Treatment, soft_404: Treatment, remembered: int = 0, simhash: bool = False) -> None:
         self._near, self._soft_404 = near, soft_404
@@ -60,7 +60,7 @@ class Likeness:
         self._error_pages = ErrorPages()
 
     def judge(self, page: Page, content: Content) -> Content:
-        """`content`, of `page`, which is to be judged, with the verdicts that the settings ask for."""
+        """The `content` of `page`, with the results that the settings ask for."""
         assert page.exchange is not None
         soft_404 = near_of = fingerprint = None
         if self._soft_404 != "off":
@@ -83,30 +83,29 @@ class Likeness:
         return found if found != url else None  # the same page, fetched again
 
     def settle(self) -> None:
-        """The pages judged since the last call are durable."""
+        """Remember the pages judged since the last call, which are now durable."""
         for fingerprint, url in self._unsure:
             self._index.add(fingerprint, url)
         self._unsure.clear()
 
     def undo(self) -> None:
-        """The pages judged since `settle` will be judged again."""
+        """Forget the pages judged since `settle`, which will be judged again."""
         self._unsure.clear()
 
 
 class ErrorPages:
-    """The texts with which domains say that there is no such page, as fingerprints: the last few of the domains that said
-    so last."""
+    """Fingerprints of the last error pages of each domain."""
 
     def __init__(self) -> None:
-        self._texts: OrderedDict[str, deque[int]] = OrderedDict()
+        self._texts: dict[str, deque[int]] = {}  # the last domain that had an error page is at the end
 
     def is_soft_404(self, page: Page, content: Content) -> bool:
-        """Whether `page` says, without saying so in its status, that it does not exist. Learns from it if it does."""
+        """Whether `page` is an error page with another status than 404 and 410. Remembers error pages."""
         assert page.exchange is not None
         is_gone = page.exchange.status in GONE
         path = urlsplit(page.url).path
         if len(content.main) > _SHORT_CHARACTERS or len(path) <= 1:
-            return False  # a domain that shows its home page for what it lacks would have no home page
+            return False  # the home page, which some domains also show for missing pages
         text = _without_url(content.main, page.url, path)
         if len(words_of(text)) > _SHORT_WORDS:
             return False
@@ -123,14 +122,15 @@ class ErrorPages:
         return any(is_near(known, fingerprint) for known in self._texts.get(domain, ()))
 
     def _learn(self, domain: str, fingerprint: int) -> None:
-        self._texts.setdefault(domain, deque(maxlen=_TEXTS)).append(fingerprint)
-        self._texts.move_to_end(domain)
+        texts = self._texts.pop(domain, deque(maxlen=_TEXTS))
+        self._texts[domain] = texts
+        texts.append(fingerprint)
         if len(self._texts) > _DOMAINS:
-            self._texts.popitem(last=False)
+            del self._texts[next(iter(self._texts))]
 
 
 def _without_url(text: str, url: str, path: str) -> str:
-    """`text` without what many error pages repeat of the request."""
+    """`text` without the URL and path, which many error pages repeat."""
     for said in (url, unquote(url), path, unquote(path)):
         text = text.replace(said, " ")
     return text

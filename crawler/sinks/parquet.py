@@ -1,14 +1,13 @@
-"""The pages table in Parquet: one file for each finished file of JSON lines, with a column for each of their fields.
+"""Converts each finished file of JSON lines to Parquet, with a row for each line and a column for each field.
 
-The JSON lines are what is durable while a volume is written; a Parquet file has its footer at its end and is nothing
-without it, so it is made when the volume is finished, in another thread, and appears whole under its name. A line is
-one row, and no line is in two files: no row is doubled. Needs `pyarrow` (the extra `peercrawl[parquet]`).
+A Parquet file cannot be read without the footer at its end, so it cannot be written along with the JSON lines. It is
+written when the volume is finished, in another thread. Needs `pyarrow` (the extra `peercrawl[parquet]`).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from crawler.errors import UserError
-from crawler.sinks.pages import Line
+from crawler.sinks.pages import Line, Place
+from crawler.sinks.segment import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-GROUP_ROWS = 2_000  # rows of a group: about 12 MB of lines with their links
+GROUP_ROWS = 2_000  # rows per row group: about 12 MB of lines with their links
 
 _decoder = msgspec.json.Decoder(Line)
 
 
 def require_pyarrow() -> None:
-    """Raises UserError, with what to do, unless pyarrow can be imported."""
+    """Raise UserError if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401, PLC0415
     except ImportError as error:
@@ -35,36 +35,33 @@ def require_pyarrow() -> None:
 
 
 def parquet_path(lines: Path) -> Path:
-    """Where the Parquet file of the JSON lines `lines` stands."""
+    """The path of the Parquet file for the JSON lines in `lines`."""
     return lines.with_name(lines.name.removesuffix(".jsonl") + ".parquet")
 
 
 def write_parquet(lines: Path, target: Path | None = None) -> Path:
-    """Make the Parquet file of the finished JSON lines `lines`, at `target` or beside them: whole, or not at all. Raises
-    OSError."""
+    """Convert the JSON lines in `lines` to a Parquet file at `target` or next to them. Returns its path; raises OSError."""
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    target = target or parquet_path(lines)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    shape = schema()
-    try:
-        with lines.open("rb") as source, pq.ParquetWriter(scratch, shape, compression="zstd") as writer:
-            while group := [_decoder.decode(line) for line in islice(source, GROUP_ROWS)]:
-                writer.write_table(table(group, shape))
-        scratch.rename(target)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    target, shape = target or parquet_path(lines), schema()
+    with (
+        whole_file(target) as scratch,
+        lines.open("rb") as source,
+        pq.ParquetWriter(scratch, shape, compression="zstd") as writer,
+    ):
+        while rows := [_row(_decoder.decode(line)) for line in islice(source, GROUP_ROWS)]:
+            writer.write_table(pa.Table.from_pylist(rows, shape))
     return target
 
 
 def missing(folder: Path) -> Iterator[Path]:
-    """The finished files of JSON lines in `folder` without their Parquet file: their writers died in between."""
+    """The finished files of JSON lines in `folder` without a Parquet file, because their writers died."""
     return (path for path in sorted(folder.glob("*.pages.jsonl")) if not parquet_path(path).exists())
 
 
 def schema() -> pa.Schema:
-    """The columns: those of `Line`, the place in the WARC file in three, JSON in text."""
+    """The columns: the fields of `Line`, with three columns for the place in the WARC file, and text columns for JSON."""
     import pyarrow as pa  # noqa: PLC0415
 
     text, moment = pa.string(), pa.timestamp("ms", "UTC")
@@ -80,30 +77,11 @@ def schema() -> pa.Schema:
     return pa.schema(plain + place)
 
 
-def table(lines: list[Line], shape: pa.Schema) -> pa.Table:
-    """`lines` in columns."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    columns = []
-    for name in shape.names:
-        value, field = _GETTERS.get(name), shape.field(name)
-        values = [value(line) if value else getattr(line, name) for line in lines]
-        is_time = pa.types.is_timestamp(field.type)
-        columns.append(pa.array(values, pa.string()).cast(field.type) if is_time else pa.array(values, field.type))
-    return pa.Table.from_arrays(columns, schema=shape)
-
-
-def _json(name: str) -> Callable[[Line], str | None]:
-    def text(line: Line) -> str | None:
-        value = getattr(line, name)
-        return None if value is None else msgspec.json.encode(value).decode()
-
-    return text
-
-
-_GETTERS: dict[str, Callable[[Line], Any]] = {
-    "warc_file": lambda line: line.warc and line.warc.file,
-    "warc_offset": lambda line: line.warc and line.warc.offset,
-    "warc_length": lambda line: line.warc and line.warc.length,
-    **{name: _json(name) for name in ("json_ld", "opengraph", "extra")},
-}
+def _row(line: Line) -> dict[str, Any]:
+    row = msgspec.structs.asdict(line)
+    for name in ("settled_at", "fetched_at"):
+        row[name] = row[name] and datetime.fromisoformat(row[name])
+    for name in ("json_ld", "opengraph", "extra"):
+        row[name] = None if row[name] is None else msgspec.json.encode(row[name]).decode()
+    place = row.pop("warc")
+    return row | {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}

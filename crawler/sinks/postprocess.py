@@ -1,7 +1,6 @@
-"""What becomes of finished files: a Parquet file of the JSON lines, a copy in an object store. In a thread of its own, as
-it takes seconds and no page waits for it.
+"""Processes finished files: converts JSON lines to Parquet, and uploads files. This takes seconds, so it has a thread.
 
-Nothing here is lost with the process: what was not done is found again at the next start, by what is missing.
+If the process ends first, the next start finds the files that still need processing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")
 
 
 class Finished:
-    """Takes finished files. Raises UserError at once for settings that cannot be carried out."""
+    """Processes finished files in the background. The constructor raises UserError for impossible settings."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
@@ -37,21 +36,21 @@ class Finished:
         return self._settings.parquet or self._depot is not None
 
     def take(self, files: Iterable[Path]) -> None:
-        """See to the finished `files`, soon."""
+        """Process the finished `files` later."""
         if self._has_work:
             self._thread.submit(self._carry_out, list(files))
 
     def catch_up(self) -> None:
-        """See to the finished files whose writers had no time for it."""
+        """Process the files that earlier processes have finished but not processed."""
         folder = self._settings.folder
         if self._depot is not None:
-            # All that is here, in the order of names; what the store has already is only compared.
+            # All files in the folder. Only the size is compared for those that are already in the store.
             self.take(path for path in sorted(folder.iterdir()) if path.name.endswith(_SUFFIXES))
         elif self._settings.parquet:
             self.take(missing(folder))
 
     async def stop(self) -> None:
-        """Return when all files taken are seen to."""
+        """Return when all files are processed."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     def _carry_out(self, files: list[Path]) -> None:

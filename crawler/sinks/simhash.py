@@ -1,12 +1,10 @@
-"""Fingerprints that nearly equal texts nearly share, and an index that finds them. Pure.
+"""Fingerprints that are similar for similar texts, and an index that finds similar ones. Pure.
 
-The fingerprint is Charikar's (Similarity estimation techniques from rounding algorithms, STOC 2002): each bit says
-whether more than half of a text's features have it in their hashes. The features are the runs of three words, as often
-as they occur; their hash is XXH3-64, so that the same text has the same fingerprint everywhere. A few changed words of a
-page change a few bits, and pages that differ in at most three of 64 are taken as copies of each other, as Manku, Jain
-and Das Sarma found for eight billion pages (Detecting near-duplicates for web crawling, WWW 2007, section 4).
-
-Of 15 KB of text (2,400 words) it takes 0.6 ms: a third for the words, half for the hashes, and the rest to count.
+The fingerprint is Charikar's (Similarity estimation techniques from rounding algorithms, STOC 2002): a bit is set if it is
+set in the hashes of more than half of the text's features. The features are all runs of three words, with repetitions;
+their hash is XXH3-64, so a text has the same fingerprint on every machine. If a few words change, a few bits change. Texts
+that differ in at most three of 64 bits count as copies, as Manku, Jain and Das Sarma recommend for eight billion pages
+(Detecting near-duplicates for web crawling, WWW 2007, section 4).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Sequence
 from xxhash import xxh3_64_digest
 
 NEAR = 3
-"""Bits in which the fingerprints of copies may differ (Manku et al. 2007, section 4)."""
+"""Number of bits in which the fingerprints of copies may differ (Manku et al. 2007, section 4)."""
 
 _SHINGLE = 3  # words
 _ROW = 64  # bits of a fingerprint
@@ -26,15 +24,15 @@ _ALL = (1 << _ROW) - 1
 
 _BLOCKS = NEAR + 1
 _BLOCK = _ROW // _BLOCKS  # bits
-_CHAIN = 1_000  # entries looked at in a table: hundreds of times what chance brings together, so what attackers do
+_CHAIN = 1_000  # entries compared per table; only an attack causes this many collisions
 
 _SPACES = bytes(code if code >= 128 or chr(code).isalnum() else 32 for code in range(256))
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
-"""Characters of scripts that put no spaces, or few, between words: each is taken as a word."""
+"""Characters of scripts with few or no spaces between words. Each counts as a word."""
 
 
 def simhash(text: str) -> int | None:
-    """The fingerprint of `text`, 64 bits; None if there is no word in it."""
+    """The fingerprint of `text`, 64 bits. None if it has no words."""
     words = words_of(text)
     if not words:
         return None
@@ -44,17 +42,18 @@ def simhash(text: str) -> int | None:
 
 
 def words_of(text: str) -> list[bytes]:
-    """The words of `text` in lower case: what stands between spaces and ASCII punctuation."""
+    """The words of `text` in lower case, separated by spaces and ASCII punctuation."""
     if not text.isascii():
         text = _UNSPACED.sub(r" \g<0> ", text)
     return text.lower().encode(errors="replace").translate(_SPACES).split()
 
 
 def _counts(digests: Sequence[bytes]) -> list[int]:
-    """How many of `digests` have each bit: 64 counters, whose binary digits stand in one number each, lowest first.
+    """Count for each of 64 bits how many of `digests` have it. The nth number of the result has the nth binary digit of all
+    64 counters, lowest first.
 
-    Bit-sliced: the digests are one long number, whose halves are added digit by digit until one row of 64 is left. So
-    the interpreter's arithmetic does 64 counters of all rows at once, where a loop takes tens of milliseconds.
+    The counters are bit-sliced: the digests form one long number, whose halves are added digit by digit until one row of
+    64 bits is left. So the interpreter adds all rows at once. A loop over the digests takes tens of milliseconds.
     """
     planes, rows = [int.from_bytes(b"".join(digests))], len(digests)
     while rows > 1:
@@ -71,7 +70,7 @@ def _counts(digests: Sequence[bytes]) -> list[int]:
 
 
 def _majority(planes: Sequence[int], half: int) -> int:
-    """The bits whose counter in `planes` is above `half`, compared from the highest digit down."""
+    """The bits whose counter in `planes` is above `half`. Compares digits from the highest down."""
     more, equal = 0, _ALL
     for digit in reversed(range(len(planes))):
         if half >> digit & 1:
@@ -83,16 +82,17 @@ def _majority(planes: Sequence[int], half: int) -> int:
 
 
 def is_near(one: int, other: int) -> bool:
-    """Whether two fingerprints are of copies."""
+    """Whether two fingerprints belong to copies."""
     return (one ^ other).bit_count() <= NEAR
 
 
 class NearIndex:
-    """The last `capacity` fingerprints, each with the URL of its page, by which a near one is found.
+    """The last `capacity` fingerprints, each with the URL of its page.
 
-    Of two fingerprints that differ in three bits, one of four blocks of 16 bits is equal (Manku et al. 2007, section
-    3.1); so there are four tables, by each block, and only what is found there is compared. A table is a chain through
-    a ring, the newest first, as in deflate's window: 40 bytes a fingerprint, beside its URL, and nothing to delete.
+    If two fingerprints differ in three bits, at least one of their four blocks of 16 bits is equal (Manku et al. 2007,
+    section 3.1). So there is one table for each block, and only fingerprints found there are compared. A table consists
+    of chains through a ring buffer, newest entry first, like the window of deflate. This takes 40 bytes per fingerprint,
+    plus its URL, and nothing needs to be deleted.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -107,7 +107,7 @@ class NearIndex:
         return f"<NearIndex {min(self._count, self._capacity)} of {self._capacity}>"
 
     def find(self, fingerprint: int) -> str | None:
-        """The URL of a page with a near fingerprint, or None."""
+        """The URL of a page with a similar fingerprint, or None."""
         if not self._capacity:
             return None
         oldest = max(0, self._count - self._capacity)
@@ -123,7 +123,7 @@ class NearIndex:
         return None
 
     def add(self, fingerprint: int, url: str) -> None:
-        """Remember `fingerprint`; the oldest is forgotten when there is no room."""
+        """Add `fingerprint`. If the index is full, it replaces the oldest one."""
         if not self._capacity:
             return
         slot = self._count % self._capacity

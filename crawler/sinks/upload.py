@@ -1,14 +1,16 @@
-"""Finished files into an object store, or another folder. A file counts as stored when it was read back and its size and
-SHA-256 are those of the file here; only then may the one here go.
+"""Copies finished files to an object store or another folder. A file counts as stored if the copy, read back, has the same
+size and SHA-256. Only then may the local file be removed.
 
-Object stores take a file whole or not at all, and a finished file never changes, so a second try is harmless. Needs
-`obstore` (the extra `peercrawl[upload]`), which takes credentials and endpoints from the usual environment variables:
+Object stores store a file completely or not at all, and finished files never change, so an upload can be repeated. Needs
+`obstore` (the extra `peercrawl[upload]`), which reads credentials and endpoints from the usual environment variables:
 `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +28,11 @@ _BLOCK = 1 << 20
 
 
 class UploadFailed(CrawlerError):
-    """Raised when a file is not in the store as it is here; the call may be made again."""
+    """Raised when a file could not be stored unchanged. The caller may repeat the call."""
 
 
 class Depot:
-    """The place that finished files are copied to, under their own names."""
+    """The store to which finished files are copied, under their own names."""
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store
@@ -41,7 +43,7 @@ class Depot:
 
     @classmethod
     def at(cls, url: str) -> Depot:
-        """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. Raises UserError if that makes no sense."""
+        """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. Raises UserError if it is invalid."""
         try:
             from obstore.exceptions import BaseError  # noqa: PLC0415
             from obstore.store import LocalStore, from_url  # noqa: PLC0415
@@ -59,43 +61,41 @@ class Depot:
             raise UserError(f"archive.upload: {url!r}: {error}") from error
 
     def has(self, path: Path) -> bool:
-        """Whether a file of that name and size is there. Raises UploadFailed."""
-        return self._size(path.name) == path.stat().st_size
+        """Whether the store has a file with the name and size of `path`. Raises UploadFailed."""
+        with self._translated(path.name):
+            return self._size(path.name) == path.stat().st_size
 
     def store(self, path: Path) -> None:
-        """Copy the file at `path`, and read it back. Raises UploadFailed, OSError."""
+        """Copy the file at `path`, and read the copy back. Raises UploadFailed and OSError."""
         import obstore  # noqa: PLC0415
-        from obstore.exceptions import BaseError  # noqa: PLC0415
 
+        size, digest = 0, hashlib.sha256()
         here = _fingerprint_of(path)
-        try:
+        with self._translated(path.name):
             if self._size(path.name) != here[0]:
                 obstore.put(self._store, path.name, path)
-            there = self._fingerprint(path.name)
-        except BaseError as error:
-            raise UploadFailed(f"{path.name} to {self._url}: {error}") from error
-        if there != here:
-            raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {there[0]} bytes of {here[0]}")
+            for block in obstore.get(self._store, path.name).stream(min_chunk_size=_BLOCK):
+                size += len(block)
+                digest.update(block)
+        if (size, digest.hexdigest()) != here:
+            raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {size} bytes of {here[0]}")
 
     def _size(self, name: str) -> int | None:
         import obstore  # noqa: PLC0415
-        from obstore.exceptions import BaseError  # noqa: PLC0415
 
         try:
             return int(obstore.head(self._store, name)["size"])
         except FileNotFoundError:
             return None
+
+    @contextlib.contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        try:
+            yield
         except BaseError as error:
-            raise UploadFailed(f"{name} in {self._url}: {error}") from error
-
-    def _fingerprint(self, name: str) -> tuple[int, str]:
-        import obstore  # noqa: PLC0415
-
-        size, state = 0, hashlib.sha256()
-        for block in obstore.get(self._store, name).stream(min_chunk_size=_BLOCK):
-            size += len(block)
-            state.update(block)
-        return size, state.hexdigest()
+            raise UploadFailed(f"{name} to {self._url}: {error}") from error
 
 
 def _fingerprint_of(path: Path) -> tuple[int, str]:
