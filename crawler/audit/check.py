@@ -15,7 +15,7 @@ their own clocks into the files; `tolerance_s` allows for the differences. Only 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -81,15 +81,18 @@ class Report(msgspec.Struct):
 def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     """Check all requests in `archive` against `rules`."""
     timeline = Timeline(archive.requests, rules.user_agent)
-    by_domain = _grouped(archive.requests, lambda request: request.domain)
-    placed = [request for request in archive.requests if request.address != UNKNOWN_ADDRESS]
-    by_address = _grouped(placed, lambda request: network_of(request.address))
+    by_domain: defaultdict[str, list[Request]] = defaultdict(list)
+    by_address: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in archive.requests:
+        by_domain[request.domain].append(request)
+        if request.address != UNKNOWN_ADDRESS:
+            by_address[network_of(request.address)].append(request)
     breaches: list[Breach] = []
-    closest = {domain: _judge_pauses(asked, timeline, rules, breaches) for domain, asked in by_domain.items()}
-    for asked in by_domain.values():
-        _judge_rests(asked, rules, breaches)
-    peaks = {address: _judge_address(address, asked, rules, breaches) for address, asked in by_address.items()}
-    _judge_robots(archive.requests, timeline, breaches)
+    closest = {domain: _check_pauses(requests, timeline, rules, breaches) for domain, requests in by_domain.items()}
+    for requests in by_domain.values():
+        _check_retry_after(requests, rules, breaches)
+    peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
+    _check_robots(archive.requests, timeline, breaches)
     counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested"), 0)
     for breach in breaches:
         counts[breach.rule] += 1
@@ -108,26 +111,19 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     )
 
 
-def _grouped(requests: Iterable[Request], key: Callable[[Request], str]) -> dict[str, list[Request]]:
-    groups: defaultdict[str, list[Request]] = defaultdict(list)
-    for request in requests:
-        groups[key(request)].append(request)
-    return groups
-
-
-def _judge_pauses(
+def _check_pauses(
     requests: Sequence[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]
 ) -> float | None:
-    """The shortest pause of a domain in seconds, None if it was requested only once."""
+    """Return the shortest pause between requests to a domain, in seconds. None if there was only one."""
     latest, shortest = requests[0], None
     in_flight = [latest]
     for request in requests[1:]:
         in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
         pause = request.start - latest.end
         shortest = pause if shortest is None else min(shortest, pause)
-        asked = timeline.rules_at(request)
-        crawl_delay, rate = (asked.crawl_delay, asked.request_rate) if asked is not None else (None, None)
-        # The share of the response time is voluntary, so it is not checked.
+        robots = timeline.rules_at(request)
+        crawl_delay, rate = (robots.crawl_delay, robots.request_rate) if robots is not None else (None, None)
+        # Nothing requires the delay for slow responses (`response_share`), so it is not checked.
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
         if pause < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
             detail = f"{pause:.3f} s after {latest.url}"
@@ -138,38 +134,38 @@ def _judge_pauses(
     return shortest
 
 
-def _judge_rests(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
-    rested_at, asked_by = 0.0, requests[0]
+def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
+    allowed_at, refused = 0.0, requests[0]
     for request in requests:
-        if request.start < rested_at - rules.tolerance_s:
-            wait, needed = request.start - asked_by.end, rested_at - asked_by.end
-            detail = f"{wait:.3f} s after {asked_by.url} had answered {asked_by.status} with a Retry-After"
+        if request.start < allowed_at - rules.tolerance_s:
+            wait, needed = request.start - refused.end, allowed_at - refused.end
+            detail = f"{wait:.3f} s after {refused.url} had answered {refused.status} with a Retry-After"
             breaches.append(Breach("unrested", request.url, request.start, wait, needed, detail))
         if request.status in (429, 503) and request.retry_after is not None:
-            rest_s = parse_retry_after(request.retry_after, request.end)
-            if rest_s is not None and request.end + rest_s > rested_at:
-                rested_at, asked_by = request.end + rest_s, request
+            wait_s = parse_retry_after(request.retry_after, request.end)
+            if wait_s is not None and request.end + wait_s > allowed_at:
+                allowed_at, refused = request.end + wait_s, request
 
 
-def _judge_address(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
-    """The most requests above its rate that an address got in any window."""
+def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
+    """Return the largest number of requests above the rate of an address, in any period."""
     rate_limit = rules.rate_limit
     if rate_limit is None:
         return 0.0
     allowed = rate_limit.burst + rate_limit.rate_per_s * (LATENESS_S + rules.tolerance_s)
     level = peak = 1.0
     for first, second in pairwise(requests):
-        # A leaky bucket: requests beyond the burst came too fast.
+        # A leaky bucket: a level above the burst means too many requests.
         level = max(0.0, level - rate_limit.rate_per_s * (second.start - first.start)) + 1
         peak = max(peak, level)
         if level > allowed:
             detail = f"{address}: {level:.1f} requests more than its rate allows"
             breaches.append(Breach("address_rate", second.url, second.start, level, rate_limit.burst, detail))
-            level = 0.0  # report each burst once
+            level = 0.0  # so that each burst is reported once
     return peak
 
 
-def _judge_robots(requests: Iterable[Request], timeline: Timeline, breaches: list[Breach]) -> None:
+def _check_robots(requests: Iterable[Request], timeline: Timeline, breaches: list[Breach]) -> None:
     for request in requests:
         denial = timeline.denial(request)
         if denial is not None:

@@ -1,4 +1,4 @@
-"""Reads the requests that a crawl made from the WARC files and JSON lines in its output folder."""
+"""Reads the requests of a crawl from the WARC files and JSON lines in its output folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from politeness.robots_text import MAX_BODY
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
-"""For the redirects of a robots.txt, whose targets are used unchanged, including tracking parameters."""
+"""Redirects of a robots.txt are followed unchanged, including tracking parameters."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request that got a response. Times are seconds since 1970 by the replica's own clock, with microseconds from WARC
-    files and milliseconds from JSON lines. `end` equals `start` if the archive does not contain the duration. `body` is
-    kept only for robots.txt files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed."""
+    """A request that got a response.
+
+    `start`, `end`: seconds since 1970 by the replica's own clock, with microseconds from WARC files and milliseconds from
+    JSON lines. They are equal if the archive does not contain the duration. `body`: only of robots.txt files and their
+    redirect targets, up to the size that RFC 9309 2.5 requires to be parsed.
+    """
 
     url: str
     domain: str
@@ -47,10 +50,20 @@ class Request(msgspec.Struct, frozen=True):
     def is_robots(self) -> bool:
         return self.url.partition("://")[2].partition("/")[2] == "robots.txt"
 
+    @property
+    def redirects_to(self) -> str | None:
+        """The URL to which a robots.txt redirects. None if the response is not a redirect to a valid URL."""
+        if not (300 <= self.status <= 399 and self.location):
+            return None
+        try:
+            return canonicalize(self.location, self.url, AS_GIVEN).href
+        except BadUrl:
+            return None
+
 
 class ArchivedRequests(msgspec.Struct):
-    """All requests in a folder, in order of their start. `user_agents`: those that the files name. `unread`: records that
-    could not be understood, and files that could not be read to their end."""
+    """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
+    `unread`: number of records that could not be parsed, and of files that could not be read to the end."""
 
     requests: list[Request]
     user_agents: set[str]
@@ -59,7 +72,7 @@ class ArchivedRequests(msgspec.Struct):
 
 
 def read_archive(folder: Path) -> ArchivedRequests:
-    """Read all files in `folder`, including unfinished ones. Raises UserError if there are none."""
+    """Read all files in `folder`, including unfinished ones. Raises UserError if there are no files."""
     reader = _WarcReader()
     patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
     warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
@@ -78,8 +91,8 @@ def read_archive(folder: Path) -> ArchivedRequests:
 
 
 class _WarcReader:
-    """Reads files one after another. It keeps the bodies of robots.txt files, because revisit records have none, and the
-    URLs to which robots.txt files redirect, because their bodies are needed, too."""
+    """Reads one file after another. It remembers the bodies of robots.txt files, because revisit records have none, and the
+    URLs to which robots.txt files redirect, because their bodies are needed as well."""
 
     def __init__(self) -> None:
         self.user_agents: set[str] = set()
@@ -111,7 +124,7 @@ class _WarcReader:
                 return None
             read = read_head(record)
             return self._request(record, *read) if read is not None else None
-        except Exception as error:  # what a record holds was written by a site
+        except Exception as error:  # records contain what sites sent
             self._cannot_read(path, record.stream_pos, error)
             return None
 
@@ -121,15 +134,10 @@ class _WarcReader:
 
     def _request(self, record: WarcRecord, http: Head, start_of_body: bytes) -> Request:
         url = record.headers.get("WARC-Target-URI") or ""
-        origin_of(url)  # raises ValueError for what is no URL of a page: nobody could judge it
+        origin_of(url)  # raises ValueError for anything but an HTTP URL
         start = _seconds(record.headers.get("WARC-Date") or "")
-        location, body = http.get(b"location"), b""
-        if url.endswith("/robots.txt") or url in self._targets:
-            body = self._body(record, start_of_body)
-            self._kept.add(url)
-            if 300 <= http.status <= 399 and location:
-                self._targets.add(_joined(location, url))
-        return Request(
+        has_rules = url.endswith("/robots.txt") or url in self._targets
+        request = Request(
             url=url,
             domain=domain_of(host_of(url)),
             address=record.headers.get("WARC-IP-Address") or UNKNOWN_ADDRESS,
@@ -137,10 +145,14 @@ class _WarcReader:
             end=start + float(record.headers.get("X-Crawler-Elapsed") or 0),
             status=http.status,
             retry_after=http.get(b"retry-after"),
-            location=location,
+            location=http.get(b"location"),
             coding=http.get_list(b"content-encoding"),
-            body=body,
+            body=self._body(record, start_of_body) if has_rules else b"",
         )
+        if has_rules:
+            self._kept.add(url)
+            self._targets.update([request.redirects_to] if request.redirects_to else ())
+        return request
 
     def _body(self, record: WarcRecord, start: bytes) -> bytes:
         digest = record.headers.get("WARC-Payload-Digest") or ""
@@ -149,19 +161,12 @@ class _WarcReader:
         return self._bodies.setdefault(digest, start + record.reader.read(max(0, MAX_BODY - len(start))))
 
 
-def _joined(location: str, base: str) -> str:
-    try:
-        return canonicalize(location, base, AS_GIVEN).href
-    except BadUrl:
-        return ""
-
-
 def _add_lines(path: Path, archive: ArchivedRequests) -> None:
     """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived."""
     with path.open("rb") as lines:
         for number, text in enumerate(lines, 1):
             if not text.endswith(b"\n"):
-                return  # being written
+                return  # an incomplete line, which is being written
             try:
                 request = _from_line(text)
             except Exception as error:
@@ -188,4 +193,4 @@ def _user_agents(block: bytes) -> Iterator[str]:
 
 
 def _seconds(date: str) -> float:
-    return datetime.fromisoformat(date.replace("Z", "+00:00")).timestamp() if date else 0.0
+    return datetime.fromisoformat(date).timestamp() if date else 0.0

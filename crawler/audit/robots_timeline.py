@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.audit.records import AS_GIVEN, Request
+from crawler.audit.records import Request
 from crawler.parse.content_coding import decode_body
-from frontier.errors import BadUrl
-from frontier.urls import canonicalize, origin_of
+from frontier.urls import origin_of
 from politeness.robots import Rules
 from politeness.robots_fetch import MAX_REDIRECTS
 from politeness.robots_text import MAX_BODY
@@ -21,14 +20,15 @@ _SKEW_S = 0.005
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """The rules in force from `since` on. `rules` None: the file was unavailable, so everything is allowed."""
+    """The rules in force from `since` (seconds since 1970) on. `rules`: None if the file was unavailable, which allows
+    everything."""
 
     since: float
     rules: Rules | None
 
 
 class Timeline:
-    """The rules of all origins over time. `unasked`: origins that were requested without an archived robots.txt."""
+    """The rules of all origins over time. `unasked`: requested origins without an archived robots.txt."""
 
     def __init__(self, requests: Sequence[Request], user_agent: str) -> None:
         self._user_agent = user_agent
@@ -55,11 +55,8 @@ class Timeline:
         """The response at the end of the redirects, or None if it is not in the archive."""
         for _ in range(MAX_REDIRECTS + 1):
             self._hops.add(id(asked))
-            if not (300 <= asked.status <= 399 and asked.location):
-                return asked
-            try:
-                url = canonicalize(asked.location, asked.url, AS_GIVEN).href
-            except BadUrl:
+            url = asked.redirects_to
+            if url is None:
                 return asked
             found = self._first_after(url, asked.end)
             if found is None:
