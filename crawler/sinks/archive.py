@@ -73,7 +73,7 @@ class Archive:
             await self._in_thread(lambda: self._recover(orphans, unsettled))
         finally:
             for orphan in orphans:
-                orphan.close()
+                orphan.journal.close()
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -134,7 +134,7 @@ class Archive:
                 log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(numbers))
         recover(self._settings.folder, with_index=self._settings.index, ours={orphan.name for orphan, _ in judged})
         for orphan, _ in judged:
-            orphan.remove()
+            orphan.journal.remove()
         self._finished.catch_up()
 
     def _write(

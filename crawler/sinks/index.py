@@ -26,18 +26,6 @@ from crawler.sinks.times import digits
 from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in
 
 
-class _Fields(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The JSON part of a line, as pywb's indexer writes it: numbers are strings."""
-
-    url: str
-    mime: str = ""
-    status: str = ""
-    digest: str = ""
-    length: str = ""
-    offset: str = ""
-    filename: str = ""
-
-
 class Indexed(NamedTuple):
     """What the index contains of a response or revisit record. `seconds`: since 1970; `content_type`: as sent."""
 
@@ -67,21 +55,19 @@ class Indexed(NamedTuple):
         )
 
     def line(self, file: str, offset: int, length: int) -> bytes:
-        """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes."""
-        fields = _Fields(
-            url=self.url,
-            mime="warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
-            status="" if self.is_revisit else self.status,
-            digest=self.digest.removeprefix("sha1:"),
-            length=str(length),
-            offset=str(offset),
-            filename=file,
-        )
-        return b"%b %b %b\n" % (
-            surt.surt(self.url).encode(),
-            digits(self.seconds).encode(),
-            msgspec.json.encode(fields),
-        )
+        """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes. The JSON is that
+        of pywb's indexer: numbers are strings."""
+        fields = {
+            "url": self.url,
+            "mime": "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
+            "status": "" if self.is_revisit else self.status,
+            "digest": self.digest.removeprefix("sha1:"),
+            "length": str(length),
+            "offset": str(offset),
+            "filename": file,
+        }
+        given = msgspec.json.encode({name: value for name, value in fields.items() if value})
+        return b"%b %b %b\n" % (surt.surt(self.url).encode(), digits(self.seconds).encode(), given)
 
 
 def read_index(path: Path) -> Iterator[bytes]:

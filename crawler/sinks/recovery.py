@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
-from collections.abc import Callable, Container
-from functools import partial
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,7 +21,7 @@ from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index, write_index
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
-from crawler.sinks.segment import LINES, OPEN_SUFFIX, is_same_file, try_lock
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path
 
 _STEP = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
 
@@ -32,12 +30,10 @@ Extent = tuple[int, bool]
 
 
 class OrphanedVolume(msgspec.Struct, frozen=True):
-    """A volume of a dead writer. `path` and `fd`: the journal, whose lock we hold. `doubt`: the group that may not be
-    settled."""
+    """A volume of a dead writer. `journal`: its journal, whose lock we hold. `doubt`: the group that may not be settled."""
 
     name: str
-    path: Path
-    fd: int
+    journal: Segment
     doubt: JournalEntry | None
 
     def take_back(self, unsettled: Container[int]) -> None:
@@ -47,10 +43,8 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
         records = self._complete_after(self.doubt.records_at, WARC_SUFFIXES)
         lines = self._complete_after(self.doubt.lines_at, (LINES,))
         rest = without(self.doubt, records, lines, unsettled)
-        with os.fdopen(os.dup(self.fd), "ab") as file:
-            file.write(encoded(rest))
-            file.flush()
-            os.fsync(file.fileno())
+        self.journal.append(encoded(rest))
+        self.journal.sync()
         self.rewrite(rest)
 
     def rewrite(self, rest: JournalRewrite) -> None:
@@ -59,53 +53,36 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
             (WARC_SUFFIXES, rest.records_at, rest.records),
             ((LINES,), rest.lines_at, rest.lines),
         ):
-            for path in self._open_files(suffixes):
-                with path.open("r+b") as file:
-                    if os.fstat(file.fileno()).st_size >= at:
-                        file.truncate(at)
-                        file.seek(at)
-                        file.write(data)
-                        file.flush()
-                        os.fsync(file.fileno())
+            for segment in self._open_segments(suffixes):
+                if segment.size >= at:
+                    segment.cut(at)
+                    segment.append(data)
+                    segment.sync()
 
-    def _open_files(self, suffixes: tuple[str, ...]) -> list[Path]:
-        paths = [self.path.with_name(self.name + suffix + OPEN_SUFFIX) for suffix in suffixes]
-        return [path for path in paths if path.exists()]
+    def _open_segments(self, suffixes: tuple[str, ...]) -> Iterator[Segment]:
+        for suffix in suffixes:
+            if segment := Segment.adopt(open_path(self.journal.path.with_name(self.name + suffix))):
+                with contextlib.closing(segment):
+                    yield segment
 
     def _complete_after(self, start: int, suffixes: tuple[str, ...]) -> bytes:
-        for path in self._open_files(suffixes):
-            measure = _measure_of(path)
-            assert measure is not None
-            with path.open("rb") as file:
-                size, _ = _measured(file.fileno(), measure)
-                file.seek(start)
-                return file.read(max(0, size - start))
+        for segment in self._open_segments(suffixes):
+            size, _ = _measured(segment)
+            return segment.read(start)[: max(0, size - start)]
         return b""
-
-    def remove(self) -> None:
-        """Remove the journal. The other files must have their plain names."""
-        self.path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Release the lock."""
-        os.close(self.fd)
 
 
 def find_orphans(folder: Path) -> list[OrphanedVolume]:
     """The volumes in `folder` whose writers are dead. Raises OSError."""
     found = []
     for path in sorted(folder.glob("*" + JOURNAL + OPEN_SUFFIX)):
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another replica was faster
-        if not (try_lock(fd) and is_same_file(fd, path)):
-            os.close(fd)
-            continue
-        data = os.pread(fd, os.fstat(fd).st_size, 0)
-        os.ftruncate(fd, data.rfind(b"\n") + 1)
+        journal = Segment.adopt(path)
+        if journal is None:
+            continue  # its writer is alive, or another replica was faster
+        data = journal.read(0)
+        journal.cut(data.rfind(b"\n") + 1)
         last = decoded(data)
-        orphan = OrphanedVolume(_volume_of(path), path, fd, last if isinstance(last, JournalEntry) else None)
+        orphan = OrphanedVolume(_volume_of(path), journal, last if isinstance(last, JournalEntry) else None)
         if isinstance(last, JournalRewrite):
             orphan.rewrite(last)  # a process died during this rewrite
         found.append(orphan)
@@ -124,59 +101,45 @@ def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         if (volume := _volume_of(path)) in others and volume not in ours:
             continue
-        measure = _measure_of(path)
-        if measure is not None and _finish(path, measure, with_index and _plain(path).name.endswith(WARC_SUFFIXES)):
-            kept.append(_plain(path))
+        if path.name.endswith((".jsonl" + OPEN_SUFFIX, *(suffix + OPEN_SUFFIX for suffix in WARC_SUFFIXES))):
+            kept += _finish(path, with_index)
     return kept
-
-
-def _measure_of(path: Path) -> Callable[[mmap.mmap], Extent] | None:
-    for compression in COMPRESSIONS.values():
-        if path.name.endswith(compression.suffix + OPEN_SUFFIX):
-            return partial(whole_records, compression=compression)
-    return whole_lines if path.name.endswith(".jsonl" + OPEN_SUFFIX) else None
-
-
-def _plain(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(OPEN_SUFFIX))
 
 
 def _volume_of(path: Path) -> str:
     """The name of the volume to which the open file `path` belongs."""
-    name = _plain(path).name
+    name = path.name.removesuffix(OPEN_SUFFIX)
     suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, JOURNAL) if name.endswith(suffix)), "")
     return name.removesuffix(suffix)
 
 
-def _finish(path: Path, measure: Callable[[mmap.mmap], Extent], with_index: bool) -> bool:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False  # another replica was faster
-    try:
-        if not (try_lock(fd) and is_same_file(fd, path)):
-            return False
-        size, worth_keeping = _measured(fd, measure)
+def _finish(path: Path, with_index: bool) -> list[Path]:
+    segment = Segment.adopt(path)
+    if segment is None:
+        return []  # its writer is alive, or another replica was faster
+    with contextlib.closing(segment):
+        size, worth_keeping = _measured(segment)
         if not worth_keeping:
-            path.unlink()
-            return False
-        os.ftruncate(fd, size)
-        os.fsync(fd)
-        if with_index:
+            segment.remove()
+            return []
+        segment.cut(size)
+        segment.sync()
+        if with_index and segment.path.name.endswith(WARC_SUFFIXES):
             with contextlib.closing(SortedLines(path.parent)) as lines:
                 lines.add(read_index(path))
                 write_index(path, lines.merged(), fsync=True)
-        path.rename(_plain(path))
-        return True
-    finally:
-        os.close(fd)
+        segment.finish()
+        return [segment.path]
 
 
-def _measured(fd: int, measure: Callable[[mmap.mmap], Extent]) -> Extent:
-    if os.fstat(fd).st_size == 0:  # mmap rejects empty files
+def _measured(segment: Segment) -> Extent:
+    if segment.size == 0:  # mmap rejects empty files
         return 0, False
-    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
-        return measure(data)
+    with mmap.mmap(segment.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for compression in COMPRESSIONS.values():
+            if segment.path.name.endswith(compression.suffix):
+                return whole_records(data, compression)
+        return whole_lines(data)
 
 
 def whole_lines(data: mmap.mmap) -> Extent:

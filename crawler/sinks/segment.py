@@ -48,6 +48,27 @@ class Segment:
             # Before it was locked, a recovery took the empty file for that of a dead writer and removed it.
             os.close(fd)
 
+    @classmethod
+    def adopt(cls, opened: Path) -> Segment | None:
+        """Lock the open file `opened` of a dead writer. Returns None if it is gone, or another process has the lock."""
+        with contextlib.ExitStack() as undo:
+            try:
+                fd = os.open(opened, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+                undo.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (FileNotFoundError, BlockingIOError):
+                return None
+            if not is_same_file(fd, opened):
+                return None
+            segment = cls(opened.with_name(opened.name.removesuffix(OPEN_SUFFIX)), fd)
+            segment.size = os.fstat(fd).st_size
+            undo.pop_all()
+            return segment
+
+    def fileno(self) -> int:
+        """The file descriptor."""
+        return self._fd
+
     def begin(self, header: bytes) -> None:
         """Append the header of the file. A segment with only a header is removed when it is finished."""
         self.append(header)
@@ -63,7 +84,7 @@ class Segment:
 
     def read(self, start: int) -> bytes:
         """All bytes from `start` on."""
-        return os.pread(self._fd, self.size - start, start)
+        return os.pread(self._fd, max(0, self.size - start), start)
 
     def cut(self, size: int) -> None:
         """Remove everything after the first `size` bytes."""
@@ -111,15 +132,6 @@ def whole_file(target: Path) -> Iterator[Path]:
         scratch.rename(target)
     finally:
         scratch.unlink(missing_ok=True)
-
-
-def try_lock(fd: int) -> bool:
-    """Take the exclusive lock on `fd`. Returns False if another process has it."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_same_file(fd: int, path: Path) -> bool:

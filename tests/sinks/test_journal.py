@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,6 +103,22 @@ async def test_what_a_dead_writer_had_not_settled_is_taken_back(
     await heir.stop()
     assert asked == [([leased(name) for name in NAMES], "news")]
     check(tmp_path, gone)
+
+
+async def test_files_that_are_shorter_than_their_journal_says_are_finished(tmp_path: Path) -> None:
+    """A power failure may lose the end of one file and keep that of another."""
+    await die(await begun(tmp_path, "gzip"), tmp_path)
+    for path in readers.files(tmp_path, ".warc.gz.open"):
+        os.truncate(path, 10)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        return [True] * len(urls)
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    assert [line["url"] for line in readers.lines(tmp_path)] == ["https://site.test/first"]
+    assert not readers.files(tmp_path, ".open")
 
 
 @either
