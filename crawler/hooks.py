@@ -5,7 +5,8 @@ the page is written. It returns None, a dict of fields for the page's row (`extr
 body. A hook is given as an import path (`archive.on_page`, `--on-page`), or as the name of an entry point that an
 installed package declares in the group `peercrawl.page_hooks`.
 
-If a hook raises, only its fields are missing: the failure is counted and logged with the URL.
+If a hook raises, only its fields are missing, and the failure is counted and logged with the URL. If a sink raises, see
+`crawler.sinks.sink`.
 """
 
 from __future__ import annotations

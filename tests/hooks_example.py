@@ -38,15 +38,13 @@ class Listing:
 
     def __init__(self, context: SinkContext) -> None:
         self._path = context.folder / "listing.txt"
-        self.written_bytes = 0
 
     async def start(self) -> None:
         """Nothing to make ready."""
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
         with self._path.open("a") as file:
             file.writelines(f"{page.url}\n" for page in pages)
-        return frozenset()
 
     async def stop(self) -> None:
         """Nothing to finish."""

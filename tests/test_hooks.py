@@ -79,11 +79,11 @@ class FullAtFirst(Listing):
         super().__init__(context)
         self.refusals = refusals
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
         if self.refusals:
             self.refusals -= 1
             raise SinkFull("no room")
-        return await super().write(pages, exchanges)
+        await super().write(pages, exchanges)
 
 
 async def test_a_group_that_a_further_sink_had_no_room_for_is_not_written_twice(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ class Picky(Listing):
 
     is_full = True
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
         if self.is_full and [one.url[-1] for one in pages] == ["c"]:
             self.is_full = False
             raise SinkFull("no room")
         if any(one.url[-1] in "bd" for one in (*pages, *exchanges)):
             raise KeyError("b")
-        return await super().write(pages, exchanges)
+        await super().write(pages, exchanges)
 
 
 async def test_a_further_sink_that_raises_costs_only_the_page_for_which_it_raises(tmp_path: Path) -> None:

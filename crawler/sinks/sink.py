@@ -19,14 +19,10 @@ RedisAway."""
 class Sink(Protocol):
     """An additional sink, which user code brings."""
 
-    @property
-    def written_bytes(self) -> int:
-        """Bytes made durable since the start."""
-
     async def start(self) -> None:
         """Prepare for `write`."""
 
-    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> frozenset[str]:
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> object:
         """Return when the records of `pages` and of further `exchanges` (robots.txt) are durable. The result is ignored.
 
         Raises SinkFull during an outage, such as a full disk; the call is then repeated until it succeeds. After any other

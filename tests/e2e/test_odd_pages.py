@@ -244,8 +244,6 @@ USER_CODE = """
 from crawler.errors import SinkFull
 
 class Picky:
-    written_bytes = 0
-
     def __init__(self, context):
         self.path = context.folder / f"{context.replica}.urls.txt"
         self.outages = 2
