@@ -350,10 +350,11 @@ class Committer:
         await self._write_until_there_is_room(lambda: self._sink.settled(unsettled))
 
     async def renew(self, visits: Sequence[Visit]) -> None:
-        """Renew the leases of `visits`. Raises RedisAway."""
-        at = self._runtime.clock.monotonic()
-        settlements = [self._settlement(visit, _VisitReport()) for visit in visits]
-        for visit, reply in zip(visits, await self._frontier.settle(settlements), strict=True):
+        """Renew the leases of `visits` that have not ended. Raises RedisAway."""
+        at = self._runtime.now()
+        valid = [visit for visit in visits if visit.holds(at)]
+        replies = await self._frontier.settle([self._settlement(visit, _VisitReport()) for visit in valid])
+        for visit, reply in zip(valid, replies, strict=True):
             self._apply(visit, reply, at)
 
     async def _release(self, visits: Sequence[Visit]) -> None:

@@ -158,3 +158,23 @@ async def test_nothing_is_settled_after_the_lease_ended(
     time.ms += 60_000
     ((leased,), _) = await frontier.lease([0], 2, "other", 1)
     assert "https://site.test/a" in {one.url for one in leased.leases[0].entries}
+
+
+async def test_a_lease_that_has_ended_is_not_renewed(store: RedisStore, crawl_name: str) -> None:
+    # Given a lease that ended during an outage, and that Redis still has,
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([Entry("https://site.test/a", "site.test")])
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    visit = Visit(leased.leases[0], deadline=time.monotonic() + 10, now=time.monotonic())
+    shared = await on_a_clock(time)
+    committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
+    time.ms += 60_000
+    # When the renewal is repeated after the outage,
+    await committer.renew([visit])
+    # Then the lease is over here as well as in Redis.
+    assert not visit.holds(time.monotonic())
+    await frontier.lease([0], 2, "other", 1)
+    time.ms += 60_000
+    ((leased,), _) = await frontier.lease([0], 2, "other", 1)
+    assert leased.leases
