@@ -28,7 +28,7 @@ def main() -> int:
         started = time.process_time()
         breaches, events, calls = 0, 0, 0
         for seed in seeds:
-            run = Run(Scenario.draw(seed, arguments.steps, arguments.replicas), wire)
+            run = Run(Scenario.draw(seed, arguments.faulty, arguments.replicas), wire)
             try:
                 result = run.go()
             except Breach as breach:
@@ -51,7 +51,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="one run")
     parser.add_argument("--runs", type=int, default=100, help="how many runs, each with a seed of its own")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--steps", type=int, help="events during which faults happen")
+    parser.add_argument("--faulty", type=float, metavar="SECONDS", help="simulated seconds during which faults happen")
     parser.add_argument("--replicas", type=int)
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What happens to replicas: pauses, crashes, orderly leaves, joins, and Redis out of reach of one or of all."""
+"""What happens to replicas: pauses, crashes, orderly leaves, joins, and a server that stalls or is out of reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.network import Network
 from tests.simulation.replica import SimReplica
 from tests.simulation.scenario import Scenario
 
-KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away")
+KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away", "stall")
 
 
 class Faults:
@@ -53,6 +53,8 @@ class Faults:
                 self._join()
         elif kind == "away":
             self._network.cut[""] = now + lasting_s / 2
+        elif kind == "stall":
+            self._network.stalled_until = now + lasting_s / 2
         elif replica is not None:
             self._harm(replica, kind, now + lasting_s)
         self._plan()
@@ -74,3 +76,4 @@ class Faults:
         self._is_on = False
         self._network.is_faulty = False
         self._network.cut.clear()
+        self._network.stalled_until = 0.0

@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
 from tests.simulation.history import Breach, History
+from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
 NOBODYS = 0
 """The token of a lease whose holder is known to be dead. Nobody has it, and the lease stands until it expires."""
+
+TIME_AT = {"push": 0, "lease": 2, "settle": 0}
+"""Script -> which of its arguments is the server's time, as its caller knows it."""
 
 
 @dataclass(slots=True)
@@ -27,6 +31,15 @@ class Holding:
     replica: str
     until_ms: int
     urls: set[str]
+
+
+@dataclass(slots=True)
+class Permits:
+    """What a replica holds of the page budget, by its call with the highest `number`."""
+
+    number: int
+    permits: int
+    until_ms: int
 
 
 @dataclass(slots=True)
@@ -52,12 +65,21 @@ class Domain:
 class Ledger:
     """Observes every script call of the frontier."""
 
-    def __init__(self, world: World, history: History, delay_ms: int, recorded: dict[str, int], max_pages: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        history: History,
+        scenario: Scenario,
+        recorded: dict[str, int],
+        server_ms: Callable[[], float],
+    ) -> None:
         self._world = world
         self._history = history
-        self._delay_ms = delay_ms
+        self._delay_ms = scenario.delay_ms
+        self._max_pages = scenario.max_pages
+        self._slack_ms = scenario.slack_s * 1000
         self._recorded = recorded
-        self._max_pages = max_pages
+        self._server_ms = server_ms
         self.pages = 0
         self.domains: dict[str, Domain] = {}
         self.accepted: set[str] = set()
@@ -69,7 +91,9 @@ class Ledger:
         self._tokens: dict[str, int] = {}
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers["revoke"] = self._revoke
+        self._observers |= {"revoke": self._revoke, "reserve_budget": self._reserve}
+        self._permits: dict[str, Permits] = {}
+        self._lapsed_ms = 0  # permits that expired before may have been withdrawn
 
     @property
     def open(self) -> int:
@@ -79,6 +103,10 @@ class Ledger:
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """One call was carried out."""
         name = call.script.name if call.script else ""
+        if name in TIME_AT:
+            ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
+            message = f"{replica} believes that the server's clock is {ahead_ms:.0f} ms ahead of where it is"
+            self._check(ahead_ms <= self._slack_ms, "I2", message, replica)
         if name in self._observers:
             self._observers[name](replica, call, reply)
 
@@ -267,6 +295,22 @@ class Ledger:
         domain.queued.update(dict.fromkeys(held.urls, 0.0))
         domain.holding = None
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
+
+    # the page budget
+
+    def _reserve(self, replica: str, call: Call, reply: Reply) -> None:
+        """A call that arrives after a later one must not change what the later one was told."""
+        self._history.note(replica, "reserve", (call.arguments, reply))
+        number, wanted, until_ms = (int(call.arguments[at]) for at in (1, 5, 8))
+        self._lapsed_ms = max(self._lapsed_ms, int(call.arguments[9]))
+        last = self._permits.get(replica)
+        if last is None or number > last.number:
+            self._permits[replica] = Permits(number, int(reply[1]), until_ms)
+        elif last.until_ms >= self._lapsed_ms:
+            message = f"call {number} of {replica} changes its permits from {last} to {reply}"
+            self._check(int(reply[1]) == last.permits, "limit", message, replica)
+        if wanted < 0:
+            del self._permits[replica]
 
 
 def _each(ends: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -82,13 +82,10 @@ class SimLoop:
         self.is_dead = False
         self.failures: list[str] = []
         self._tasks: list[asyncio.Task[Any]] = []
+        self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
 
     def __repr__(self) -> str:
         return f"<SimLoop {self.name} rate={self.rate:.6f}>"
-
-    @property
-    def as_asyncio(self) -> asyncio.AbstractEventLoop:
-        return cast(asyncio.AbstractEventLoop, self)
 
     def run(self, action: asyncio.Handle | Callable[[], None]) -> None:
         """Run one callback of this process."""
@@ -152,10 +149,13 @@ class SimLoop:
     def close(self) -> None:
         """The end of the process: whatever its tasks were doing is over. What they still say is not heard."""
         self.is_dead = True
+        self.run(self._close_tasks)
+        self._tasks.clear()
+
+    def _close_tasks(self) -> None:
         for task in self._tasks:
             with contextlib.suppress(RuntimeError):  # it awaits something on its way out
                 cast(Coroutine[Any, Any, Any], task.get_coro()).close()
-        self._tasks.clear()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")

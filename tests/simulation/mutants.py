@@ -33,10 +33,10 @@ class Mutant:
 
 LUA = "frontier/lua/"
 COMMIT = "crawler/worker/commit.py"
-SETTLE = "        stale = await self._settle(group.results, duplicates, absences)\n"
+SETTLE = "        stale = await self._settle(results, duplicates, absences)\n"
 SETTLE_FIRST = SETTLE.replace("duplicates", "frozenset()")
-PUSH = "        await self._push(group.results)\n"
-WRITE = "        duplicates = await self._write(group.results)\n"
+PUSH = "        results = await self._push(group.results)\n"
+WRITE = "        duplicates = await self._write(results)\n"
 
 
 def _without(name: str, path: str, old: str, new: str) -> Mutant:
@@ -56,7 +56,7 @@ MUTANTS = (
     _without("owners-forgotten", LUA + "save_owners.lua", "~= ARGV[1]", "~= ''"),
     _without("late-owners", LUA + "save_owners.lua", "redis.call('GET', KEYS[1]) ~= ARGV[1]", "false"),
     _without("late-claims", LUA + "claim.lua", "math.max(open, tonumber(ARGV[1]))", "tonumber(ARGV[1])"),
-    Mutant("settle-before-push", COMMIT, ((PUSH, ""), (SETTLE, SETTLE + PUSH))),
+    Mutant("settle-before-push", COMMIT, ((PUSH, "        results = group.results\n"), (SETTLE, SETTLE + PUSH))),
     Mutant("settle-before-sink", COMMIT, ((SETTLE, ""), (WRITE, SETTLE_FIRST + WRITE))),
     _without(
         "no-rest-after-expiry", LUA + "take_back.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"

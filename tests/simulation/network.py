@@ -50,11 +50,13 @@ class _Exchange:
     calls: Sequence[Call]
     future: asyncio.Future[list[Reply]]
     replies: list[Reply]
+    sent_at: float
     is_answered: bool = True
 
 
 class Network:
-    """Carries exchanges to the server. `cut`: until when (global seconds) a replica, or "" for all, is cut off."""
+    """Carries exchanges to the server. `cut`: until when (global seconds) a replica, or "" for all, cannot reach it.
+    `stalled_until`: until when (global seconds) the server stands still; calls that have arrived by then run afterwards."""
 
     def __init__(self, universe: Universe, wire: Wire, scenario: Scenario, history: History) -> None:
         self._universe = universe
@@ -64,6 +66,7 @@ class Network:
         self._rng = random.Random(f"network {scenario.seed}")
         self._lives_until: dict[str, float] = {}
         self.cut: dict[str, float] = {}
+        self.stalled_until = 0.0
         self.is_faulty = True
         self.observers: list[Observer] = []
 
@@ -73,8 +76,8 @@ class Network:
 
     def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
         """Send `calls` on their way."""
-        exchange = _Exchange(loop, calls, loop.create_future(), [])
         rng, now = self._rng, self._universe.now
+        exchange = _Exchange(loop, calls, loop.create_future(), [], now)
         if max(self.cut.get(loop.name, 0.0), self.cut.get("", 0.0)) > now:
             self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
             return exchange.future
@@ -91,10 +94,10 @@ class Network:
                 arrival = failed_at + rng.uniform(0.0, 2 * TIMEOUT_S)
         if fault == "half":
             exchange.calls = calls[: rng.randint(0, len(calls) - 1)]
-        self._carry_out(exchange, arrival, now)
+        self._carry_out(exchange, arrival)
         if fault == "double":
-            echo = _Exchange(loop, calls, loop.create_future(), [], is_answered=False)
-            self._carry_out(echo, arrival + rng.uniform(0.0, 2.0), now)
+            echo = _Exchange(loop, calls, loop.create_future(), [], now, is_answered=False)
+            self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
         return exchange.future
 
     def _way(self) -> float:
@@ -114,25 +117,31 @@ class Network:
 
         self._universe.at(at, fail, exchange.loop)
 
-    def _carry_out(self, exchange: _Exchange, at: float, sent_at: float) -> None:
+    def _carry_out(self, exchange: _Exchange, at: float) -> None:
         """Carry out the calls from `at` on: at one moment, or each a little after the one before."""
         rng = self._rng
         # The counters are read shard by shard, and much may happen meanwhile.
         longest_s = 0.1 if exchange.calls and exchange.calls[0].script is None else 0.01
         step_s = rng.choice((0.0, 0.0, rng.uniform(0.0, longest_s)))
         if not step_s:
-            self._universe.at(at, lambda: self._do(exchange, len(exchange.calls), sent_at))
+            self._universe.at(at, lambda: self._do(exchange, len(exchange.calls)))
             return
         for number in range(max(1, len(exchange.calls))):
-            self._universe.at(at + number * step_s, lambda: self._do(exchange, 1, sent_at))
+            self._universe.at(at + number * step_s, lambda: self._do(exchange, 1))
 
-    def _do(self, exchange: _Exchange, count: int, sent_at: float) -> None:
+    def _do(self, exchange: _Exchange, count: int) -> None:
+        gives_up_at = exchange.sent_at + TIMEOUT_S
+        if self._universe.now < self.stalled_until:
+            if exchange.is_answered and self.stalled_until > gives_up_at:
+                self._fail(exchange, gives_up_at)
+            self._universe.at(self.stalled_until, lambda: self._do(exchange, count))
+            return
         done = len(exchange.replies)
         exchange.replies += self._execute(exchange.loop.name, exchange.calls[done : done + count])
         if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
             at = self._universe.now + self._way()
-            if at > sent_at + TIMEOUT_S:
-                self._fail(exchange, sent_at + TIMEOUT_S)
+            if at > gives_up_at:
+                self._fail(exchange, gives_up_at)
             else:
                 self._universe.at(at, lambda: self._answer(exchange), exchange.loop)
 

@@ -70,8 +70,8 @@ class Run:
         self._world = World(scenario)
         self._keys = CrawlKeys(NAME, scenario.shards)
         self._recorded: dict[str, int] = {}
-        self.ledger = Ledger(self._world, self.history, scenario.delay_ms, self._recorded, scenario.max_pages)
         self._network = Network(self.universe, wire, scenario, self.history)
+        self.ledger = Ledger(self._world, self.history, scenario, self._recorded, self._network.now_ms)
         self._network.observers.append(self.ledger.observe)
         self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
@@ -181,9 +181,7 @@ class Run:
 
     def _suffer(self) -> None:
         faults = Faults(self.universe, self._network, self.scenario, self.history, self._join, self._alive)
-        for _ in range(self.scenario.steps):
-            if self._is_over():
-                break
+        while self.universe.now < self.scenario.faulty_s and not self._is_over():
             self._step()
         faults.stop()
         for replica in self.replicas:

@@ -6,10 +6,16 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
+SLACK_S = 0.003
+"""Redis counts whole milliseconds, so a delay may be one shorter at either end."""
+
+STALE_S = 150.0
+"""For how long a replica that is paused or cut off may use its last reading of the server's clock, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`steps`: events during which faults happen; afterwards all is well and the crawl must come to its end.
+    """`faulty_s`: simulated seconds during which faults happen; afterwards everything works and the crawl must end.
 
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
@@ -18,7 +24,7 @@ class Scenario:
     """
 
     seed: int
-    steps: int
+    faulty_s: float
     replicas: int
     shards: int
     domains: int
@@ -37,9 +43,14 @@ class Scenario:
     max_pages: int
     scope: Literal["seeds", "domains"]
 
+    @property
+    def slack_s(self) -> float:
+        """By how much a replica may be wrong about the time of the server."""
+        return SLACK_S + self.drift * STALE_S
+
     @classmethod
-    def draw(cls, seed: int, steps: int | None = None, replicas: int | None = None) -> Scenario:
-        """The scenario of `seed`; `steps` and `replicas` replace what would have been drawn."""
+    def draw(cls, seed: int, faulty_s: float | None = None, replicas: int | None = None) -> Scenario:
+        """The scenario of `seed`; `faulty_s` and `replicas` replace what would have been drawn."""
         rng = random.Random(f"scenario {seed}")
         parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
@@ -47,7 +58,7 @@ class Scenario:
         limit = random.Random(f"limit {seed}")  # of its own, so that seeds without a limit are as they were before
         return cls(
             seed=seed,
-            steps=steps or rng.choice((500, 2_000, 4_000)),
+            faulty_s=faulty_s or rng.choice((20.0, 60.0, 120.0)),
             replicas=replicas or drawn,
             shards=rng.choice((8, 16, 32)),
             domains=rng.randint(5, 30),
@@ -57,12 +68,12 @@ class Scenario:
             delay_ms=delay_ms * rng.choice((200, 1_000, 2_000)),
             batch=rng.choice((1, 4, 32)),
             domain_cap=rng.choice((0, 0, 0, 8)),
-            exchange_fault=rng.choice((0.0, 0.01, 0.05)),
+            exchange_fault=rng.choice((0.0, 0.02, 0.1)),
             fault_every_s=rng.choice((0.5, 2.0, 10.0)),
             slow=rng.choice((0.0, 0.02, 0.2)),
             lateness=rng.choice((0.0, 0.02)),
             drift=rng.choice((0.0, 1e-4, 1e-3)),
             parallel=parallel,
-            max_pages=limit.choice((0, 0, limit.randint(1, 120))),
+            max_pages=limit.choice((0, limit.randint(1, 60))),
             scope=limit.choice(("seeds", "seeds", "domains")),
         )

@@ -16,14 +16,7 @@ from tests.simulation.loop import SimClock, SimLoop, Universe
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
-SLACK_S = 0.003
-"""Redis counts whole milliseconds, so a rest may come out one shorter at either end."""
-
 TEXT = ((b"Content-Type", b"text/plain"),)
-
-STALE_S = 100.0
-"""For so long a replica that is paused or cut off may go by its last reading of the server's clock, and drift."""
-
 
 Answer = tuple[int, tuple[tuple[bytes, bytes], ...], bytes]
 """Status, headers and body."""
@@ -48,7 +41,7 @@ class Sites:
         self._world = world
         self._history = history
         self._delay_ms = delay_ms
-        self._slack_s = SLACK_S + scenario.drift * STALE_S
+        self._slack_s = scenario.slack_s
         self.rng = random.Random(f"sites {scenario.seed}")
         self.requests: Counter[str] = Counter()
         self._parallel = scenario.parallel

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from tests.simulation.history import Breach
+from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
@@ -39,7 +42,7 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
 
 
 def test_two_hundred_replicas(wire: Wire) -> None:
-    assert Run(Scenario.draw(7, steps=4_000, replicas=200), wire).go().replicas >= 200
+    assert Run(Scenario.draw(7, faulty_s=8.0, replicas=200), wire).go().replicas >= 200
 
 
 def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
@@ -49,6 +52,23 @@ def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
         run.go()
         stories.append(run.history.told())
     assert stories[0] == stories[1]
+
+
+def test_a_task_that_is_closed_is_in_its_own_loop() -> None:
+    """Otherwise `asyncio.gather` in its last steps makes a loop that nobody closes."""
+    universe, seen = Universe(), []
+    loop = SimLoop(universe, "r", random.Random(1), lateness=0.0, drift=0.0)
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append(asyncio.get_running_loop())
+
+    loop.spawn(work())
+    universe.step()
+    loop.close()
+    assert seen == [loop]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -51,7 +51,8 @@ class Views:
         if known:
             roster = {member.replica: member.capacity for member in known}
             self._judge_shares(roster, view.owners)
-            self._judge_moves(roster, view.owners)
+            if view.epoch == max(self._seen):  # a view that comes late started from tables that are forgotten by now
+                self._judge_moves(roster, view.owners)
 
     def _judge_shares(self, roster: dict[str, float], owners: tuple[str, ...]) -> None:
         if len(owners) != self._shards or not set(owners) <= roster.keys():

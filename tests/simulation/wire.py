@@ -45,7 +45,7 @@ class Wire:
 
     def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.calls += len(commands)
-        self._socket.sendall(b"".join(map(_packed, commands)))
+        self._socket.sendall(b"".join(map(hiredis.pack_command, commands)))
         replies: list[Any] = []
         while len(replies) < len(commands):
             reply = self._reader.gets()
@@ -62,9 +62,3 @@ def _words(call: Call) -> tuple[Any, ...]:
     if call.script is None:
         return tuple(call.arguments)
     return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
-
-
-def _packed(words: tuple[Any, ...]) -> bytes:
-    texts: tuple[Any, ...] = tuple(word if isinstance(word, (str, bytes)) else str(word) for word in words)
-    packed: bytes = hiredis.pack_command(texts)
-    return packed
