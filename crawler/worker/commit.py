@@ -186,18 +186,18 @@ class Committer:
         """Add `result` to the next group. Waits while the backlog is full."""
         await self._room.wait()
         if not self._next.results:
-            self._next.first_at = self._runtime.clock.monotonic()
+            self._next.first_at = self._runtime.now()
         self._next.results.append(result)
         if len(self._next.results) >= self._settings.backlog:
             self._room.clear()
-        self._emit_pages()
+        self._wake()
 
     def give_back(self, visit: Visit) -> None:
         """Release the lease of `visit` with its remaining URLs, after the results that were added before."""
         self._next.closing.append(visit)
-        self._emit_pages()
+        self._wake()
 
-    def _emit_pages(self) -> None:
+    def _wake(self) -> None:
         self._idle.clear()
         self._has_work.set()
 
@@ -221,20 +221,20 @@ class Committer:
         await self._idle.wait()
 
     async def _commit(self, group: _Group) -> None:
-        started = self._runtime.clock.monotonic()
+        started = self._runtime.now()
         absences = self._runtime.retry.absences
         results = await self._push(group.results)
-        pushed = self._runtime.clock.monotonic()
+        pushed = self._runtime.now()
         # A page that a sink cannot handle has used its permit, so it is counted here before it becomes a defect.
         done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in results)
         kept = await self._write(results)
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
-        written = self._runtime.clock.monotonic()
+        written = self._runtime.now()
         stale = await self._settle(results, kept.duplicates, absences)
         await self._keep(results, stale)
         await self._release(group.closing)
-        settled = self._runtime.clock.monotonic()
+        settled = self._runtime.now()
         for number, result in enumerate(results, 1):
             if result.page is not None:
                 self._emit_page(result.page)
@@ -366,14 +366,14 @@ class Committer:
 
         replies = await self._runtime.retry.call(release)
         for visit, reply in zip(visits, replies, strict=True):
-            self._apply(visit, reply, self._runtime.clock.monotonic())
+            self._apply(visit, reply, self._runtime.now())
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
             deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
-            visit.renewed(deadline, self._runtime.clock.monotonic())
+            visit.renewed(deadline, self._runtime.now())
         elif reply.stale:
-            visit.renewed(float("-inf"), self._runtime.clock.monotonic())
+            visit.renewed(float("-inf"), self._runtime.now())
         self.held.settled(visit, reply)
 
 

@@ -6,16 +6,15 @@ While a visit waits for its reservation it is in the queue and occupies no worke
 
 from __future__ import annotations
 
-import math
-
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.worker.outcomes import judge_status
 from crawler.worker.runtime import Runtime
+from crawler.worker.throttle import backoff_after
 from crawler.worker.visit import Visit
 from frontier.reservations import ReservationRefused, Reservations
 from frontier.urls import domain_of
-from politeness.backoff import HEALTHY, after_failure, parse_retry_after
+from politeness.backoff import HEALTHY
 
 MAX_WAIT_MS = 30_000
 """If the other domain is not available within this time, no reservation is made; the visit asks again at the end of the
@@ -67,24 +66,9 @@ class ForeignDomainAccess:
         if held is None:
             return False
         now_ms = self._runtime.server_clock.now_ms()
-        next_ms = max(now_ms + max(delay_ms, held.delay_ms), self._backed_off_until(exchange, now_ms))
+        next_ms = now_ms + max(delay_ms, held.delay_ms)
+        if exchange is not None and (result := judge_status(exchange.status)).backs_off:
+            # The other domain's stored backoff is not changed, because that belongs to its lease.
+            next_ms = max(next_ms, backoff_after(self._runtime, HEALTHY, result, exchange).until_ms)
         await self._runtime.retry.call(lambda: self._reservations.end(held, next_ms))
         return True
-
-    def _backed_off_until(self, exchange: Exchange | None, now_ms: int) -> int:
-        """Return when (server ms) the other domain may be requested again after a response such as 429; 0 if at once. The
-        domain's stored backoff is not changed, because that belongs to its lease."""
-        if exchange is None or not (result := judge_status(exchange.status)).backs_off:
-            return 0
-        header = exchange.header(b"retry-after")
-        wait_s = parse_retry_after(header, now_ms / 1000) if header else None
-        retry_after_ms = None if wait_s is None else math.ceil(wait_s * 1000)
-        state = after_failure(
-            HEALTHY,
-            self._runtime.policy.throttle.backoff,
-            now_ms,
-            retry_after_ms,
-            self._runtime.rng.random(),
-            result.reason,
-        )
-        return state.until_ms

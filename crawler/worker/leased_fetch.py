@@ -30,19 +30,21 @@ class LeasedFetch:
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during
         the request."""
-        task = await self.time_slice.wait()
-        visit.lease_scope.enter(task, visit.deadline - self._clock.monotonic())
+        await self.time_slice.wait()
+        limit = asyncio.timeout(visit.deadline - self._clock.monotonic())
         try:
-            exchange = await self._fetcher.fetch(
-                url,
-                deadline=lambda: not visit.holds(self._clock.monotonic()),
-                extra_headers=self._validators.conditions(url),
-            )
-        except BaseException as error:
-            if visit.lease_scope.leave(task) and isinstance(error, asyncio.CancelledError):
-                raise FetchFailed(
-                    FailureKind.LEASE_EXPIRED, "the lease ended during the request", request_sent=True
-                ) from error
-            raise
-        visit.lease_scope.leave(task)
-        return exchange
+            async with limit:
+                visit.limits.add(limit)
+                return await self._fetcher.fetch(
+                    url,
+                    deadline=lambda: not visit.holds(self._clock.monotonic()),
+                    extra_headers=self._validators.conditions(url),
+                )
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise FetchFailed(
+                FailureKind.LEASE_EXPIRED, "the lease ended during the request", request_sent=True
+            ) from error
+        finally:
+            visit.limits.discard(limit)

@@ -41,6 +41,22 @@ class BuildSettings(msgspec.Struct, frozen=True):
     via: bool = False
 
 
+def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float) -> Page:
+    """Return the page of `entry` without any data from its body. `exchange`: None without a response; `settled_at`: seconds
+    since 1970."""
+    return Page(
+        url=entry.url,
+        domain=entry.domain,
+        depth=entry.depth,
+        outcome=result.outcome,
+        reason=result.reason,
+        settled_at=settled_at,
+        tries=entry.tries,
+        exchange=exchange,
+        via=entry.via,
+    )
+
+
 class PageBuilder:
     """Builds pages. It emits an event for links that are not followed. `robots` has the sitemaps that a robots.txt
     names."""
@@ -87,17 +103,8 @@ class PageBuilder:
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
         `settled_at`: seconds since 1970."""
+        page = bare_page(entry, result, exchange, settled_at)
         if exchange is None:
-            page = Page(
-                entry.url,
-                entry.domain,
-                entry.depth,
-                result.outcome,
-                result.reason,
-                settled_at,
-                entry.tries,
-                via=entry.via,
-            )
             return page, ()
         content_type = _text(exchange.header_list(b"content-type"))
         target = self._redirect(exchange)
@@ -110,15 +117,8 @@ class PageBuilder:
         found = reading.found
         entries = await self._select(entry, reading)
         self._report_dropped(found.dropped)
-        page = Page(
-            url=entry.url,
-            domain=entry.domain,
-            depth=entry.depth,
-            outcome=result.outcome,
-            reason=result.reason,
-            settled_at=settled_at,
-            tries=entry.tries,
-            exchange=exchange,
+        page = msgspec.structs.replace(
+            page,
             content_type=MediaType.parse(content_type).essence,
             charset=found.charset,
             title=found.title,
@@ -129,7 +129,6 @@ class PageBuilder:
             noarchive=found.noarchive,
             noindex=found.noindex,
             cut=(cast(Cut, exchange.truncated), *reading.cut) if exchange.truncated else reading.cut,
-            via=entry.via,
         )
         return page, entries
 

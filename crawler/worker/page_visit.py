@@ -5,11 +5,11 @@ from __future__ import annotations
 from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Outcome
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer, Result
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
-from crawler.worker.page_builder import PageBuilder
+from crawler.worker.page_builder import PageBuilder, bare_page
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
@@ -99,7 +99,7 @@ class PageVisits:
         if result.outcome is Outcome.RETRY:
             ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, result)
             settled = retry(entry, result.reason, ready_ms, entry.priority - 1)
-            await self._committer.add(Result(visit, settled, self._bare_page(entry, result, exchange)))
+            await self._committer.add(Result(visit, settled, bare_page(entry, result, exchange, self._now_s())))
             return
         try:
             page, links = await self._builder.build(entry, result, exchange, self._now_s())
@@ -108,7 +108,7 @@ class PageVisits:
             if result.outcome is Outcome.DONE:
                 self._allowance.give_back()
             result, links = DEFECT, ()
-            page = self._bare_page(entry, result, exchange)
+            page = bare_page(entry, result, exchange, self._now_s())
         reason = str(exchange.status) if exchange and result.outcome is Outcome.DONE else result.reason
         await self._committer.add(Result(visit, Settled(entry, result.outcome, reason), page, links))
 
@@ -117,17 +117,3 @@ class PageVisits:
 
     def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
         self._runtime.events.emit(defect(stage, entry.url, error))
-
-    def _bare_page(self, entry: Entry, result: UrlResult, exchange: Exchange | None) -> Page:
-        """Return the page of `entry` without any data from its body."""
-        return Page(
-            url=entry.url,
-            domain=entry.domain,
-            depth=entry.depth,
-            outcome=result.outcome,
-            reason=result.reason,
-            settled_at=self._now_s(),
-            tries=entry.tries,
-            exchange=exchange,
-            via=entry.via,
-        )

@@ -13,7 +13,7 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.control import Control
 from frontier.entries import Entry
-from politeness.backoff import after_failure, after_success, is_given_up, parse_retry_after
+from politeness.backoff import BackoffState, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import delay_ms, is_above_cap
 from politeness.robots_cache import KnownRobots
 
@@ -70,16 +70,7 @@ class Throttle:
             return
         if is_backing_off:  # requests that failed together are one failure
             before = msgspec.structs.replace(before, failures=before.failures - 1)
-        retry_after = exchange.header(b"retry-after") if exchange else None
-        wait_s = parse_retry_after(retry_after, now_ms / 1000) if retry_after else None
-        after = after_failure(
-            before,
-            policy,
-            now_ms,
-            None if wait_s is None else ceil(wait_s * 1000),
-            self._runtime.rng.random(),
-            result.reason,
-        )
+        after = backoff_after(self._runtime, before, result, exchange)
         visit.back_off(max(visit.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
         delay_s = (visit.backoff.until_ms - now_ms) / 1000
         visit.wait_at_least_until(self._runtime.now() + delay_s)
@@ -109,3 +100,12 @@ class Throttle:
         policy, rng = self._runtime.policy.throttle.backoff, self._runtime.rng
         delay_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
         return self._runtime.server_clock.now_ms() + int(delay_s * 1000)
+
+
+def backoff_after(runtime: Runtime, before: BackoffState, result: UrlResult, exchange: Exchange | None) -> BackoffState:
+    """Return the state that follows `before` after `result`, a failure. `exchange`: the response, None without one."""
+    now_ms, policy = runtime.server_clock.now_ms(), runtime.policy.throttle.backoff
+    header = exchange.header(b"retry-after") if exchange else None
+    wait_s = parse_retry_after(header, now_ms / 1000) if header else None
+    retry_after_ms = None if wait_s is None else ceil(wait_s * 1000)
+    return after_failure(before, policy, now_ms, retry_after_ms, runtime.rng.random(), result.reason)

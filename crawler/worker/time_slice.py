@@ -38,10 +38,9 @@ class TimeSlice:
     def __repr__(self) -> str:
         return f"<TimeSlice waiting={len(self._waiting)}>"
 
-    async def wait(self) -> asyncio.Task[object]:
-        """Wait until a step may begin: at once, or in a later iteration of the event loop. Returns the current task."""
+    async def wait(self) -> None:
+        """Wait until a step may begin: at once, or in a later iteration of the event loop."""
         me = asyncio.current_task()
-        assert me is not None
         if me is not self._last and (self._waiting or not self._has_time()):
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -50,7 +49,6 @@ class TimeSlice:
             await waiter
             self._has_time()  # starts the slice if this is the first step of its iteration
         self._last = me
-        return me
 
     def _has_time(self) -> bool:
         now = self._clock.monotonic()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
-from crawler.worker.lease_scope import LeaseScope
 from frontier.entries import Entry
 from frontier.queue import Lease
 from frontier.reservations import Reservation
@@ -13,7 +13,8 @@ from politeness.robots_fetch import RobotsFetch
 
 
 class Visit:
-    """The mutable state of a lease. Other classes read its attributes, but change them only through its methods.
+    """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
+    `limits`: the timeouts of the requests in flight, which end with the lease.
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
     due in the queue, in monotonic seconds. `deadline`: when the lease ends, by the local monotonic clock; a replica that
@@ -37,7 +38,7 @@ class Visit:
         "ended_at",
         "is_queued",
         "lease",
-        "lease_scope",
+        "limits",
         "next_at",
         "pending",
         "refusals",
@@ -50,7 +51,7 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.deadline = deadline
-        self.lease_scope = LeaseScope()  # of the requests in flight
+        self.limits: set[asyncio.Timeout] = set()
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.delay_ms = lease.delay_ms
@@ -84,7 +85,9 @@ class Visit:
         """Move the end of the lease to `deadline` (monotonic seconds). If that has passed, requests in flight are
         cancelled."""
         self.deadline = deadline
-        self.lease_scope.reschedule(deadline - now)
+        for limit in self.limits:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
 
     def close(self) -> None:
         """Have the lease returned as soon as nothing is in flight."""
