@@ -17,6 +17,7 @@ aiohttp that breaks a hook is noticed.
 
 from __future__ import annotations
 
+import select
 import socket
 from asyncio import AbstractEventLoop, BaseTransport, Future, Timeout, Transport, timeout_at
 from collections.abc import Callable
@@ -91,6 +92,15 @@ class GuardedProtocol(ResponseHandler):
         cipher = transport.get_extra_info("cipher")
         self._tls = f"{cipher[0]} {cipher[1]}" if cipher else None
         super().connection_made(transport)
+
+    def is_connected(self) -> bool:
+        """Whether the connection can be used again: not if bytes, or its end, wait to be read. httpcore and urllib3 check
+        the same."""
+        if self.transport is None or self.transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), select.POLLIN)
+        return not poll.poll(0)
 
     def opened(self, asked_at: float, connecting_at: float) -> None:
         """The connection was asked for at `asked_at`, and its address was known at `connecting_at`."""

@@ -54,16 +54,17 @@ class Flood:
             one.close()
 
     def _serve(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-            self._connections.append(connection)
-            connection.recv(65536)
-            connection.sendall(self._first)
-            time.sleep(self._pause_s)
+        with suppress(OSError):  # closed at the end
             while True:
-                connection.sendall(self._block)
-        except OSError:
-            self.hung_up.set()
+                connection, _ = self._listener.accept()
+                self._connections.append(connection)
+                with suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(self._first)
+                    time.sleep(self._pause_s)
+                    while True:
+                        connection.sendall(self._block)
+                self.hung_up.set()
 
 
 ATTACKS = {
@@ -113,6 +114,18 @@ async def test_what_arrives_unasked_closes_the_connection_and_is_not_kept() -> N
             assert (await under_test.fetch("http://www.test/")).body == b"ab"
             assert await asyncio.to_thread(server.hung_up.wait, 2)
     assert peak() < MEMORY
+
+
+async def test_bytes_that_wait_in_the_socket_are_not_the_next_response() -> None:
+    """Given an unrequested response that arrives while the event loop is busy, when the next request is due, then it is
+    written on a new connection."""
+    with Flood(PAGE, PAGE.replace(b"ab", b"no"), pause_s=0.05) as server:
+        async with fetcher(server.port) as under_test:
+            await under_test.fetch("http://www.test/1")
+            time.sleep(0.2)  # noqa: ASYNC251
+            exchange = await under_test.fetch("http://www.test/2")
+    assert exchange.body == b"ab"
+    assert exchange.phases is not None
 
 
 async def _outcome(port: int) -> FailureKind | str | None:
