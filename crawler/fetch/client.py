@@ -29,6 +29,12 @@ from crawler.fetch.response import describe
 from crawler.page import Exchange
 from frontier.clock import Clock
 
+_ACCEPTED = (
+    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"),
+    ("Accept-Language", "en,*;q=0.5"),
+    ("Accept-Encoding", "gzip, deflate, br, zstd"),
+)
+
 
 class HttpClient(Protocol):
     """What the crawl needs from an HTTP client. `Fetcher` implements it."""
@@ -66,9 +72,6 @@ class FetchSettings(msgspec.Struct, frozen=True):
     keepalive_s: float = 15.0
     max_idle: int = IDLE_CONNECTIONS
     parallel: int = 1
-    accept: str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"
-    accept_language: str = "en,*;q=0.5"
-    accept_encoding: str = "gzip, deflate, br, zstd"
     verify_tls: bool = True
     addresses: AddressPolicy = msgspec.field(default_factory=AddressPolicy)
     host_map: HostMap = msgspec.field(default_factory=HostMap)
@@ -102,14 +105,7 @@ class Fetcher:
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
-        self._fields = header_lines(
-            [
-                ("User-Agent", settings.user_agent),
-                ("Accept", settings.accept),
-                ("Accept-Language", settings.accept_language),
-                ("Accept-Encoding", settings.accept_encoding),
-            ]
-        )
+        self._fields = header_lines([("User-Agent", settings.user_agent), *_ACCEPTED])
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
@@ -164,11 +160,7 @@ class Fetcher:
             await self._resolver.close()
 
     async def fetch(
-        self,
-        url: str,
-        *,
-        deadline: Callable[[], bool] | None = None,
-        extra_headers: Iterable[tuple[str, str]] = (),
+        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
         """GET `url` once. It must be canonical, because it is sent byte for byte.
 

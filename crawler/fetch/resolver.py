@@ -129,11 +129,11 @@ class Resolver(AbstractResolver):
 
     async def _learn(self, host: str) -> _Known:
         try:
-            answer = await self._lookup.lookup(host)
+            known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
-            known = self._failed(failure.kind, failure.detail)
-        else:
-            known = self._judged(host, answer)
+            is_temporary = failure.kind is FailureKind.DNS
+            ttl_s = self._settings.failure_ttl_s if is_temporary else self._settings.negative_ttl_s
+            known = _Known(self._clock.monotonic() + ttl_s, failure=(failure.kind, failure.detail))
         self._known.pop(host, None)
         self._known[host] = known
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
@@ -147,14 +147,9 @@ class Resolver(AbstractResolver):
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
             return _Known(self._clock.monotonic() + ttl_s, allowed)
         if not verdicts:
-            return self._failed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
+            raise FetchFailed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
         refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())
-        return self._failed(FailureKind.FORBIDDEN_ADDRESS, f"{host} is at {refused}")
-
-    def _failed(self, kind: FailureKind, detail: str) -> _Known:
-        temporary = kind is FailureKind.DNS
-        ttl_s = self._settings.failure_ttl_s if temporary else self._settings.negative_ttl_s
-        return _Known(self._clock.monotonic() + ttl_s, failure=(kind, detail))
+        raise FetchFailed(FailureKind.FORBIDDEN_ADDRESS, f"{host} is at {refused}")
 
 
 def _result(host: str, address: str, port: int) -> ResolveResult:
