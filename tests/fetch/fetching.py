@@ -1,4 +1,4 @@
-"""A fetcher on loopback for the tests: every host under .test leads to one server."""
+"""A fetcher for the tests: every host under .test is one server on loopback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def fetcher(port: int, *, tls: Any = None, **settings: Any) -> AsyncIterat
 
 
 class InsideLookup:
-    """A DNS in which every name leads to this machine."""
+    """A DNS in which every name resolves to this machine."""
 
     async def lookup(self, host: str) -> DnsAnswer:
         return DnsAnswer(("127.0.0.1", "::1"), 60.0)
@@ -39,7 +39,7 @@ class InsideLookup:
 
 @asynccontextmanager
 async def plain_fetcher(port: int, **policy: Any) -> AsyncIterator[Fetcher]:
-    """A started fetcher without a host map, which may use `port` beside 80 and 443."""
+    """A started fetcher without a host map, which may use `port` in addition to 80 and 443."""
     addresses = AddressPolicy.of(ports=[80, 443, port], **policy)
     under_test = Fetcher(FetchSettings(AGENT, addresses=addresses), SystemClock(), lookup=InsideLookup())
     await under_test.start()

@@ -11,7 +11,7 @@ import trustme
 
 
 def tls_pair(*hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context for `hosts`, and a client's that trusts who signed it."""
+    """The context of a server for `hosts`, and that of a client that trusts its certificate."""
     authority = trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert(*hosts).configure_cert(server)
@@ -20,7 +20,7 @@ def tls_pair(*hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 class FaultServer:
-    """A server that answers a small page; subclasses spoil that in one way."""
+    """A server that answers with a small page. Each subclass breaks this in one way."""
 
     body = b"<p>whole</p>"
     extra = b""  # header lines
@@ -97,7 +97,7 @@ class SetsCookie(FaultServer):
 
 
 class AnswersInPlainText(FaultServer):
-    """What an http port says to a TLS greeting."""
+    """Answers a TLS handshake as a plain HTTP port does."""
 
     async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
         await reader.read(1)
@@ -106,14 +106,14 @@ class AnswersInPlainText(FaultServer):
 
 
 class DropsConnection(FaultServer):
-    """Takes the request and closes without a word."""
+    """Reads the request and closes the connection without an answer."""
 
     async def answer(self, writer: StreamWriter) -> bool:
         return False
 
 
 class DropsSecondRequest(FaultServer):
-    """Answers once, then closes the kept-alive connection under the next request."""
+    """Answers once, then closes the kept-alive connection when the next request arrives."""
 
     async def answer(self, writer: StreamWriter) -> bool:
         return await super().answer(writer) if len(self.requests) == 1 else False
@@ -132,7 +132,7 @@ class SendsHalf(FaultServer):
 
 
 class OneByteASecond(FaultServer):
-    """A byte at a time, for ever: never silent for long, never done. Twenty times faster than its name."""
+    """Sends one byte at a time without end: never silent for long, never finished. In fact it sends 20 bytes a second."""
 
     async def answer(self, writer: StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The judgement of addresses, and the operator's host map."""
+"""Which addresses are allowed, and the operator's host map."""
 
 from __future__ import annotations
 

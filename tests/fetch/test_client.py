@@ -141,7 +141,7 @@ async def test_idle_connections_are_bounded_and_the_oldest_goes_first() -> None:
 
 
 async def test_a_request_is_never_repeated_in_place() -> None:
-    """aiohttp would repeat it at once, and break the domain's delay."""
+    """aiohttp would repeat it at once and so violate the delay of the domain."""
     async with DropsSecondRequest() as server, fetcher(server.port) as under_test:
         await under_test.fetch("http://www.test/1")
         with pytest.raises(FetchFailed) as caught:
@@ -186,7 +186,7 @@ class TestDeadline:
         assert seen == [0, 1]
 
     async def test_a_lease_that_ends_during_the_handshake_sends_nothing(self) -> None:
-        """The server's accept of the TLS connection is what ends the lease here."""
+        """Here the lease ends when the server accepts the TLS connection."""
         server_tls, client_tls = tls_pair("www.test")
         over: list[bool] = []
         server_tls.sni_callback = lambda *_: over.append(True)

@@ -1,4 +1,4 @@
-"""Each change to another library's internals is still needed: the library as it is breaks what the change mends."""
+"""Each change to the internals of another library is still needed: the unchanged library has the fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ends(asyncio.Protocol):
 
 
 async def ended_connection_is_held() -> bool:
-    """Whether a connection that its server has broken off is still in memory without a collection."""
+    """Whether a connection that its server aborted is still in memory, without a garbage collection."""
 
     def break_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()

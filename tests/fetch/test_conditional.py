@@ -1,4 +1,4 @@
-"""What is asked for only if it has changed."""
+"""Conditional requests for pages that may not have changed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_answer_of_not_modified_leaves_them_and_a_new_page_replaces_them() ->
     ],
 )
 def test_nothing_else_is_a_reason_to_leave_out_a_page(event: Event) -> None:
-    """What was cut off must be fetched whole the next time."""
+    """A truncated page must be fetched completely the next time."""
     assert after(event) == ()
 
 

@@ -1,4 +1,4 @@
-"""When a connection is used again, and when it must not be; bodies of many pieces; and that nothing is left of it."""
+"""When a connection is used again and when it is not; large bodies; no memory is left of a closed connection."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_clean_connection_is_used_again_and_another_is_not(
 
 @pytest.mark.parametrize("code", [b"000", b"099"])
 async def test_a_status_below_100_is_an_error_at_once(code: bytes) -> None:
-    """It is no interim response, after which another head would follow."""
+    """It is not an interim response, so no other head follows."""
     response = b"HTTP/1.1 %b X\r\nContent-Length: 2\r\n\r\nab" % code
     async with Says(response) as server, fetcher(server.port) as under_test:
         with pytest.raises(FetchFailed) as failed:
@@ -161,7 +161,7 @@ async def test_a_cancelled_fetch_hangs_up() -> None:
 
 
 class ClosesAfterOne(FaultServer):
-    """Answers one request on a connection and closes it, of which it said nothing."""
+    """Answers one request on a connection and closes it without having announced that."""
 
     async def answer(self, writer: StreamWriter) -> bool:
         await super().answer(writer)
@@ -179,8 +179,8 @@ class BreaksOff(FaultServer):
 async def test_nothing_of_a_connection_that_has_ended_waits_for_the_collector(
     kind: type[FaultServer], has_tls: bool
 ) -> None:
-    """Given connections that were closed as idle ones too many, or by the server, or were broken off, when nothing is
-    collected, then they are gone."""
+    """Given connections that were closed as surplus idle ones or by the server, or were aborted, when the garbage
+    collector does not run, then they are gone."""
     hosts = ["a.test", "b.test", "c.test"]
     server_tls, client_tls = tls_pair(*hosts)
     with _nothing_collected():
@@ -208,7 +208,7 @@ async def test_nothing_of_a_refused_connection_waits_for_the_collector() -> None
 
 @contextlib.contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """From a moment on at which there is no garbage."""
+    """Without the garbage collector, and without garbage at the start."""
     gc.collect()
     gc.disable()
     try:
@@ -224,8 +224,8 @@ async def _until_no_more_than(count: int, port: int) -> None:
 
 
 def _ends_of_connections_to(port: int) -> set[int]:
-    """The local ports of those of which something is still in memory."""
+    """The local ports of the connections to `port` of which something is still in memory."""
     transports = [thing for thing in gc.get_objects() if isinstance(thing, BaseTransport)]
-    # A TLS transport that was closed twice, as asyncio's server does, knows nothing any more.
+    # A TLS transport that was closed twice, as asyncio's server does, has no address.
     ends = [one.get_extra_info for one in transports if getattr(one, "_ssl_protocol", one) is not None]
     return {told("sockname")[1] for told in ends if told("peername", (None, None))[1] == port}

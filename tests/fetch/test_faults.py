@@ -1,4 +1,4 @@
-"""Each way in which a server can fail, and the one word that the counters keep of it."""
+"""Each way in which a server can fail, and the reason that is counted for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica takes the open files that it needs, and makes do with what it gets."""
+"""A replica raises its limit of open files to what it needs, and works with what it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What opening a connection took is told once, by the request that opened it."""
+"""Only the request that opened a connection reports how long that took."""
 
 from __future__ import annotations
 

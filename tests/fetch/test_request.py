@@ -1,4 +1,4 @@
-"""The bytes of a request, made from a canonical URL's two halves."""
+"""The bytes of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names to addresses: map, cache, judgement; and c-ares against a small DNS server on loopback."""
+"""Host map, cache and address policy; c-ares against a small DNS server on loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crawler.fetch.resolver import DnsAnswer, DnsLookup, Resolver, ResolverSetti
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that a test moves forward."""
 
     now = 1000.0
 
@@ -28,7 +28,7 @@ class ManualClock:
 
 
 class ScriptedLookup:
-    """Gives the answers one after the other, the last one for ever; `gate` holds them back."""
+    """Returns the answers in turn and repeats the last one. `gate` delays them."""
 
     def __init__(self, *answers: DnsAnswer | FailureKind) -> None:
         self._answers = list(answers)
@@ -84,7 +84,7 @@ async def test_forbidden_addresses_are_left_out() -> None:
 
 
 async def test_rebinding_is_refused() -> None:
-    """The second answer leads inside. It counts for itself, whatever the first one was."""
+    """The second answer is a private address. It is judged by itself, whatever the first one was."""
     clock, lookup = ManualClock(), ScriptedLookup(DnsAnswer(("8.8.8.8",), 0.0), DnsAnswer(("127.0.0.1",), 0.0))
     resolver = _resolver(lookup, clock)
     assert (await resolver.resolve("rebind.example", 80))[0]["host"] == "8.8.8.8"
