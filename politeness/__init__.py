@@ -1,7 +1,12 @@
 """May this URL be fetched, and when?
 
-In the order in which a visit asks: `robots_cache` finds what is known of an origin's robots.txt; where that is nothing,
-or too old, `robots_fetch` says what to request and what the answer means; `robots` decides about the URL, on what
-`robots_text` read. After the response `delay` says how long the domain rests, and after a failure `backoff` does. All but
-the cache are pure: time and chance are arguments.
+In the order of a visit:
+
+- `robots_cache` loads what is known of an origin's robots.txt. If nothing is known, or the record is too old,
+  `robots_fetch` determines what to request and what the response means.
+- `robots_text` parses the file, `robots_excerpt` extracts what applies to this crawler, and `robots` decides about the URL.
+- `address_rate_limit` reserves a time for the request at the network address of the domain.
+- After the response, `delay` determines the time until the next request to the domain; after a failure, `backoff` does.
+
+Only the cache and the shared rate limiter do I/O. The other modules are pure: time and random numbers are arguments.
 """

@@ -1,38 +1,39 @@
-"""How long a domain rests after it failed: growing rests, forgiveness, giving up, and Retry-After. Pure.
+"""Backoff: how long a domain is not requested after failures, and when it is given up. Pure.
 
-The state travels with the domain's queue as a short text, so that all replicas share it and a restart keeps it.
+The state is a short text that Redis keeps with the domain's queue, so all replicas share it and a restart keeps it.
 
-Failure n in a row rests `base_s * 2**(n - 1)`, up to `max_s`. A Retry-After (RFC 9110 10.2.3) is believed at first, be
-it shorter or longer than that; when the domain fails again after it was obeyed, the rest is never shorter than the
-schedule of one failure fewer, so that a site which answers `Retry-After: 0` for ever is left alone all the same.
+The backoff after the n-th failure in a row is `base_s * 2**(n - 1)`, up to `max_s`. After the first failure, a
+Retry-After (RFC 9110 10.2.3) replaces it, whether shorter or longer. After later ones, a Retry-After may shorten the
+backoff only to that of one failure fewer, so that a site that always answers `Retry-After: 0` still gets fewer requests.
 """
 
 from __future__ import annotations
 
-from calendar import timegm
-from datetime import UTC, datetime
-from email.utils import parsedate_tz
+import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from math import ceil
 from typing import Final
 
 import msgspec
 
 MAX_RETRY_AFTER_S: Final = 86_400.0
-"""A Retry-After beyond a day is taken as a day: a typing error must not bury a site."""
+"""The longest Retry-After that is respected, a day, because a typing error must not exclude a site for good."""
 
 
 class BackoffPolicy(msgspec.Struct, frozen=True):
-    """`base_s`: the rest after the first failure. `max_s`: the longest rest, Retry-After included. With the defaults the
-    schedule reaches it by the twelfth failure in a row, after a day and a half.
+    """`base_s`: backoff after the first failure. `max_s`: the longest backoff, also with Retry-After. With the defaults
+    it is reached with the twelfth failure in a row, after a day and a half.
 
-    `jitter`: the share by which a rest varies up and down, so that domains which failed together do not return together.
+    `jitter`: the fraction by which a backoff varies randomly, so that domains that failed together do not return
+    together.
 
-    `forgive_after_s`: so long must a domain answer well before its next failure counts as the first again. Sites under
-    load answer now and then; a single success is no proof of health.
+    `forgive_after_s`: how long a domain must respond well until its next failure counts as the first again. A site under
+    load may respond now and then, so a single success does not suffice.
 
-    `park_after`: failures in a row from which the domain counts as parked; with the defaults it then rests 16 minutes
-    or longer. `give_up_after`: failures in a row after which it is given up, with the defaults five days after the first;
-    None never gives up.
+    `park_after`: number of failures in a row from which the domain counts as parked; with the defaults its backoff is
+    then 16 minutes or longer. `give_up_after`: number of failures in a row after which the domain is given up, with the
+    defaults five days after the first; None for never.
     """
 
     base_s: float = 60.0
@@ -44,10 +45,10 @@ class BackoffPolicy(msgspec.Struct, frozen=True):
 
 
 class BackoffState(msgspec.Struct, frozen=True):
-    """A domain's record of failures.
+    """The failures of a domain. Times are milliseconds since 1970.
 
-    `failures`: in a row, 0 for a healthy domain. `until_ms`: when its rest ends. `well_since_ms`: the first good answer
-    since the last failure, 0 if there was none. `reason`: one word, why it failed last. Times are milliseconds since 1970.
+    `failures`: number of failures in a row, 0 for a healthy domain. `until_ms`: when its backoff ends. `well_since_ms`:
+    time of the first good response since the last failure, 0 if there was none. `reason`: one word for the last failure.
     """
 
     failures: int = 0
@@ -56,21 +57,16 @@ class BackoffState(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def __str__(self) -> str:
-        """The text that `parse` reads; empty for a healthy domain, so that it costs no memory."""
+        """The text that `parse` reads. It is empty for a healthy domain, to save memory."""
         if not self.failures:
             return ""
         return f"{self.failures} {self.until_ms} {self.well_since_ms} {self.reason}".rstrip()
 
     @classmethod
     def parse(cls, text: str) -> BackoffState:
-        """The state in `text`. A text that is none gives a healthy state: that costs a domain one failure, no more."""
-        words = text.split()
-        if len(words) not in (3, 4) or not all(word.isascii() and word.isdigit() for word in words[:3]):
-            return HEALTHY
-        if any(len(word) > 18 for word in words[:3]):
-            return HEALTHY
-        failures, until_ms, well_since_ms = map(int, words[:3])
-        return cls(failures, until_ms, well_since_ms, *words[3:])
+        """The state in `text`. An invalid text gives a healthy state."""
+        found = re.fullmatch(r"(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})(?:\s+(\S+))?", text.strip(), re.ASCII)
+        return cls(int(found[1]), int(found[2]), int(found[3]), found[4] or "") if found else HEALTHY
 
 
 HEALTHY: Final = BackoffState()
@@ -86,21 +82,21 @@ def after_failure(
 ) -> BackoffState:
     """The state after one more failure at `now_ms`.
 
-    `retry_after_ms`: how long the server asked us to wait, or None. `rand`: from 0 to 1; 0.5 is the schedule itself.
-    `reason`: one word, without spaces.
+    `retry_after_ms`: the server's Retry-After, or None. `rand`: random number from 0 to 1; 0.5 means no jitter. `reason`:
+    one word.
     """
     failures = 1 if _is_forgiven(state, policy, now_ms) else state.failures + 1
     if retry_after_ms is None:
         rest_ms = 1000 * rest_after(policy, failures, rand)
     else:
-        # Never earlier than asked; later by the jitter, so that several crawlers do not return at once.
+        # Never earlier than the server asked. The jitter keeps several crawlers from returning at once.
         rest_ms = max(retry_after_ms * (1 + policy.jitter * rand), 1000 * rest_after(policy, failures - 1, rand))
     until_ms = now_ms + ceil(min(rest_ms, 1000 * policy.max_s))
     return BackoffState(failures, until_ms, 0, "".join(reason.split()))
 
 
 def after_success(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> BackoffState:
-    """The state after a good answer at `now_ms`."""
+    """The state after a good response at `now_ms`."""
     if not state.failures:
         return state
     if not state.well_since_ms:
@@ -109,20 +105,20 @@ def after_success(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> Ba
 
 
 def rest_after(policy: BackoffPolicy, failures: int, rand: float) -> float:
-    """Seconds to rest after `failures` in a row, at most `max_s`; 0 after none."""
+    """The backoff in seconds after `failures` in a row, at most `max_s`; 0 after none."""
     if failures < 1:
         return 0.0
-    doublings = min(failures - 1, 63)  # beyond this every base in use has met its maximum, and floats stay finite
+    doublings = min(failures - 1, 63)  # more would overflow floats, and reach `max_s` with any base in use
     return min(policy.max_s, policy.base_s * 2.0**doublings * (1 + policy.jitter * (2 * rand - 1)))
 
 
 def is_parked(state: BackoffState, policy: BackoffPolicy) -> bool:
-    """Whether the domain has failed so often that an operator should see it listed, with its reason."""
+    """Whether the domain has failed so often that it is listed for the operator."""
     return state.failures >= policy.park_after
 
 
 def is_given_up(state: BackoffState, policy: BackoffPolicy) -> bool:
-    """Whether the domain shall not be asked again in this crawl."""
+    """Whether the domain is not requested again in this crawl."""
     return policy.give_up_after is not None and state.failures >= policy.give_up_after
 
 
@@ -131,14 +127,14 @@ def _is_forgiven(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> boo
 
 
 def parse_retry_after(value: bytes | str, now_s: float) -> float | None:
-    """Seconds to wait by a Retry-After header (RFC 9110 10.2.3), at most a day; None if it says nothing readable.
+    """Seconds to wait according to a Retry-After header (RFC 9110 10.2.3), at most a day; None if it is invalid.
 
-    Both forms: seconds, or a date in one of the three formats of RFC 9110 5.6.7. A date that has passed gives 0.
-    `now_s`: seconds since 1970.
+    `value`: a number of seconds, or a date in one of the three formats of RFC 9110 5.6.7. A past date gives 0. `now_s`:
+    seconds since 1970.
     """
     text = (value.decode("latin-1") if isinstance(value, bytes) else value).strip(" \t")
     if text.isascii() and text.isdigit():
-        # More than nine digits are beyond the cap anyhow, and int() of very long ones is slow.
+        # More than nine digits exceed the maximum, and very long ones are slow to convert.
         return min(float(text), MAX_RETRY_AFTER_S) if len(text) < 10 else MAX_RETRY_AFTER_S
     date_s = _http_date(text)
     if date_s is None:
@@ -147,19 +143,16 @@ def parse_retry_after(value: bytes | str, now_s: float) -> float | None:
 
 
 _DATE_LENGTH: Final = 40
-"""The longest date, "Wednesday, 06-Nov-94 08:49:37 GMT", has 33 characters."""
+"""Characters. The longest valid date, "Wednesday, 06-Nov-94 08:49:37 GMT", has 33."""
 
 
 def _http_date(text: str) -> float | None:
-    """A date of RFC 9110 5.6.7 in seconds since 1970, or None. All three formats are in GMT, asctime's tacitly."""
+    """A date of RFC 9110 5.6.7 in seconds since 1970, or None. All three formats are in GMT; asctime's does not say
+    so."""
     if len(text) > _DATE_LENGTH or text.count(":") != 2 or not text[:3].isalpha():
         return None
     try:
-        parsed = parsedate_tz(text)
-        if parsed is None:
-            return None
-        moment = datetime(*parsed[:6], tzinfo=UTC)
-    except (ValueError, OverflowError, IndexError, TypeError):
-        # The library promises None for what is no date, and raises for some of it.
+        date = parsedate_to_datetime(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError, IndexError, TypeError):  # the library raises any of these for what is not a date
         return None
-    return timegm(moment.utctimetuple()) - float(parsed[9] or 0)

@@ -1,8 +1,9 @@
-"""How long a domain rests between two requests: the longest of what it asks for, what it shows, and what we keep. Pure."""
+"""The delay between two requests to a domain: the longest of the delay that its robots.txt asks for, a share of its
+response time, and the crawl's minimum. Pure."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from math import ceil
 from typing import Final, Literal
 
 import msgspec
@@ -10,23 +11,22 @@ import msgspec
 from politeness.backoff import BackoffPolicy
 
 MAX_DELAY_S: Final = 86_400.0
-"""No rest between two requests is longer than a day, whatever robots.txt says under `above_cap="keep"`."""
+"""The longest delay, a day, even if robots.txt asks for more and `above_cap` is "keep"."""
 
 
-class DelayPolicy(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a domain is granted. All in seconds, measured from the end of a response to the start of the next request.
+class DelayPolicy(msgspec.Struct, frozen=True):
+    """All times are in seconds, from the end of a response to the start of the next request.
 
-    `min_delay_s`: the rest of a domain that asks for nothing.
+    `min_delay_s`: the delay of a domain that asks for none.
 
-    `crawl_delay_cap_s`: above this, Crawl-delay and Request-rate are not taken at their word; 0 ignores both. 300 s is
-    Heritrix's cap: at 288 pages a day a site can still be visited. `above_cap` says what then happens: "cap" waits
-    `crawl_delay_cap_s`; "keep" waits what was asked, up to a day; "skip" leaves the rest as it is, and the crawl is
-    expected to leave out the domain, as Nutch and StormCrawler do (`is_above_cap`).
+    `crawl_delay_cap_s`: the longest Crawl-delay or Request-rate that is followed as it is; 0 ignores both. 300 s is the
+    cap of Heritrix: 288 pages a day are enough to crawl a site. `above_cap`: what to do above it. "cap" waits
+    `crawl_delay_cap_s`; "keep" waits as long as asked, up to a day; "skip" ignores the value, and the crawl has to leave
+    out the domain, as Nutch and StormCrawler do (`is_above_cap`).
 
-    `response_share`: the domain also rests this many times as long as its last response took, up to
-    `response_share_cap_s`. A server that gets slower is asked more seldom, before it has to say so. Heritrix takes 5
-    with a cap of 30 s, Mercator took 10. With 1, we keep a server busy for at most half of the time; with the minimum of
-    1 s above it, that share only counts where responses take longer than a second. 0 turns it off.
+    `response_share`: the delay is at least this many times the duration of the last response, up to
+    `response_share_cap_s`, so that a server that gets slower gets fewer requests. Heritrix uses 5 with a cap of 30 s,
+    Mercator used 10. With 1, a server works for us at most half of the time. 0 disables it.
     """
 
     min_delay_s: float = 1.0
@@ -37,8 +37,8 @@ class DelayPolicy(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class ThrottlePolicy(msgspec.Struct, frozen=True):
-    """What a domain is granted after an answer, and after a failure. `parallel`: requests in flight at once at most, where
-    nobody asks for a rest between two."""
+    """The delays after responses and after failures. `parallel`: maximum number of requests in flight to one domain,
+    while no delay applies to it."""
 
     delay: DelayPolicy
     backoff: BackoffPolicy
@@ -48,31 +48,21 @@ class ThrottlePolicy(msgspec.Struct, frozen=True):
 def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None, response_s: float) -> int:
     """Milliseconds from the end of a response to the next request, rounded up.
 
-    `crawl_delay` and `request_rate` are those of `Rules`, in seconds per request; None where robots.txt is silent.
-    `response_s`: how long the last response took.
+    `crawl_delay` and `request_rate`: those of `Rules`, in seconds per request, or None. `response_s`: duration of the
+    last response.
     """
-    shown = min(policy.response_share * response_s, policy.response_share_cap_s)
-    return max(_least_ms(policy, crawl_delay, request_rate), _in_ms(shown))
-
-
-@lru_cache(maxsize=256)  # asked twice a page, and most sites ask for nothing
-def _least_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> int:
-    """Milliseconds of rest after a response that took no time."""
+    share = min(policy.response_share * response_s, policy.response_share_cap_s)
     asked = _asked(crawl_delay, request_rate)
     if policy.crawl_delay_cap_s == 0:
         asked = 0.0
     elif asked > policy.crawl_delay_cap_s:
         asked = {"cap": policy.crawl_delay_cap_s, "keep": min(asked, MAX_DELAY_S), "skip": 0.0}[policy.above_cap]
-    return _in_ms(max(policy.min_delay_s, asked))
-
-
-def _in_ms(seconds: float) -> int:
-    # Rounded to microseconds first: 1.1 s are 1100 ms, though 1000 * 1.1 is a little more.
-    return -(-round(1_000_000 * seconds) // 1000)
+    # Rounded to microseconds first, because 1000 * 1.1 is a little more than 1100.
+    return ceil(round(1_000_000 * max(policy.min_delay_s, asked, share)) / 1000)
 
 
 def is_above_cap(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> bool:
-    """Whether the domain shall be left out, because it asks for more patience than the crawl has."""
+    """Whether the crawl has to leave out the domain, because the delay that it asks for is too long."""
     return (
         policy.above_cap == "skip"
         and policy.crawl_delay_cap_s > 0

@@ -1,11 +1,11 @@
-"""What may go wrong in deciding whether and when to fetch."""
+"""The errors of the politeness layer."""
 
 from __future__ import annotations
 
 
 class PolitenessError(Exception):
-    """Raised when politeness cannot answer; the base of all its errors."""
+    """Raised when the politeness layer cannot give an answer; the base of its errors."""
 
 
 class BadRecord(PolitenessError):
-    """Raised when stored bytes are not a robots record of this version. Fetching robots.txt again is right."""
+    """Raised when stored bytes are not a robots.txt record of this version. The file has to be fetched again."""

@@ -1,4 +1,4 @@
-"""The politeness policy of a crawl: how sites are treated, as one value that is replaced as a whole."""
+"""The politeness policy of a crawl, as one value that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from politeness.robots_fetch import RobotsPolicy
 
 
 class PolitenessPolicy(msgspec.Struct, frozen=True):
-    """How sites are treated. `tries`: requests for a URL, and for an origin's robots.txt, at most. `rate_limit`: the
-    rate that the domains behind an address share; None: no limit."""
+    """`tries`: maximum number of requests for a URL, and for the robots.txt of an origin. `rate_limit`: the rate that all
+    domains at a network address share; None for no limit."""
 
     throttle: ThrottlePolicy
     robots: RobotsPolicy
@@ -20,8 +20,8 @@ class PolitenessPolicy(msgspec.Struct, frozen=True):
 
 
 class CurrentPolicy:
-    """The policy in force. All parts of a replica read it here each time that they need it, so that changed settings count
-    everywhere at once."""
+    """The policy in force. All parts of a replica read it here whenever they need it, so changed settings apply everywhere
+    at once."""
 
     def __init__(self, policy: PolitenessPolicy) -> None:
         self._policy = policy
@@ -30,7 +30,7 @@ class CurrentPolicy:
         return f"<CurrentPolicy {self._policy}>"
 
     def replace(self, policy: PolitenessPolicy) -> None:
-        """From now on `policy` counts. A delay that has begun ends as it was."""
+        """Use `policy` from now on. A delay that has begun is not changed."""
         self._policy = policy
 
     @property

@@ -1,20 +1,20 @@
-"""Getting one origin's robots.txt: what to request next, what an answer means, and how long that stands. Pure.
+"""Fetching the robots.txt of one origin: what to request next, what a response means, and how long it is valid. Pure.
 
-`RobotsFetch` says which URL to request, takes what came of it, and ends with a `RobotsFetchResult`. `next_record`
-makes of the verdict and of the record before it the record that is stored. What a URL of the origin gets:
+`RobotsFetch` tells which URL to request, takes the response, and ends with a `RobotsFetchResult`. `next_record` combines it
+with the previous record to the record that is stored. What this means for a URL of the origin:
 
 | record | access | a URL is |
 |---|---|---|
-| none yet, or not fresh | | not yet known: robots.txt is to be fetched first |
-| fresh, of a 2xx answer | "rules" | decided by the rules |
-| fresh, 4xx but not 429, or redirects that lead nowhere | "allow" | allowed (RFC 9309 2.3.1.3, 2.3.1.2) |
-| fresh, unreachable, with rules from before | "rules" | decided by those rules (2.4) |
-| fresh, unreachable, nothing from before | "disallow" | not fetched; it may wait until `retry_at_ms` (2.3.1.4) |
-| fresh, unreachable for 30 days, nothing from before | "allow" | allowed (2.3.1.4) |
+| none, or not fresh | | undecided: robots.txt has to be fetched first |
+| fresh, from a 2xx response | "rules" | decided by the rules |
+| fresh, from 4xx except 429, or from redirects that cannot be followed | "allow" | allowed (RFC 9309 2.3.1.3, 2.3.1.2) |
+| fresh, unreachable, with earlier rules | "rules" | decided by those rules (2.4) |
+| fresh, unreachable, no earlier rules | "disallow" | not fetched; it may wait until `retry_at_ms` (2.3.1.4) |
+| fresh, unreachable for 30 days, no earlier rules | "allow" | allowed (2.3.1.4) |
 
-Unreachable are 5xx, network errors and time-outs, and by our own choice 429: the RFC counts all of 400-499 as
-unavailable, after which a crawler *may* fetch; a server that says "too many requests" is taken at its word instead.
-"Before" means a copy of the file. An earlier 4xx is no copy, so it does not outlive its day.
+5xx, network errors and timeouts mean unreachable, and by our own choice 429 does. The RFC counts all of 400-499 as
+unavailable, in which case a crawler *may* fetch; but a server that says "too many requests" should not get more. An earlier
+4xx is not a copy of the file, so it does not apply for longer than a day.
 """
 
 from __future__ import annotations
@@ -34,26 +34,22 @@ from politeness.robots_text import MAX_BODY, cut_body
 Access = Literal["rules", "allow", "disallow"]
 
 MAX_REDIRECTS: Final = 5
-"""RFC 9309 2.3.1.2: at least five are followed; beyond that the file may be taken as unavailable."""
+"""RFC 9309 2.3.1.2: follow at least five; with more, the file may be considered unavailable."""
 
 _AS_GIVEN: Final = UrlRules(strip_params=(), session_params=())
 
 
-FOR_EVER: Final = BackoffPolicy(give_up_after=None)
-
-
 class RobotsPolicy(msgspec.Struct, frozen=True):
-    """How long records stand. All in seconds.
+    """How long records are valid. All times are in seconds.
 
-    `max_age_s`: a day at most (RFC 9309 2.4). `min_age_s`: a shorter max-age of the server is not obeyed; many servers
-    say 0 for whatever they serve, and would be asked for robots.txt before each page. `retry`: the schedule while the
-    file is unreachable; it never gives up. `assume_unavailable_after_s`: RFC 9309 2.3.1.4 names 30 days; None never
-    assumes it.
+    `max_age_s`: a day at most (RFC 9309 2.4). `min_age_s`: lower bound for the max-age of the server. Many servers send 0
+    with every response, and would be asked for robots.txt before each page. `retry`: backoff while the file is unreachable;
+    it never gives up. `assume_unavailable_after_s`: RFC 9309 2.3.1.4 suggests 30 days; None for never.
     """
 
     max_age_s: float = 86_400.0
     min_age_s: float = 3_600.0
-    retry: BackoffPolicy = FOR_EVER
+    retry: BackoffPolicy = BackoffPolicy(give_up_after=None)
     assume_unavailable_after_s: float | None = 30 * 86_400.0
 
 
@@ -61,8 +57,8 @@ DEFAULT_POLICY: Final = RobotsPolicy()
 
 
 class HttpResponse(Protocol):
-    """An HTTP response. `body` is the entity as received, `headers` in the order of arrival; `truncated` is None, or why
-    the body is not whole: "length", "time" or "disconnect"."""
+    """An HTTP response. `body`: as received, with its content coding. `truncated`: None, or why the body is incomplete:
+    "length", "time" or "disconnect"."""
 
     @property
     def status(self) -> int: ...
@@ -75,7 +71,7 @@ class HttpResponse(Protocol):
 
 
 class RobotsFetchResult(msgspec.Struct, frozen=True):
-    """How an attempt to get robots.txt ended, regardless of what was known before.
+    """How an attempt to fetch robots.txt ended, regardless of what was known before.
 
     `access`: "rules" (2xx; the file is in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
     `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
@@ -94,9 +90,9 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
 
 
 class RobotsFetch:
-    """One attempt to get the robots.txt of `origin` ("https://host" or "https://host:port").
+    """One attempt to fetch the robots.txt of `origin` ("https://host" or "https://host:port").
 
-    Request `url`, then call `received` or `failed` once; on to the next request as long as that returns None.
+    Request `url`, then call `received` or `failed`. Repeat this while it returns None.
     """
 
     def __init__(self, origin: str, max_bytes: int = MAX_BODY) -> None:
@@ -109,10 +105,10 @@ class RobotsFetch:
         return f"<RobotsFetch {self.origin} url={self.url} hops={self.hops}>"
 
     def received(self, answer: HttpResponse, now_ms: int, body: bytes | None = None) -> RobotsFetchResult | None:
-        """What `answer` to the request for `url` means, or None if another hop is to be made.
+        """What the response `answer` to the request for `url` means, or None after a redirect.
 
-        `body`: the answer's body with its content coding undone. Without it the answer's own is taken, and if that is
-        coded the file counts as unreachable: misread as a file without rules, it would open the whole site.
+        `body`: the decoded body. If it is None, the body of `answer` is used. If that has a content coding, the file counts
+        as unreachable, because it would be read as a file without rules and open the whole site.
         """
         status = answer.status
         if 200 <= status <= 299:
@@ -127,12 +123,12 @@ class RobotsFetch:
         return RobotsFetchResult("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
 
     def failed(self, kind: str, now_ms: int) -> RobotsFetchResult:
-        """What it means that `url` could not be had. `kind`: one word, such as "timeout"."""
-        return RobotsFetchResult("disallow", kind)  # RFC 9309 2.3.1.4: network errors are as server errors
+        """The result if the request for `url` failed. `kind`: one word, such as "timeout"."""
+        return RobotsFetchResult("disallow", kind)  # RFC 9309 2.3.1.4: network errors count as server errors
 
     def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
         if answer.truncated in ("time", "disconnect"):
-            # The rest of the file may hold the rule that matters. Cut by length it has been read as far as 2.5 asks.
+            # The missing part may contain the rule that matters. A body cut by length is as long as 2.5 requires.
             return RobotsFetchResult("disallow", f"cut_by_{answer.truncated}", answer.status)
         if body is None:
             codings = (_header_list(answer, b"content-encoding") or b"").lower().split(b",")
@@ -145,14 +141,14 @@ class RobotsFetch:
         return RobotsFetchResult("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_bytes=dropped)
 
     def _redirected(self, answer: HttpResponse) -> RobotsFetchResult | None:
-        """RFC 9309 2.3.1.2. A redirect without a target that can be requested is one that never ends."""
+        """RFC 9309 2.3.1.2. A redirect that cannot be followed counts like one that never ends."""
         location = _header(answer, b"location")
         if location is None or answer.status == 304:
             return RobotsFetchResult("allow", f"http_{answer.status}", answer.status)
         if self.hops == MAX_REDIRECTS:
             return RobotsFetchResult("allow", "too_many_redirects", answer.status)
         try:
-            # Across hosts, too; the rules then count for the origin that was asked first.
+            # To another host, too. The rules apply to the origin that was asked first.
             self.url = canonicalize(location.decode("utf-8", "replace"), self.url, _AS_GIVEN).href
         except BadUrl:
             return RobotsFetchResult("allow", "bad_redirect", answer.status)
@@ -163,7 +159,7 @@ class RobotsFetch:
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is known of an origin's robots.txt. Times are milliseconds since 1970.
 
-    `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` tell of the last
+    `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` are of the last
     attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last
     2xx response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
     """
@@ -178,7 +174,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     unreachable_since_ms: int | None = None
 
     def is_fresh(self, now_ms: int) -> bool:
-        """Whether the record answers for its origin now."""
+        """Whether the record may be used now."""
         return now_ms < self.retry_at_ms
 
     def pack(self) -> bytes:
@@ -208,7 +204,7 @@ def next_record(
     rand: float,
     policy: RobotsPolicy = DEFAULT_POLICY,
 ) -> RobotsRecord:
-    """The record after an attempt that ended with `result` at `now_ms`. `rand`: from 0 to 1."""
+    """The record after an attempt that ended with `result` at `now_ms`. `rand`: random number from 0 to 1."""
     if result.access == "disallow":
         return _unreachable(previous, result, now_ms, rand, policy)
     age_s = policy.max_age_s
@@ -225,33 +221,26 @@ def _unreachable(
     since_ms = now_ms
     if previous is not None and previous.unreachable_since_ms is not None:
         since_ms = previous.unreachable_since_ms
-    # The longer of the two: a page can wait for its robots.txt, and the schedule starts at a minute.
+    # The longer of the two, because a page can wait for its robots.txt, and the backoff starts with a minute.
     rest_s = max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000)
     retry_at_ms = now_ms + int(rest_s * 1000)
     access: Access = "disallow"
     fetched_at_ms, excerpt = 0, b""
     if previous is not None and previous.access == "rules":
         access, fetched_at_ms, excerpt = "rules", previous.fetched_at_ms, previous.excerpt
-    elif _is_assumed_unavailable(now_ms - since_ms, policy):
-        access = "allow"
+    elif (
+        policy.assume_unavailable_after_s is not None and now_ms - since_ms >= policy.assume_unavailable_after_s * 1000
+    ):
+        access = "allow"  # RFC 9309 2.3.1.4
     return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
 
 
-def _is_assumed_unavailable(unreachable_ms: int, policy: RobotsPolicy) -> bool:
-    """Whether a file has been out of reach so long that it may be taken as unavailable (RFC 9309 2.3.1.4)."""
-    limit_s = policy.assume_unavailable_after_s
-    return limit_s is not None and unreachable_ms >= limit_s * 1000
-
-
 def _header(answer: HttpResponse, name: bytes) -> bytes | None:
-    for key, value in answer.headers:
-        if key.lower() == name:
-            return value
-    return None
+    return next((value for key, value in answer.headers if key.lower() == name), None)
 
 
 def _header_list(answer: HttpResponse, name: bytes) -> bytes | None:
-    """All values of a field whose value is a list and may come in several lines (RFC 9110 5.3); None if there is none."""
+    """The values of a list field, which may have several lines (RFC 9110 5.3); None if there is none."""
     values = [value for key, value in answer.headers if key.lower() == name]
     return b", ".join(values) if values else None
 

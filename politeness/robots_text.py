@@ -1,12 +1,12 @@
-"""Reading a robots.txt: bytes into records, records into what concerns one crawler, paths into one form. Pure.
+"""Parses a robots.txt: into records, into the groups that concern one crawler, and paths into a form to compare. Pure.
 
-Both sides of a comparison are brought into one form first (RFC 9309 2.2.2): escapes of characters that need none are
-decoded, bytes that need one are encoded. Reserved characters and their escapes are equal by that section; here the
-plain character is the common form where the section has the escape, so that a rule's length stays what its author sees
-and `Disallow: /a,b` is no longer than `Disallow: /a/b`. A character that divides a URL differs from its escape: `/` in
-the path, `?` in front of the query, `=` and `&` within it, and `*` and `$`, which have a meaning in rules (2.2.3).
+Before a comparison, both sides are brought into one form (RFC 9309 2.2.2): escapes of characters that need none are
+decoded, and bytes that need one are encoded. By that section, reserved characters equal their escapes. It encodes them;
+here the common form is the plain character, so that the length of a rule is what its author sees, and `Disallow: /a,b` is
+no longer than `Disallow: /a/b`. A character that delimits parts of a URL differs from its escape: `/` in the path, `?`
+before the query, `=` and `&` within it, and `*` and `$`, which have a meaning in rules (2.2.3).
 
-Regular expressions here hold neither nested nor adjacent repetitions, so each of them runs in linear time.
+No regular expression here has nested or adjacent repetitions, so each takes linear time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 MAX_BODY: Final = 512 * 1024
-"""Bytes of a robots.txt that are read unless told otherwise. RFC 9309 2.5 demands at least 500 KiB."""
+"""Maximum number of bytes of a robots.txt that are read. RFC 9309 2.5 requires at least 500 KiB."""
 
 MAX_LINE: Final = 8 * 2083 - 1
-"""Bytes of a line that are read; the rest of it is ignored. Google's parser has the same limit: eight times the longest
-URL that browsers took, one byte kept for the end of a C string."""
+"""Bytes of a line that are read. The rest of the line is ignored. Google's parser has the same limit: eight times the
+longest URL that browsers accepted, less the byte that ends a C string."""
 
 MAX_EXTENSIONS: Final = 16
-"""Crawl-delay and Request-rate lines of a group that are read: one is usual, and each costs more than a rule."""
+"""Number of Crawl-delay and of Request-rate lines of a group that are read. Each takes longer to parse than a rule."""
 
 MAX_SITEMAPS: Final = 500
 """The most Sitemap records that are read. A site with more lists them in a sitemap index file (sitemaps.org protocol)."""
@@ -40,7 +40,7 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"user agent": "agent",
     b"allow": "allow",
     b"disallow": "disallow",
-    # The misspellings that Google's parser takes as well. Whoever writes one means to keep crawlers out.
+    # Misspellings that Google's parser accepts, too. Their authors want to keep crawlers out.
     b"dissallow": "disallow",
     b"dissalow": "disallow",
     b"disalow": "disallow",
@@ -55,19 +55,19 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"site-map": "sitemap",
 }
 _FIRST: Final = frozenset(b"\t\v\f ") | {byte for name in _FIELDS for byte in (name[0], name.upper()[0])}
-"""What a record may begin with: most lines of a file full of comments or noise need no closer look."""
+"""The first bytes of records. Lines that begin otherwise, such as comments, are skipped without parsing."""
 
 
 def is_product_token(text: str) -> bool:
-    """Whether a crawler may call itself so: letters, `-` and `_` only (RFC 9309 2.2.1)."""
+    """Whether `text` is a valid product token: letters, `-` and `_` only (RFC 9309 2.2.1)."""
     return re.fullmatch(r"[A-Za-z_-]+", text) is not None
 
 
 def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
-    """The whole lines among the first `max_bytes` bytes of `body`.
+    """The complete lines within the first `max_bytes` bytes of `body`.
 
-    A body that fills the limit to the byte may have been cut by whoever read it: its last, unended line goes too,
-    because half a path would deny or allow more than its author wrote. Half a first line is kept: it is all there is.
+    A body of exactly `max_bytes` may have been cut before, so its last line is removed if it has no end: half a path
+    would deny or allow more than its author wrote. An incomplete first line is kept.
     """
     if len(body) < max_bytes:
         return body
@@ -77,13 +77,13 @@ def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
 
 
 class Section:
-    """What the groups under one name say, merged (RFC 9309 2.2.1)."""
+    """All groups of one name, merged (RFC 9309 2.2.1)."""
 
     __slots__ = ("delays", "listening", "name", "rates", "rules", "seen")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.seen = False  # a group of this name exists, though it may hold no rule
+        self.seen = False  # a group of this name exists, perhaps without rules
         self.listening = False  # the group being read is one of them
         self.rules: list[tuple[int, Field, bytes]] = []
         self.delays: list[str] = []
@@ -91,7 +91,7 @@ class Section:
 
 
 class GroupReader:
-    """Collects what concerns one product token, and what concerns everyone, until the file shows which counts."""
+    """Collects the groups of one product token and those of `*`. Only at the end of the file is it known which apply."""
 
     __slots__ = ("_any", "_in_rules", "_own", "_token", "sitemaps")
 
@@ -103,7 +103,7 @@ class GroupReader:
         self.sitemaps: dict[str, None] = {}  # in the order of the file
 
     def section(self) -> Section | None:
-        """The merged groups to obey: those of the token, else those of `*`, else none (RFC 9309 2.2.1)."""
+        """The groups that apply: those of the token, else those of `*`, else None (RFC 9309 2.2.1)."""
         return self._own if self._own.seen else self._any if self._any.seen else None
 
     def take(self, line: int, field: Field, value: bytes) -> None:
@@ -113,7 +113,7 @@ class GroupReader:
             if len(self.sitemaps) < MAX_SITEMAPS and len(value) <= MAX_SITEMAP_BYTES:
                 self.sitemaps[readable(value)] = None
         elif field in ("allow", "disallow"):
-            # Only these two end the list of names. Records from outside the protocol must not (RFC 9309 2.2.4).
+            # Only these two end the list of user agents. Other records must not (RFC 9309 2.2.4).
             self._in_rules = True
             for section in self._listening() if value else ():
                 section.rules.append((line, field, value))
@@ -140,10 +140,10 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_-]+")
 
 
 def _agent_name(value: bytes) -> str:
-    """The product token at the start of a User-agent line's value, in lower case; "*", or "" if there is none.
+    """The product token at the start of a User-agent value in lower case, "*", or "" if there is none.
 
-    A version or words behind the token (`Bot/1.0`, `Bot of ours`) are no part of it. Digits are, though the grammar has
-    none: without them a rule for `Bot2` would bind `Bot`.
+    A version or words after the token (`Bot/1.0`, `Bot of ours`) are not part of it. Digits are, although the grammar has
+    none, because otherwise a group for `Bot2` would apply to `Bot`.
     """
     if value == b"*" or (value[:1] == b"*" and value[1:2].isspace()):
         return "*"
@@ -157,7 +157,7 @@ def lines_of(body: bytes) -> list[bytes]:
 
 
 def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field, bytes]]:
-    """The known records among `lines` with their line numbers, which begin with `first`."""
+    """The known records in `lines`, with their line numbers. `first`: number of the first line."""
     for number, line in enumerate(lines, first):
         if not line or line[0] not in _FIRST:
             continue
@@ -175,7 +175,7 @@ def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field
 
 
 def _utf8(body: bytes) -> bytes:
-    """`body` without its byte order mark, whole or torn; UTF-16 made UTF-8 (a bridge that RFC 9309 2.2.2 allows)."""
+    """`body` in UTF-8, without a complete or incomplete byte order mark. RFC 9309 2.2.2 permits converting UTF-16."""
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return body.decode("utf-16", "replace").encode("utf-8")
     for length in (3, 2, 1):
@@ -185,12 +185,12 @@ def _utf8(body: bytes) -> bytes:
 
 
 def readable(value: bytes) -> str:
-    """A value as text, for people and for other parsers; what is not UTF-8 is replaced."""
+    """A value as text. Bytes that are not UTF-8 are replaced."""
     return value.decode("utf-8", "replace")
 
 
 def comparable(url: str) -> str:
-    """The path and query of `url` in the form in which rules compare (RFC 9309 2.2.2). Total: any text gives a path."""
+    """The path and query of `url` in the form in which they are compared (RFC 9309 2.2.2). Accepts any text."""
     origin = _ORIGIN.match(url)
     path = url[origin.end() :] if origin else url
     if not path.startswith("/"):
@@ -210,7 +210,7 @@ _RULE_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE 
 
 
 def _to_change(kept: str) -> re.Pattern[bytes]:
-    """Escapes, and bytes that must become escapes. A `%` that begins no escape is neither, and stays."""
+    """A pattern for escapes, and for bytes that must be encoded. A `%` that begins no escape stays."""
     return re.compile(b"%[0-9A-Fa-f]{2}|[^" + re.escape(kept).encode() + b"]")
 
 
@@ -219,7 +219,7 @@ _IN_RULE: Final = _to_change(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS + "%*")
 
 
 def _forms(decoded: str) -> dict[bytes, bytes]:
-    """What becomes of each escape or lone byte: the character itself if it is in `decoded`, else its escape."""
+    """The replacement for each escape and each byte: the character itself if it is in `decoded`, otherwise its escape."""
     forms = {}
     for byte in range(256):
         escape = b"%%%02X" % byte
@@ -231,11 +231,13 @@ def _forms(decoded: str) -> dict[bytes, bytes]:
 
 
 _PATH_FORMS: Final = _forms(_UNRESERVED + _INTERCHANGEABLE)
-_QUERY_FORMS: Final = _forms(_UNRESERVED + _INTERCHANGEABLE + "/?")  # RFC 3986 3.4: no dividers behind the first `?`
+_QUERY_FORMS: Final = _forms(
+    _UNRESERVED + _INTERCHANGEABLE + "/?"
+)  # RFC 3986 3.4: they delimit nothing after the first `?`
 
 
 def comparable_rule(path: bytes) -> str:
-    """The path of a rule, without a `$` that ends it, in the form in which rules compare. `*` keeps its meaning."""
+    """The path of a rule, given without a final `$`, in the form in which it is compared. `*` keeps its meaning."""
     return path.decode("ascii") if _RULE_AS_IT_IS.fullmatch(path) else _normal(path, _IN_RULE)
 
 
