@@ -30,7 +30,7 @@ from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, run
 
 PERIOD_S = 1.0
-"""Maximum seconds between two reports of a replica while enough permits are left."""
+"""Maximum time between two reports of a replica while enough permits are left."""
 
 SHORT_PERIOD_S = 0.2
 """The same while permits are scarce. Other replicas may return some at any time."""
@@ -78,20 +78,20 @@ class Budget:
         self._replica = replica
         self.limit = limit
         self.lease_ms = lease_ms
-        self.is_short = False  # we got less than we wanted
-        self._permits = 0  # in hand, those of pages under way included
-        self._taken = 0  # by pages under way
-        self._pages = 0  # since the start
-        self._reported = 0  # of them
-        self._drawn = 0  # permits asked for since the last answer
-        self._ahead = 0  # permits that we wanted with the last answer, besides those in use then
+        self.is_short = False  # the last reply gave fewer permits than requested
+        self._permits = 0  # held, including those of pages in progress
+        self._taken = 0  # by pages in progress
+        self._pages = 0  # settled since the start
+        self._reported = 0  # pages that Redis knows of
+        self._drawn = 0  # permits requested by workers since the last reply
+        self._ahead = 0  # permits requested with the last call, besides those in use then
         self._calls = 0
         self._is_counting = False  # whether Redis knows this replica
         self._answer = _Answer(0, 0, 0, 0)
-        self._done = 0  # pages in the crawl's counters at the last reading
+        self._done = 0  # pages in the crawl's counters when they were last read
         self._answered_ms = 0
         self._lapses_ms = 0
-        self._sure_from_ms = 0  # from when on this replica may expire the permits of others
+        self._sure_from_ms = 0  # from then on, this replica may expire the permits of others
 
     def apply(self, limit: int, lease_ms: int) -> None:
         """Use these values from now on."""
@@ -154,8 +154,8 @@ class Budget:
             return
         drawn, at_least = max(self._drawn, waiting), 0
         if not self._is_counting:
-            drawn = max(drawn, 1)  # it is about to start
-            # In this order, so that pages settled while the counters are read are always reported.
+            drawn = max(drawn, 1)  # the replica is about to start
+            # In this order, so that pages that are settled while the counters are read are reported in any case.
             self._reported = self._pages
             at_least = self._done = await self._counters.done()
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
@@ -187,8 +187,8 @@ class Budget:
         if now_ms > self._answered_ms + GAP_MS:
             self._sure_from_ms = now_ms + GRACE_MS
         if now_ms >= self._lapses_ms:
-            self._permits = 0  # others may have counted them as used, and a recount may have given them out again
-        # Others get nothing below this number, so workers may use these permits while we wait for the reply.
+            self._permits = 0  # another replica may have counted them as used, and a recount may have freed them
+        # The script leaves this replica at least `keep`, so its workers may use these permits during the call.
         taken = max(0, min(self._taken, self._permits))
         keep = self._permits = max(taken, min(self._permits, wanted, self._answer.share))
         pages, lapses_ms = self._pages, now_ms + self.lease_ms + AFTER_LEASE_MS
@@ -216,5 +216,5 @@ class Budget:
                 raise RedisMisused(f"reserve_budget returned {reply!r}")
         self._answered_ms, self._lapses_ms, self._reported = now_ms, lapses_ms, pages
         self.is_short = wanted >= 0 and self._answer.share < max(1, wanted)
-        # Pages may have been settled while the call was under way; their permits were among those kept.
+        # Pages may have been settled during the call. Their permits were among those kept.
         self._permits = int(permits) - (self._pages - pages)

@@ -7,7 +7,7 @@ lost with its holder. `lua/lease.lua` increments this last number, so its positi
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
-    | |  | | +-- times reclaimed from a lost holder, one hexadecimal digit
+    | |  | | +-- times taken back from a lost holder, one hexadecimal digit
     | |  | +---- redirect hops from the last link, one hexadecimal digit
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits

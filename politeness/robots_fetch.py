@@ -75,7 +75,7 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
 
     `access`: "rules" (2xx; the file is in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
     `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
-    `dropped_bytes`: number of received bytes beyond the limit. `excerpt`: the packed `Excerpt` that replaces `body` before
+    `excerpt`: the packed `Excerpt` that replaces `body` before
     the result becomes a record (`RobotsCache.condense`).
     """
 
@@ -85,7 +85,6 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
     body: bytes = b""
     retry_after_ms: int | None = None
     max_age_s: float | None = None
-    dropped_bytes: int = 0
     excerpt: bytes = b""
 
 
@@ -137,8 +136,7 @@ class RobotsFetch:
             body = answer.body
         kept = cut_body(body, self._max_bytes)
         max_age_s = _max_age(_header_list(answer, b"cache-control"))
-        dropped = len(body) - len(kept)
-        return RobotsFetchResult("rules", "ok", answer.status, kept, max_age_s=max_age_s, dropped_bytes=dropped)
+        return RobotsFetchResult("rules", "ok", answer.status, kept, max_age_s=max_age_s)
 
     def _redirected(self, answer: HttpResponse) -> RobotsFetchResult | None:
         """RFC 9309 2.3.1.2. A redirect that cannot be followed counts like one that never ends."""

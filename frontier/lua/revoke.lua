@@ -3,10 +3,10 @@
 -- duplicate.
 --
 -- If the lease is still valid, its token is removed, so that a settle call still on its way changes nothing; the lease
--- expires as usual. If the lease has expired, its URLs were added to `lost` when it was reclaimed. All other URLs were
+-- expires as usual. If the lease has expired, its URLs were added to `lost` when it was taken back. All other URLs were
 -- settled.
 --
--- KEYS[1] lost  zset  "token LF entry" -> when it was reclaimed ms
+-- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms
 -- KEYS[2] inflight:<domain>  zset
 -- KEYS[3] d:<domain>         hash  token
 -- ARGV[1] token   ARGV[2] now_ms   ARGV[3...] entries

@@ -15,26 +15,17 @@
 --          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased", domain, ms, queued}, ...}
 
 local queue = KEYS[6] .. 'q:'
-local now, last = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1
-local due = redis.call('ZCARD', KEYS[2])
-local leased = redis.call('ZCARD', KEYS[3])
-
--- Calls whose result already follows from the replies so far are skipped: each call in a script costs 2 us.
-local first = due > 0 and redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES') or {}
-local oldest = first[2] or '-1'
-local ready = 0
-if due > 0 and tonumber(oldest) <= now then
-  ready = redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1])
-end
+local last = tonumber(ARGV[2]) - 1
+local first = redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES')
 
 local reply = {
   'surveyed',
   redis.call('HGETALL', KEYS[5]),
   redis.call('ZCARD', KEYS[4]),
-  due,
-  leased,
-  ready,
-  oldest,
+  redis.call('ZCARD', KEYS[2]),
+  redis.call('ZCARD', KEYS[3]),
+  redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]),
+  first[2] or '-1',
   redis.call('HMGET', KEYS[1], 'epoch', 'replica', 'since'),
 }
 
@@ -50,10 +41,6 @@ local function name(kind, found)
 end
 
 name('due', first)
-if due > last + 1 then
-  name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES'))
-end
-if leased > 0 then
-  name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES'))
-end
+name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES'))
+name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES'))
 return reply

@@ -132,7 +132,7 @@ def test_half_a_file_is_no_file(truncated: str) -> None:
 
 def test_a_file_beyond_the_limit_is_used_as_far_as_it_was_read() -> None:
     result = RobotsFetch("http://h", max_bytes=8).received(Reply(200, b"a\nb\nc\nd\ne", truncated="length"), NOW)
-    assert result == RobotsFetchResult("rules", "ok", 200, b"a\nb\nc\nd\n", dropped_bytes=1)
+    assert result == RobotsFetchResult("rules", "ok", 200, b"a\nb\nc\nd\n")
 
 
 def test_a_coded_body_is_taken_decoded_or_not_at_all() -> None:
