@@ -62,8 +62,7 @@ class Control:
         self.settings_revision = int(revision or 1)
         if version != self._version:
             (reply,) = await self._store.send([command("HGETALL", self._keys.domains)])
-            flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
-            self.rules, self._version = DomainRules.parse(pairs(flat)), version
+            self.rules, self._version = DomainRules.parse(pairs(reply)), version
 
     async def seeded(self) -> None:
         """Notify all replicas that URLs were seeded. Links that were out of scope may be in scope from now on."""

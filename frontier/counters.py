@@ -107,13 +107,14 @@ class Counters:
 
     async def done(self) -> int:
         """The number of URLs settled as done. Costs one small call per shard."""
-        return sum(int(reply or 0) for (reply,) in await self._read_each(self._keys.shards, _counting_done))
+        replies = await self._read_each(self._keys.shards, lambda shard: [command("HGET", shard.stats, "done")])
+        return sum(int(reply or 0) for (reply,) in replies)
 
     async def has_ended(self) -> bool:
         """Whether no URL is queued, leased or waiting. Never True while a page in flight can still add links.
 
-        One shard with open URLs is enough to know, and is read first the next time. Without this, reading a thousand
-        mostly idle shards twice a second took a quarter of the CPU time of a replica that only waits.
+        One shard with open URLs is enough to know, and is read first the next time. Otherwise a replica that only waits
+        would spend much of its CPU time on reading a thousand mostly idle shards.
         """
         if self._witness is not None and _first_open(await self._totals([self._witness])) is not None:
             return False
@@ -125,12 +126,15 @@ class Counters:
 
     async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
         """(accepted, settled) of each of `shards`. Costs one call per shard."""
-        numbers = ([int(number or 0) for number in reply] for (reply,) in await self._read_each(shards, _total_calls))
+        names = ("accepted", "done", "denied", "dead")
+        replies = await self._read_each(shards, lambda shard: [command("HMGET", shard.stats, *names)])
+        numbers = ([int(number or 0) for number in reply] for (reply,) in replies)
         return [(accepted, sum(settled)) for accepted, *settled in numbers]
 
     async def owners(self) -> list[ShardOwner]:
         """The last owner of each shard that was ever leased from."""
-        replies = await self._read_each(self._keys.shards, _owner_calls)
+        names = ("epoch", "replica", "since")
+        replies = await self._read_each(self._keys.shards, lambda shard: [command("HMGET", shard.owner, *names)])
         found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(replies))
         return [owner for owner in found if owner is not None]
 
@@ -159,21 +163,9 @@ def _counter_calls(shard: ShardKeys) -> Sequence[Call]:
     )
 
 
-def _counting_done(shard: ShardKeys) -> Sequence[Call]:
-    return (command("HGET", shard.stats, "done"),)
-
-
-def _total_calls(shard: ShardKeys) -> Sequence[Call]:
-    return (command("HMGET", shard.stats, "accepted", "done", "denied", "dead"),)
-
-
 def _first_open(totals: Iterable[tuple[int, int]]) -> int | None:
     """The position of the first shard with open URLs, or None."""
     return next((place for place, (accepted, settled) in enumerate(totals) if accepted != settled), None)
-
-
-def _owner_calls(shard: ShardKeys) -> Sequence[Call]:
-    return (command("HMGET", shard.owner, "epoch", "replica", "since"),)
 
 
 def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:

@@ -3,7 +3,7 @@
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
 canonical URL contains, and then the URL of that page. The header holds how the URL was shortened (the key contains the
 domain, so most URLs are stored without scheme and host), its depth, its tries, its redirect hops, and how often it was
-lost with its holder. `lua/lease.lua` increments this last number, so its position is part of the key schema.
+lost with its holder. `lua/take_back.lua` increments this last number, so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |

@@ -7,7 +7,7 @@ domain's queue, and the scan is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Literal
 
@@ -16,7 +16,7 @@ import msgspec
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
 from frontier.queue import Frontier
-from frontier.store import Reply, Store, command
+from frontier.store import Store, command, pairs
 
 Where = Literal["unseen", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 
@@ -157,7 +157,7 @@ class UrlLookup:
             ((cursor, found),) = await self._store.send(
                 [command(scan, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)]
             )
-            for member, value in _pairs(found):
+            for member, value in pairs(found).items():
                 if wanted(member):
                     return (member, value), True
             if int(cursor) == 0:
@@ -180,12 +180,6 @@ def _is_of(raw: str, bare: Entry) -> bool:
 def _escaped(text: str) -> str:
     """`text` as a Redis glob pattern that matches only `text`."""
     return "".join(f"\\{char}" if char in "*?[]^\\-" else char for char in text)
-
-
-def _pairs(found: Reply) -> Iterator[tuple[str, str]]:
-    flat = [item for pair in found.items() for item in pair] if isinstance(found, dict) else found
-    texts = [item.decode() for item in flat]
-    return zip(texts[::2], texts[1::2], strict=True)
 
 
 def _whole(value: bytes | None) -> int | None:

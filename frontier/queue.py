@@ -230,24 +230,13 @@ class Frontier:
 
         Returns the replies, and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway.
         """
-        now_ms, settings = self._clock.now_ms(), self.settings
-        lease_ms = self._lease_ms
+        now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
+        limits = (max_domains, self.settings.batch, self.settings.delay_ms)
         calls = []
         for shard in shards:
-            keys = self.keys.shards[shard]
-            calls.append(
-                run(
-                    LEASE,
-                    (keys.owner, keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.lost, keys.base),
-                    epoch,
-                    replica,
-                    now_ms,
-                    lease_ms,
-                    max_domains,
-                    settings.batch,
-                    settings.delay_ms,
-                )
-            )
+            of = self.keys.shards[shard]
+            keys = (of.owner, of.due, of.leases, of.waiting, of.stats, of.dead, of.lost, of.base)
+            calls.append(run(LEASE, keys, epoch, replica, now_ms, lease_ms, *limits))
         replies = await self._store.send(calls) if calls else []
         leased, fenced = [], []
         for shard, reply in zip(shards, replies, strict=True):

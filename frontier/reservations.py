@@ -73,15 +73,5 @@ class Reservations:
         """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""
         domain = reservation.domain
         keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
-        uncertainty_ms = self._clock.uncertainty_ms
-        await self._store.send(
-            [
-                run(
-                    END_RESERVATION,
-                    (keys.due, keys.domain(domain)),
-                    domain,
-                    reservation.until_ms,
-                    next_ms + uncertainty_ms,
-                )
-            ]
-        )
+        times = (reservation.until_ms, next_ms + self._clock.uncertainty_ms)
+        await self._store.send([run(END_RESERVATION, (keys.due, keys.domain(domain)), domain, *times)])

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -199,8 +200,7 @@ class RedisStore:
             (reply,) = await self.send([Call(("CONFIG", "GET", name))])
         except RedisMisused:
             return None
-        words = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
-        return pairs(words).get(name)
+        return pairs(reply).get(name)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -321,7 +321,9 @@ def display_url(url: str) -> str:
     return f"{parts.scheme}://{host}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
 
 
-def pairs(flat: Iterable[Any]) -> dict[str, str]:
-    """Convert a flat reply of field, value, field, value ... to a dict of strings."""
+def pairs(reply: Reply) -> dict[str, str]:
+    """Convert a reply of field, value, field, value ... to a dict of strings. For some commands, the client for a cluster
+    has made a dict of it."""
+    flat = chain.from_iterable(reply.items()) if isinstance(reply, dict) else reply
     items = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -210,7 +210,8 @@ class Rules:
         if path == "/robots.txt":
             return IMPLICIT
         # An anchored rule that equals the path has one byte more (its `$`) than any prefix of the path.
-        best = self._exact.get(path) or self._longest_prefix(path)
+        longest = next((rule for length in self._lengths if (rule := self._prefixes.get(path[:length]))), None)
+        best = self._exact.get(path) or longest
         pattern = self._best_pattern(path, best.rank if best is not None else 0)
         if pattern is not None:
             return pattern.decision
@@ -230,13 +231,6 @@ class Rules:
                 break
             if pattern.needle in path and pattern.matches(path):
                 return pattern
-        return None
-
-    def _longest_prefix(self, path: str) -> _Rule | None:
-        for length in self._lengths:
-            rule = self._prefixes.get(path[:length])
-            if rule is not None:
-                return rule
         return None
 
     def __len__(self) -> int:
