@@ -1,5 +1,5 @@
 """The short form of `python -m tests.killing`, and a kill at the critical time: after a page is archived and before it is
-settled. A second, slow sink keeps a replica in this state."""
+settled. A slow archive keeps a replica in this state."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.bench.throttled_sink import ThrottledSink, throttle
+from tests.bench.throttled_sink import throttle
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, wait_until
+from tests.e2e.slow_archive import SlowArchive
 from tests.killing import crawl_and_kill, find
 from tests.valkey import ValkeyProcess
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 TABLES: Tables = {
     "frontier": {"lease": 1.5},
-    "archive": {"sinks": [f"{ThrottledSink.__module__}:{ThrottledSink.__name__}"], "parquet": True},
+    "archive": {"sinks": [f"{SlowArchive.__module__}:{SlowArchive.__name__}"], "parquet": True},
 }
 
 
