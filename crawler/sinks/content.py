@@ -21,7 +21,7 @@ TextForm = Literal["off", "text", "markdown"]
 _MAX_BYTES = 4_194_304  # of a body that are parsed; the tree of so much hostile markup takes 600 MB
 MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
-_JUDGED = 1_000_000  # characters that are compared; their fingerprint takes 65 ms
+_JUDGED = 1_000_000  # characters that are compared, because the time of a fingerprint grows with them
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})

@@ -1,8 +1,8 @@
 """A process that extracts the text of expensive documents: `python -m crawler.sinks.content_process FD`.
 
-Extracting the main text of 4 MB of hostile markup takes 6 s, parsing its JSON-LD 1 s, and both hold the interpreter's lock,
-so in the archive's thread they would block the event loop. Documents that may take more than 50 ms are therefore parsed
-here, with limits on CPU time and memory, while the thread waits without the lock. Other pages stay in the thread.
+Extracting the text of megabytes of hostile markup takes seconds and holds the interpreter's lock, so in the archive's
+thread it would block the event loop. Documents that may take more than some tens of milliseconds are therefore parsed here,
+with limits on CPU time and memory, while the thread waits without the lock. Other pages stay in the thread.
 
 Process and crawler share a socket. Jobs are pickled, because they come from the crawler. Answers are MessagePack, decoded
 into fixed types, because they contain what sites sent. The process ends when the crawler closes the socket.
@@ -28,14 +28,15 @@ from crawler.sinks.content import Content, TextForm, content_of, decoded, has_co
 from crawler.sinks.pages import plain
 
 LIGHT_BYTES = 32_768
-"""A decoded body of this size takes at most 50 ms, whatever it contains."""
+"""A decoded body of this size is parsed in the thread, whatever it contains."""
 
 LIGHT_TAGS = 4_000
 LIGHT_TAGGED_BYTES = 131_072
-"""So does a body of this size with so many tags: the slowest tag takes 12 us, the slowest byte of JSON-LD 0.4 us."""
+"""So is a body of this size with so many tags. The worst tag costs thirty times as much as the worst byte of JSON-LD."""
 
 CPU_S = 1.0
-"""CPU seconds per document; 4 MB of ordinary markup take 0.2. The archive waits, so the process keeps its priority."""
+"""CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
+keeps its priority."""
 
 DATA_BYTES = 262_144
 """Maximum size of a page's encoded JSON-LD. Each empty list takes two bytes, but is an object in the receiving process."""
@@ -65,7 +66,7 @@ class _Answer(NamedTuple):
 
 
 def is_light(page: Page) -> bool:
-    """Whether extracting the content of `page` takes at most 50 ms, whatever a site sent."""
+    """Whether extracting the content of `page` is quick enough for the thread, whatever a site sent."""
     if page.exchange is None or page.decoded_size <= LIGHT_BYTES or not has_content(page, error_pages=True):
         return True
     return page.decoded_size <= LIGHT_TAGGED_BYTES and decoded(page.exchange).count(b"<") <= LIGHT_TAGS

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 RUN = 4_096
-"""Lines of a run, and the most lines in memory: 1.5 MB of an index, sorted in 2 ms."""
+"""Lines of a run, and the most lines in memory: about 1.5 MB of an index."""
 
 
 class SortedLines:

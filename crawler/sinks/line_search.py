@@ -1,4 +1,4 @@
-"""Searches the JSON lines of a crawl for a URL. The files are searched as bytes, which takes about a second for 2 GB."""
+"""Searches the JSON lines of a crawl for a URL. The files are searched as bytes, without parsing the lines."""
 
 from __future__ import annotations
 
