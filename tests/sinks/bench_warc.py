@@ -1,4 +1,4 @@
-"""What a page's WARC records cost: CPU, and room.
+"""The CPU time and size of a page's WARC records.
 
     python -m tests.sinks.bench_warc FOLDER [PAGES]
 

@@ -1,4 +1,4 @@
-"""A process that writes groups of pages until there is no room, makes room, and goes on.
+"""A process that writes groups of pages until the disk is full, makes space, and continues.
 
     python -m tests.sinks.filler quota|disk FOLDER LINKS [fsync]
 
@@ -23,7 +23,7 @@ MAX_BYTES = {"quota": 1 << 30, "disk": 60_000}  # a small disk holds several vol
 
 
 def set_quota(size: int) -> None:
-    """No file may grow beyond `size`; a write that would is cut short, the next fails."""
+    """Limit the size of files. A write that would exceed it is cut short, and the next one fails."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
@@ -35,7 +35,7 @@ def raise_fd_limit(kind: str, folder: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What is in the files that hold something, by their final names."""
+    """The contents of all files that are not empty, by their final names."""
     return {path.name.removesuffix(".open"): path.read_bytes() for path in folder.iterdir() if path.stat().st_size}
 
 

@@ -1,4 +1,4 @@
-"""Reading archives back with other people's readers."""
+"""Reads archives with third-party readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warcio.checker import Checker  # type: ignore[import-untyped]
 
 @dataclass(frozen=True)
 class Record:
-    """What a reader made of a record. `headers` are the WARC fields, `http` the HTTP fields, in order."""
+    """A record, as a reader returned it. `headers`: the WARC fields; `http`: the HTTP fields, in order."""
 
     type: str
     url: str

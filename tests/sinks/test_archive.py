@@ -1,4 +1,4 @@
-"""Volumes: their names, when they change, and who may touch them."""
+"""Volumes: their names, when a new one begins, and locking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WARC files in zstd: what the IIPC's proposal asks of them, and who reads them."""
+"""WARC files in zstd: what the IIPC's proposal requires, and which tools read them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_fastwarc_reads_it_and_finds_every_digest_right(file: Path) -> None:
 
 
 def test_warcio_and_so_pywb_read_it_only_decompressed(file: Path) -> None:
-    """Should this fail, warcio has learned zstd: then `docs/reference/output.md` is to say so."""
+    """If this fails, warcio supports zstd, and `docs/reference/output.md` should say so."""
     with pytest.raises(ArchiveLoadFailed):
         readers.by_warcio(file)
     plain = file.with_name("plain.warc")

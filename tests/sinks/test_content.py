@@ -1,4 +1,4 @@
-"""What is kept of a page's content, in its line and in Parquet."""
+"""The content of pages in JSON lines and in Parquet."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_codings_in_several_lines_are_one_list() -> None:
 
 
 def test_names_of_formatting_that_are_no_tags_are_left_as_they_are() -> None:
-    """In documents of many tags the formatting elements get other names, so that they cost no more than others."""
+    """In documents with many tags, formatting elements are renamed, so that they cost no more than others."""
     html = (
         b"<meta name=description content='a <b>word</b>'><meta property='og:title' content='<i>t</i>'>"
         b'<script type="application/ld+json">{"<b>": ["<u>x</u>", {"y": "<b >"}]}</script>'

@@ -1,5 +1,4 @@
-"""Text of documents that take long is found in a process, so that it holds up neither the event loop nor the other
-pages."""
+"""The text of expensive documents is extracted in a process, so that it delays neither the event loop nor other pages."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def test_ordinary_documents_are_light() -> None:
 
 @pytest.mark.parametrize("name", HEAVY)
 async def test_no_page_holds_up_the_event_loop(tmp_path: Path, name: str) -> None:
-    """Given pages whose text takes seconds, then the loop is late by no more than 100 ms, and their lines say `text`."""
+    """Given pages whose text takes seconds, then the event loop is not delayed, and their lines have the cut `text`."""
     archive = Archive(settings(tmp_path, text="text", structured=True))
     await archive.start()
     writing = asyncio.ensure_future(archive.write([document(HEAVY[name], "heavy"), document(HTML, "light")]))

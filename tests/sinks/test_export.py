@@ -1,4 +1,4 @@
-"""Rows and Markdown files from WARC files, ours and others'."""
+"""Rows and Markdown files from WARC files of this crawler and others."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def crawl(tmp_path: Path) -> Path:
     return folder
 
 
-def told(path: Path, rows: int) -> None:
-    """Nobody listens."""
+def ignored(path: Path, rows: int) -> None:
+    """Ignore the report."""
 
 
 def test_rows_are_those_that_the_crawl_wrote(crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert export(warc_files([crawl]), ExportSettings(out, text="text"), 2, told) == 3
+    assert export(warc_files([crawl]), ExportSettings(out, text="text"), 2, ignored) == 3
     pick = [[line[name] for name in COMMON] for line in readers.lines(crawl)]
     assert [[line[name] for name in COMMON] for line in readers.lines(out)] == pick
     assert readers.files(out, ".tmp") == []
@@ -52,7 +52,7 @@ def test_rows_are_those_that_the_crawl_wrote(crawl: Path, tmp_path: Path) -> Non
 
 def test_parquet(crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    export(warc_files([crawl]), ExportSettings(out, "parquet"), 1, told)
+    export(warc_files([crawl]), ExportSettings(out, "parquet"), 1, ignored)
     tables = [pq.read_table(path) for path in readers.files(out, ".parquet")]
     assert [table.column("url").to_pylist() for table in tables] == [
         ["https://site.test/a/b?c"],
@@ -77,7 +77,7 @@ async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
     await archive.stop()
     files = warc_files([tmp_path / "crawl"])
     for form in ("jsonl", "parquet"):
-        export(files, ExportSettings(tmp_path / "out", form), 1, told)
+        export(files, ExportSettings(tmp_path / "out", form), 1, ignored)
     cut = {"links": ["links"], "coding": ["coding"], "decoded": ["decoded"], "time": ["time"], "whole": [], "again": []}
     (table,) = [pq.read_table(path) for path in readers.files(tmp_path / "out", ".parquet")]
     rows = [*readers.lines(tmp_path / "out"), *table.to_pylist()]
@@ -88,13 +88,13 @@ async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
 
 def test_a_second_run_goes_on_where_the_first_one_stopped(crawl: Path, tmp_path: Path) -> None:
     files, to = warc_files([crawl]), ExportSettings(tmp_path / "out")
-    assert export(files[:1], to, 1, told) == 1
-    assert export(files, to, 1, told) == 2
+    assert export(files[:1], to, 1, ignored) == 1
+    assert export(files, to, 1, ignored) == 2
 
 
 def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert export(warc_files([crawl]), ExportSettings(out, "markdown"), 1, told) == 2
+    assert export(warc_files([crawl]), ExportSettings(out, "markdown"), 1, ignored) == 2
     first, second = readers.files(out / "site.test")
     assert (first.name[:4], second.name[:7]) == ("a-b-", "second-")
     text = first.read_text()
@@ -104,11 +104,11 @@ def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
 
 
 def test_archives_of_others(tmp_path: Path) -> None:
-    """Some store bodies in their transfer coding, some say so only."""
+    """Some crawlers store bodies in their transfer coding, others only keep the header."""
     file = tmp_path / "theirs.warc"
     bodies = {"a": b"3\r\n<p>\r\n2\r\nhi\r\n0\r\n\r\n", "b": b"<p>not chunked", "c": b"0\r\n\r\n"}
     file.write_bytes(b"".join(their_record(name, body) for name, body in bodies.items()))
-    assert export([file], ExportSettings(tmp_path / "out"), 1, told) == 3
+    assert export([file], ExportSettings(tmp_path / "out"), 1, ignored) == 3
     assert [line["size"] for line in readers.lines(tmp_path / "out")] == [5, 0, 0]
 
 
@@ -125,7 +125,7 @@ def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "broken.warc.gz"
     file.write_bytes(b"\x1f\x8b\x08 nothing of the sort")
     with pytest.raises(UserError, match=r"broken\.warc\.gz"):
-        export([file], ExportSettings(tmp_path / "out"), 1, told)
+        export([file], ExportSettings(tmp_path / "out"), 1, ignored)
     assert readers.files(tmp_path / "out") == []
     with pytest.raises(UserError, match="no finished WARC file"):
         warc_files([tmp_path / "out"])

@@ -1,4 +1,4 @@
-"""Lines come out sorted, whatever came in, and few of them are in memory meanwhile."""
+"""Lines are sorted, and few of them are in memory at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_where_no_file_can_be_written_they_stay_in_memory(tmp_path: Path) -> Non
 
 def test_a_run_half_written_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
-        """A file that takes three bytes and then no more, until it is mended."""
+        """A file that accepts three bytes and then fails, until it is repaired."""
 
         def __init__(self) -> None:
             self.file = tempfile.TemporaryFile(dir=tmp_path, buffering=0)  # noqa: SIM115 - goes with the test

@@ -1,4 +1,4 @@
-"""A disk without room: the group waits, and is then written once."""
+"""A full disk: the group waits, and is then written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index beside each WARC file, against the records and against the library whose keys replay tools use."""
+"""The index of each WARC file agrees with its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that were written and not settled are taken back: by whoever finishes the files, or by their writer."""
+"""Pages that were written but not settled are removed, by the replica that finishes the files or by their writer."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ async def begun(folder: Path, compression: CompressionName) -> Archive:
 
 
 async def die(archive: Archive, folder: Path) -> None:
-    """Leave the files as a writer leaves them that dies before it knows whether its last group was settled."""
+    """Leave the files like a writer that dies before it knows whether its last group was settled."""
     await archive.stop()
     assert readers.files(folder, JOURNAL + ".open")
 
 
 def check(folder: Path, gone: str) -> None:
-    """The files hold "first", the pages that are not in `gone`, and robots.txt; and they agree with each other."""
+    """The files contain "first", the pages that are not in `gone`, and robots.txt, and they agree with each other."""
     kept = ["first", *(name for name in NAMES if name not in gone)]
     (file,) = readers.warc_files(folder)
     readers.check(file)
@@ -199,7 +199,7 @@ async def test_nobody_finishes_files_while_somebody_else_asks_about_them(tmp_pat
 
 @pytest.mark.parametrize("done", ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"])
 async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp_path: Path, done: str) -> None:
-    """Wherever it comes in; the second time the store need not be asked, unless it is not written down what it said."""
+    """At any point. Redis is asked a second time only if its answer was not yet in the journal."""
     archive = Archive(settings(tmp_path))
     await archive.start()
     await archive.write([page(exchange("first", b"first"))])

@@ -1,4 +1,4 @@
-"""Near copies and soft 404s: what is marked, what is left out, and what must not be."""
+"""Near-duplicates and soft 404s: which pages are marked or dropped, and which are not."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_page_is_compared_with_those_of_its_own_group_and_of_earlier_ones() ->
 
 
 def test_no_page_is_a_copy_of_one_that_was_not_written() -> None:
-    """A full disk: the group may come again, or never."""
+    """After a full disk, the group may be written again, or never."""
     likeness = Likeness("mark", "off", 100)
     assert judged(likeness, text_page("one", words(5_000)), is_settled=False).near_of is None
     likeness.undo()
@@ -222,7 +222,7 @@ def test_a_long_page_about_the_error_is_none() -> None:
 
 
 def test_a_page_that_equals_the_domains_own_error_page_is_one() -> None:
-    """Whatever language it is in; most such pages repeat the address that was asked for."""
+    """In any language. Most such pages repeat the requested URL."""
     likeness = Likeness("off", "mark", 0)
     text = f"Nie ma tu nic: /{{}} {words(30)}"
 
@@ -238,7 +238,7 @@ def test_a_page_that_equals_the_domains_own_error_page_is_one() -> None:
 
 
 def test_a_home_page_is_never_one() -> None:
-    """Some sites answer what they lack with their home page, and 404."""
+    """Some sites send their home page with status 404 for missing pages."""
     likeness = Likeness("off", "mark", 0)
     judged(likeness, html_page("gone", b"<p>Welcome to our little shop", status=404))
     assert judged(likeness, html_page("", b"<p>Welcome to our little shop")).soft_404 is False

@@ -1,4 +1,4 @@
-"""What is left of a file whose writer died, wherever the death cut it."""
+"""The recovery of a file whose writer died at any byte."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ either = pytest.mark.parametrize("compression", COMPRESSIONS)
 
 
 def whole_part(pieces: list[bytes], cut: int, header: int) -> bytes | None:
-    """What must be left of the `pieces` when only `cut` bytes were written; None when that is not worth a file."""
+    """The part of `pieces` that must remain if only `cut` bytes were written. None if the file must be removed."""
     kept = b""
     count = 0
     for piece in pieces:
@@ -90,7 +90,7 @@ def test_json_lines_cut_at_any_byte_keep_all_their_whole_lines(tmp_path: Path) -
     junk=st.binary(max_size=300) | st.just(None),
 )
 def test_junk_after_the_cut_is_removed(compression: CompressionName, share: float, junk: bytes | None) -> None:
-    """A power failure may leave zeros (None: 70,000 of them), or what the blocks held before."""
+    """A power failure may leave zeros (None: 70,000 of them), or the earlier content of the blocks."""
     junk = bytes(70_000) if junk is None else junk
     records, name = RECORDS[compression], "cut" + COMPRESSIONS[compression].suffix
     cut = int(share * sum(map(len, records)))
@@ -112,7 +112,7 @@ def test_records_larger_than_a_reading_step_are_recovered(tmp_path: Path, compre
 
 @either
 def test_a_record_with_a_wrong_byte_is_not_whole(tmp_path: Path, compression: CompressionName) -> None:
-    """Both compressions have a checksum; in zstd it is optional, and asked for in WARC files."""
+    """Both compressions have a checksum. In zstd it is optional, but required in WARC files."""
     *before, last = RECORDS[compression]
     middle = len(last) // 2
     damaged = last[:middle] + bytes([last[middle] ^ 1]) + last[middle + 1 :]
@@ -168,7 +168,7 @@ def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, li
 
 
 def durable_before_death(folder: Path, compression: str, groups: int) -> set[str]:
-    """The URLs that a process had called durable when it was killed, after `groups` groups or a little later."""
+    """The URLs that a process had reported as durable when it was killed, after `groups` groups or a little later."""
     command = [sys.executable, "-m", "tests.sinks.writer", str(folder), compression]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None

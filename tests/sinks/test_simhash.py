@@ -15,7 +15,7 @@ ALL = (1 << 64) - 1
 
 
 def by_definition(text: str) -> int | None:
-    """Charikar's fingerprint, written down as it is defined: a vote of all shingles on each bit."""
+    """Charikar's fingerprint by its definition: all shingles vote on each bit."""
     words = words_of(text)
     shingles = [b" ".join(words[at : at + 3]) for at in range(max(1, len(words) - 2))]
     hashes = [xxh3_64_intdigest(shingle) for shingle in shingles]
@@ -32,7 +32,7 @@ def test_the_fingerprint_is_the_vote_of_the_shingles(words: list[str]) -> None:
 
 
 def test_the_fingerprint_is_the_same_everywhere_and_always() -> None:
-    """It stands in files, so a later version must not compute another one."""
+    """Fingerprints are stored in files, so later versions must compute the same ones."""
     assert simhash("") is simhash(" -- ") is None
     assert f"{simhash('The quick brown fox jumps over the lazy dog'):016x}" == "5cc1c8efc0c9b905"
     assert simhash("The QUICK, brown;\tfox") == simhash("the quick brown fox")
@@ -93,7 +93,7 @@ def test_an_index_without_room_finds_nothing() -> None:
 
 
 def test_fingerprints_made_to_meet_cost_a_bounded_time() -> None:
-    """All share a block of 16 bits, and none is near: 100,000 of them are no slower than a thousand."""
+    """All share a block of 16 bits, and none is similar: 100,000 of them are no slower than a thousand."""
     index = NearIndex(100_000)
     noise = random.Random(1)
     for _ in range(100_000):

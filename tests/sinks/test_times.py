@@ -1,4 +1,4 @@
-"""Times as files tell them: each the same moment."""
+"""The formats of a time agree with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a WARC file, as other people's readers see it."""
+"""The content of WARC files, as third-party readers see it."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) 
 
 
 def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
-    """After an answer that could not be written, too."""
+    """Also after a response that could not be written."""
     records = WarcRecords(settings(Path(), refetched=frozenset({"https://site.test/a"})))
     unchanged = exchange("a", b"", status=304)
     assert not records.exchange(unchanged).is_revisit

@@ -1,4 +1,4 @@
-"""Reading WARC files back: whatever a site sent is in the records, and none of it may end the reading."""
+"""Reading WARC files: nothing that a site sent may stop the reading."""
 
 from __future__ import annotations
 

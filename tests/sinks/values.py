@@ -56,7 +56,7 @@ def page(made: Exchange | None, name: str = "", **more: object) -> Page:
 
 
 def varied_exchanges() -> list[Exchange]:
-    """One of each kind that a WARC reader may stumble over."""
+    """One of each kind that may be difficult for WARC readers."""
     made = [exchange(name, body) for name, body in BODIES.items()]
     made += [
         exchange("chunked", b"chunked body " * 100, b"Transfer-Encoding: chunked"),

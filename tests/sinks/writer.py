@@ -1,4 +1,4 @@
-"""A process that writes groups of pages without end and prints the URLs of each when it is durable.
+"""A process that writes groups of pages forever, and prints the URLs of each group when it is durable.
 
 python -m tests.sinks.writer FOLDER gzip|zstd
 """
