@@ -1,16 +1,15 @@
-"""From bytes to links and facts. All modules but the three that run a subprocess are pure.
+"""Turns bytes into links and facts. All modules except the three that run a subprocess are pure.
 
 In the order in which data flows:
 
-1. `document` receives the body of a response and calls the other modules. `content_coding` decompresses it within
-   limits.
+1. `document` receives the body of a response and calls the other modules. `content_coding` decompresses it.
 2. `sitemaps` reads a sitemap. Any other document goes to `html`.
 3. `html` finds the character encoding (`encoding`), finds the tags that matter (`tags`) and their `attributes`, obeys
-   the page's instructions to crawlers (`robots_meta`), and returns links and facts.
-4. A document that may take long is read in a separate process (`offload`): `subprocess_client` starts that process and
-   talks to it, and `subprocess_main` is the program that it runs.
-5. `tree` parses a whole document into a tree, which is only needed to extract its text.
+   the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml` rewrites XHTML as HTML first.
+4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
+5. A large document is read in a separate process (`offload`): `subprocess_client` starts that process and talks to it, and
+   `subprocess_main` is the program that it runs.
 
-`worker` imports `document`, `offload`, `html`, `encoding` and `content_coding`. `sinks` imports `tree`, `html`,
+`worker` imports `document`, `offload`, `html`, `encoding`, `sitemaps` and `content_coding`. `sinks` imports `tree`, `html`,
 `encoding` and `content_coding`; `audit` imports `content_coding` and `app` imports `html`.
 """

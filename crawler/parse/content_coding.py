@@ -1,13 +1,9 @@
-"""Content codings undone, within bounds: a compressed body is the cheapest way to make a reader spend memory
-and time.
+"""Undoes content codings within limits, because compressed bodies are a cheap way to make a reader spend memory and time.
+Pure.
 
-`decode_body` is pure and does one C call for an ordinary page. What it gives back is what a browser would
-have shown: of a body that breaks off or is corrupt, the part before the break. Bounds: the output at each
-layer, the number of layers, the members of a gzip or zstd body (each may be empty, and costs time all the
-same), and the window of a zstd frame, which is allocated before the first byte comes out (RFC 9659 3: 8 MB).
-
-What is larger than `INLINE_INPUT`, or may become larger than `INLINE_OUTPUT`, takes too long for an event loop; the C
-libraries hold the interpreter's lock for part of it, so a thread is no place for it either (`crawler.parse.offload`).
+From a body that breaks off or is corrupt, `decode_body` returns the part before the break, as a browser would show it.
+There are limits on the output of each layer, the number of layers, the members of a gzip or zstd body (each costs time,
+even an empty one), and the window of a zstd frame, which is allocated before the first byte comes out.
 """
 
 from __future__ import annotations
@@ -26,16 +22,16 @@ else:
     from backports import zstd
 
 DEFAULT_LIMIT = 16 * 1024 * 1024
-"""Bytes of decoded body; 100 times the size of a large page, and 1.6 times that of a body as received."""
+"""Bytes of a decoded body: 100 times the size of a large page."""
 
 MAX_LAYERS = 3
 MAX_MEMBERS = 16
 
 _PADDING = b"\0\t\n\r "
-"""What may stand behind the last member, where it is common and harmless."""
+"""Bytes that often follow the last member, and are harmless."""
 
 _STEP = 4096
-"""Bytes fed at a time when a corrupt body is gone through for what can be saved."""
+"""Bytes fed at a time when a corrupt body is searched for its readable part."""
 
 INLINE_INPUT = 256 * 1024
 INLINE_OUTPUT = 512 * 1024
@@ -44,9 +40,8 @@ this size hold up the loop for a tenth of a second."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """`data`: the decoded bytes, at most the limit. `truncated`: the limit cut some off. `error`: None, or
-    one of
-    "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers",
+    """`data`: the decoded bytes, at most the limit. `truncated`: whether the limit cut some off. `error`: None,
+    "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers" or
     "too_many_members"."""
 
     data: bytes
@@ -82,44 +77,30 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT) 
 
 
 def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> Decoded:
-    """One layer."""
+    """Undo one layer, which may consist of several members or frames (RFC 1952 2.2, RFC 8878 3.1)."""
     if not body:
         return Decoded(b"")  # RFC 9110 6.4.1: many servers name a coding on an empty body
-    try:
-        return _members(body, new_decoder, limit)
-    except _CORRUPT:
-        return Decoded(_salvage(new_decoder, body, limit), error="corrupt")
-
-
-def _members(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> Decoded:
-    """Members or frames in a row (RFC 1952 2.2, RFC 8878 3.1). Raises one of `_CORRUPT`."""
     parts: list[bytes] = []
     room = limit
     for _ in range(MAX_MEMBERS):
         decoder = new_decoder(body)
         try:
-            data = decoder.decompress(body, room + 1)
+            parts.append(decoder.decompress(body, room + 1))
         except _CORRUPT:
-            if not parts:
-                raise
-            parts.append(_salvage(new_decoder, body, room))
-            return Decoded(b"".join(parts), error="corrupt")
-        parts.append(data)
-        room -= len(data)
+            return Decoded(b"".join([*parts, _salvage(new_decoder, body, room)]), error="corrupt")
+        room -= len(parts[-1])
         if room < 0:
             return Decoded(b"".join(parts)[:limit], truncated=True)
         if not decoder.eof:
             return Decoded(b"".join(parts), error="incomplete")
         body = decoder.unused_data
         if not body.strip(_PADDING):
-            break
-    else:
-        return Decoded(b"".join(parts), error="too_many_members")
-    return Decoded(b"".join(parts))
+            return Decoded(b"".join(parts))
+    return Decoded(b"".join(parts), error="too_many_members")
 
 
 def _salvage(new_decoder: Callable[[bytes], _Decoder], body: bytes, limit: int) -> bytes:
-    """What comes out before the corrupt place, to the byte: a failing call yields nothing of its input."""
+    """The output before the corrupt place, to the byte: a call that fails returns nothing."""
     coarse = [body[start : start + _STEP] for start in range(0, len(body), _STEP)]
     good, parts = _feed(new_decoder(body), coarse, limit)
     if good < len(coarse):
@@ -129,7 +110,7 @@ def _salvage(new_decoder: Callable[[bytes], _Decoder], body: bytes, limit: int) 
 
 
 def _feed(decoder: _Decoder, pieces: list[bytes], limit: int) -> tuple[int, list[bytes]]:
-    """How many of `pieces` went in without an error, and what came out."""
+    """The number of `pieces` that were read without an error, and their output."""
     parts: list[bytes] = []
     room = limit
     for number, piece in enumerate(pieces):
@@ -159,7 +140,7 @@ class _Brotli:
         decompressor = self._decompressor
         parts = [decompressor.process(data, output_buffer_limit=max_length)]
         room = max_length - len(parts[0])
-        # A call may stop at its inner buffer's size; an empty one asks for the rest.
+        # A call may stop at the size of an internal buffer; an empty call returns the rest.
         while room > 0 and not decompressor.is_finished():
             parts.append(decompressor.process(b"", output_buffer_limit=room))
             if not parts[-1]:
@@ -168,31 +149,21 @@ class _Brotli:
         return b"".join(parts)
 
 
-def _gzip(_: bytes) -> Any:
-    return zlib_ng.decompressobj(wbits=31)
-
-
 def _deflate(body: bytes) -> Any:
-    """zlib format as RFC 9110 8.4.1.2 has it, or the bare deflate data that some servers send instead."""
+    """A decoder of the zlib format (RFC 9110 8.4.1.2), or of the bare deflate data that some servers send instead."""
     has_zlib_header = len(body) >= 2 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
     return zlib_ng.decompressobj(wbits=15 if has_zlib_header else -15)
 
 
-def _brotli(_: bytes) -> Any:
-    return _Brotli()
+_LARGEST_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
+"""RFC 9659 3: a window above 8 MB must not be used in HTTP."""
 
-
-def _zstd(_: bytes) -> Any:
-    # RFC 9659 3: a window above 8 MB must not be used in HTTP, so it need not be granted.
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
-
-
-_DECODERS: dict[str, Callable[[bytes], _Decoder]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,  # RFC 9110 8.4.1.3
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "gzip": lambda _: zlib_ng.decompressobj(wbits=31),
+    "x-gzip": lambda _: zlib_ng.decompressobj(wbits=31),  # RFC 9110 8.4.1.3
     "deflate": _deflate,
-    "br": _brotli,
-    "zstd": _zstd,
+    "br": lambda _: _Brotli(),
+    "zstd": lambda _: zstd.ZstdDecompressor(options=_LARGEST_WINDOW),
 }
 
 # zlib-ng's stubs declare its exception class as an instance.

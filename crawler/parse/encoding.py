@@ -1,8 +1,8 @@
-"""What kind of document a body is, and in which encoding.
+"""Finds the media type and the encoding of a body. Pure.
 
-The encoding is found as the HTML standard says (13.2.3): a byte order mark wins, then the transport's charset, then the
-document's `meta`, then an XML declaration, then a guess: UTF-8 if there are bytes beyond ASCII and they are
-valid UTF-8, else windows-1252.
+The encoding is found as in the HTML standard (13.2.3), by the first of: a byte order mark, the transport's charset, the
+document's `meta`, an XML declaration, and a guess: UTF-8 if there are bytes beyond ASCII and they are valid UTF-8, else
+windows-1252.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 XML_TYPES = frozenset({"text/xml", "application/xml"})
 
 _CHARSET = re.compile(r"""charset\s*+=\s*+(?:["']\s*+)?+([^\s;"']{1,40})""", re.IGNORECASE)
-"""Linear: no repetition gives back what it took."""
+"""Linear: no repetition gives back what it matched."""
 
 _LONGEST_DECLARATION = 1_024
 """Characters of a media type's parameters, or of a `meta` element's content, that are searched for a charset. The HTML
@@ -32,55 +32,44 @@ _XHTML_NAMESPACE = b"http://www.w3.org/1999/xhtml"
 _LEADING_TAG = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<[!?a-zA-Z]")
 
 
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"  # RFC 9110 5.6.2
+_TYPE = re.compile(rf"[\t\n\r ]*+({_TOKEN}/{_TOKEN})")
+_VALUES = re.compile(r"""(?:[^,"]++|"(?:[^"\\]++|\\.)*+"?+)++""", re.DOTALL)
+
+
 class MediaType(msgspec.Struct, frozen=True):
-    """A Content-Type header taken apart: `essence` in lower case, `charset` as it was written or None."""
+    """A parsed Content-Type header: `essence` in lower case, `charset` as written, or None."""
 
     essence: str
     charset: str | None
 
     @classmethod
     def parse(cls, header: str) -> MediaType:
-        """The type that the value of a Content-Type says, or the list of values where it comes more than once.
+        """The type in a Content-Type value, or in the list of values of several such headers.
 
-        The last one counts, as in browsers (Fetch, "extract a MIME type"), and one that is no type counts as none. More
-        lenient than they are, it takes a type for what it begins with: `text/html charset=utf-8` is not left unread.
+        The last valid one counts, as in browsers (Fetch, "extract a MIME type"). Unlike in browsers, what follows a type
+        cannot make it invalid: `text/html charset=utf-8` is read as HTML.
         """
-        return (_remembered if len(header) <= _REMEMBERED_LENGTH else _media_type)(header)
-
-
-_REMEMBERED_LENGTH = 128  # characters; there are few types, and longer ones are rare
-_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"  # RFC 9110 5.6.2
-_TYPE = re.compile(rf"[\t\n\r ]*+({_TOKEN}/{_TOKEN})")
-_VALUES = re.compile(r"""(?:[^,"]++|"(?:[^"\\]++|\\.)*+"?+)++""", re.DOTALL)
-
-
-def _media_type(header: str) -> MediaType:
-    essence, charset = "", ""
-    for value in _VALUES.findall(header) if "," in header else [header]:
-        found = _TYPE.match(value)
-        if found is None or found[1] == "*/*":
-            continue
-        if found[1].lower() != essence:
-            essence, charset = found[1].lower(), ""
-        charset = _charset_in(value[found.end() :]) or charset
-    return MediaType(essence, charset or None)
-
-
-_remembered = lru_cache(maxsize=256)(_media_type)
+        essence, charset = "", ""
+        for value in _VALUES.findall(header) if "," in header else [header]:
+            found = _TYPE.match(value)
+            if found is None or found[1] == "*/*":
+                continue
+            if found[1].lower() != essence:
+                essence, charset = found[1].lower(), ""
+            charset = _charset_in(value[found.end() :]) or charset
+        return cls(essence, charset or None)
 
 
 def _charset_in(declaration: str) -> str:
-    """The charset that `declaration` names, as written; empty if it names none."""
+    """The charset in `declaration`, as written; empty if there is none."""
     found = _CHARSET.search(declaration, 0, _LONGEST_DECLARATION)
     return found[1] if found else ""
 
 
 def is_html(essence: str, body: bytes) -> bool:
-    """Whether `body`, sent as `essence`, is to be parsed as HTML.
-
-    XHTML is, under its own type or as XML that names the namespace early. A body without a type is if it
-    begins with a tag (MIME Sniffing 7.1, much simplified).
-    """
+    """Whether to parse `body`, sent as `essence`, as HTML: also XHTML, sent as such or as XML with its namespace near the
+    start, and a body without a type that begins with a tag (MIME Sniffing 7.1, much simplified)."""
     if essence in HTML_TYPES:
         return True
     if essence in XML_TYPES:
@@ -92,8 +81,8 @@ _MARKS = ((b"\xef\xbb\xbf", "UTF-8"), (b"\xff\xfe", "UTF-16LE"), (b"\xfe\xff", "
 
 
 def encoding_sent(body: bytes, charset: str | None) -> str | None:
-    """The WHATWG name of the encoding of `body` by its mark or else by the transport's `charset`; None if neither says
-    it, or `charset` is unknown."""
+    """The WHATWG name of the encoding of `body` by its byte order mark, else by the transport's `charset`; None if there is
+    neither, or `charset` is unknown."""
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return encoding
@@ -106,13 +95,13 @@ def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
         charset = _charset_in(content)
     encoding = encoding_named(charset)
     if encoding in ("UTF-16LE", "UTF-16BE"):
-        return "UTF-8"  # it could not be read if it were true
+        return "UTF-8"  # the declaration could not be read if it were true
     return "windows-1252" if encoding == "x-user-defined" else encoding
 
 
 def encoding_guessed(body: bytes, is_xml: bool) -> str:
-    """The encoding of a `body` that does not say it in HTML. `is_xml`: sent as XML, whose encoding is UTF-8 unless
-    something says otherwise (XML 1.0 4.3.3)."""
+    """The encoding of a `body` that HTML does not declare. `is_xml`: sent as XML, whose default is UTF-8 (XML 1.0
+    4.3.3)."""
     declared = encoding_named(_declared_by_xml(body) or "")
     if declared or is_xml:
         return declared or "UTF-8"
@@ -131,7 +120,7 @@ _LONGEST_LABEL = 40  # characters; the standard's longest has 19
 
 
 def encoding_named(label: str) -> str | None:
-    """The WHATWG name of the encoding that `label` stands for; None if there is none."""
+    """The WHATWG name of the encoding with this `label`; None if there is none."""
     return _named(label) if 0 < len(label) <= _LONGEST_LABEL else None
 
 
@@ -144,6 +133,6 @@ def _named(label: str) -> str | None:
 
 
 def _declared_by_xml(body: bytes) -> str | None:
-    """The encoding of the XML declaration, which counts when neither transport nor `meta` names one."""
+    """The encoding in the XML declaration; None if there is none."""
     found = _XML_DECLARATION.match(body)
     return found[1].decode("ascii") if found else None

@@ -1,11 +1,9 @@
-"""Documents that take long: read one at a time, in a process of its own, and not at the cost of the workers.
+"""Reads large documents one at a time in a separate process (`crawler.parse.subprocess_main`).
 
-A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would take the
-interpreter's lock, too, from the event loop, which every request passes through; so it goes to
-`crawler.parse.subprocess_main`. The process is started for the first offloaded document.
+A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would hold the
+interpreter lock, which the event loop needs for every request. The process starts with the first such document.
 
-A worker that waits for an offloaded document lends its slot to another meanwhile, so that a hundred such pages
-delay each other and nobody else.
+A worker that waits for a document lends its slot to another worker, so a hundred large pages delay only each other.
 """
 
 from __future__ import annotations
@@ -24,33 +22,30 @@ from crawler.scope.link_filter import NO_HINTS
 
 MAX_WAITING_BYTES = 384 << 20
 MAX_WAITING_DOCUMENTS = 1_000
-"""What may wait here with stand-ins in the place of the workers that brought it: what they hold is not bounded by the
-concurrency any more but by this. Beyond it they keep their place, which slows the fetching down."""
+"""The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching."""
 
 TRIES = 2
-_OTHERS_DOING = (-signal.SIGKILL, -signal.SIGTERM)
-"""How a process ends that somebody ended (an operator, or the kernel for want of memory): worth a second try."""
-
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit codes of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
 
 StandIn = Callable[[], AbstractAsyncContextManager[None]]
-"""While its block runs, somebody else does the work of whoever waits within it."""
+"""While its block runs, another worker uses the slot of the one that waits in it."""
 
 
 class DocumentOffloader:
-    """Reads documents that take long. The caller waits in a block of `stand_in`, unless much waits already."""
+    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already."""
 
     def __init__(self, stand_in: StandIn = nullcontext, process: OffloadProcess | None = None) -> None:
         self._stand_in = stand_in
         self._process = process or OffloadProcess()
         self._turn = asyncio.Lock()
-        self._waiting_documents = self._waiting_bytes = 0  # of those who lent their slots
+        self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
     def __repr__(self) -> str:
         return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._process!r}>"
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
-        """What `document` says. One that cannot be read within the limits on time and memory says nothing, and the drop is
-        counted as `unread`."""
+        """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
         size = len(document.body)
         if self._waiting_documents >= MAX_WAITING_DOCUMENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
             return await self._read_in_turn(document, limits)
@@ -71,15 +66,15 @@ class DocumentOffloader:
                 return await self._process.read(document, limits)
             except OffloadProcessEnded as error:
                 log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)
-                if error.code not in _OTHERS_DOING:
+                if error.code not in _KILLED:
                     break
-            except OSError as error:  # no process to be had
+            except OSError as error:  # no process could be started
                 log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)
                 break
         return None
 
     async def stop(self) -> None:
-        """End the process; the next document would start another."""
+        """End the process. The next document starts another."""
         await self._process.stop()
 
 

@@ -1,8 +1,7 @@
-"""What a page asks of crawlers: meta robots and X-Robots-Tag. Pure.
+"""Reads the instructions of a page to crawlers: meta robots and X-Robots-Tag. Pure.
 
-RFC 9309 leaves this to the page. The vocabulary is the one that the large search engines document:
-`nofollow`, `noindex`, `noarchive` and `none` (the first two); anything else is ignored. What several sources
-say adds up, and a directive for another agent says nothing to us.
+RFC 9309 does not cover them. The words are those that the large search engines document: `nofollow`, `noindex`,
+`noarchive` and `none` (the first two). Others, and directives for other agents, are ignored. Several sources add up.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ import msgspec
 
 _KNOWN = frozenset({"nofollow", "noindex", "noarchive"})
 _VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
-"""Directives with a value after a colon, which an agent's name before the directives has, too."""
+"""Directives with a value after a colon. A colon also follows the name of an agent."""
 
 _SEPARATORS = re.compile(r"[\s,;]+")
-_LONGEST = 4096  # characters of one value that are read, white space before them not counted
+_LONGEST = 4096  # characters of a value that are read, after leading white space
 
 
 class Directives(msgspec.Struct, frozen=True):
-    """`nofollow`: take no links from the page; `noindex` and `noarchive` are for those who use the
-    archive."""
+    """`nofollow`: take no links from the page. `noindex` and `noarchive` are for users of the archive."""
 
     nofollow: bool = False
     noindex: bool = False
@@ -30,9 +28,9 @@ class Directives(msgspec.Struct, frozen=True):
 
 
 def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_agent: str) -> Directives:
-    """The sum of `metas` (name and content of each `meta` element) and of the X-Robots-Tag values `headers`.
+    """The directives in `metas` (name and content of each `meta` element) and in the X-Robots-Tag values `headers`.
 
-    `user_agent` is our product token, compared without regard to case.
+    `user_agent`: our product token, compared without regard to case.
     """
     agent = user_agent.lower()
     said: set[str] = set()
@@ -47,7 +45,7 @@ def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_ag
 
 
 def _from_header(value: str, agent: str) -> set[str]:
-    """The words that `value` says to `agent`: `noindex, otherbot: nofollow` says one to us."""
+    """The words in `value` for `agent`: one in `noindex, otherbot: nofollow`."""
     said: set[str] = set()
     for_us = True
     for part in value.split(","):

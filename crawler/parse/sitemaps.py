@@ -1,12 +1,10 @@
-"""Sitemaps: what a site lists of itself (sitemaps.org protocol 0.9): `urlset`, `sitemapindex` and the text form, plain or
-in gzip. Pure.
+"""Reads sitemaps (sitemaps.org protocol 0.9): `urlset`, `sitemapindex` and the text form, plain or in gzip. Pure.
 
-The XML is read by expat as a stream, and what no sitemap needs ends the reading: a document type (with it entities,
-their expansion and external files: CVE-2003-1564, CWE-611), deep nesting, entries beyond the protocol's 50,000. What
-was read before an error counts, as the files of real sites end in the middle.
+Expat reads the XML as a stream. Reading ends at what no sitemap needs: a document type (with its entities and external
+files: CVE-2003-1564, CWE-611), deep nesting, and entries beyond the protocol's 50,000. What was read before an error
+counts, because the files of real sites often break off.
 
-`lastmod` and `priority` become a hint: a part of a point that is added to the score of an entry, so that the pages of
-one depth are ordered among themselves. 50,000 entries take about 0.3 s: what is not `is_quick` belongs in a thread.
+`lastmod` and `priority` become a hint: a fraction added to the score of an entry, which orders pages of the same depth.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from typing import Literal
 from xml.parsers import expat
 
 import msgspec
-from isal import isal_zlib
 
 from crawler.page import Link, LinkKind
 from crawler.parse.content_coding import decode_body
@@ -30,7 +27,7 @@ from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links, origin_of
 
 MAX_NAMED = 500
-"""Sitemaps of one robots.txt at most."""
+"""The most sitemaps of one robots.txt."""
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 52_428_800
@@ -51,7 +48,7 @@ Form = Literal["urlset", "sitemapindex", "text"]
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """An entry as it is written. `lastmod` in seconds since 1970; None where missing or malformed."""
+    """An entry as written. `lastmod`: seconds since 1970. None: missing or malformed."""
 
     loc: str
     lastmod: float | None = None
@@ -59,26 +56,23 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """A sitemap's entries. `error`: why some may be missing, or None. The reading ended early (`doctype`, `depth`,
-    `excess`, `malformed`, or `coding`: its compression did), or an entry was longer than any URL (`length`)."""
+    """The entries of a sitemap. `error`: why some may be missing, or None. Reading ended early (`doctype`, `depth`,
+    `excess`, `malformed`, or `coding` for its compression), or an entry was longer than any URL (`length`)."""
 
     form: Form
     entries: tuple[Listed, ...] = ()
     error: str | None = None
 
 
-# Is it one?
-
-
 def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
-    """Whether `body`, of which only the first bytes are looked at, is a sitemap.
+    """Whether `body` is a sitemap, by its first bytes.
 
-    XML is known by its root element, under any type but HTML's. The text form looks like any other text, so it is one
-    only if `is_named` by a robots.txt.
+    XML is recognised by its root element, under any type except HTML's. The text form looks like any other text, so it
+    counts only if `is_named` by a robots.txt.
     """
     essence = MediaType.parse(content_type).essence
     if body.startswith(GZIP) and (essence in _MAYBE_ZIPPED or is_named):
-        head = _first_bytes(body)
+        head = decode_body(body[:_PEEK], "gzip", _PEEK).data
     elif essence in _MAYBE_XML or essence.endswith("+xml") or is_named:
         head = body[:_PEEK]
     else:
@@ -87,19 +81,12 @@ def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
 
 
 def is_named(url: str, names: Collection[str], rules: UrlRules = DEFAULT_RULES) -> bool:
-    """Whether the robots.txt that counts for the canonical `url` names it as a sitemap. `names`: those in the file, as they
-    are written: relative ones, too, and in any spelling."""
+    """Whether the canonical `url` is one of `names`, the sitemaps in the robots.txt of its origin as written, which may be
+    relative."""
     if not names or url in names:
         return bool(names)
     named, _ = canonicalize_links(names, f"{origin_of(url)}/robots.txt", rules, MAX_NAMED)
     return url in named
-
-
-def _first_bytes(zipped: bytes) -> bytes:
-    try:
-        return bytes(isal_zlib.decompressobj(wbits=31).decompress(zipped[:_PEEK], _PEEK))
-    except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
-        return b""
 
 
 def _has_root(head: bytes) -> bool:
@@ -113,14 +100,10 @@ def _is_list(head: bytes) -> bool:
     return first[:8].lower().startswith((b"http://", b"https://"))
 
 
-# What does it list?
-
-
 def parse_sitemap(body: bytes) -> Sitemap:
     """The entries of the sitemap in `body`, which may be in gzip. Never raises for what a site sent."""
     decoded = decode_body(body, "gzip" if body.startswith(GZIP) else "", MAX_BYTES)
-    text = decoded.data
-    found = _Reader().read(text) if _has_root(text[:_PEEK]) else _read_lines(text)
+    found = (_Reader().read if _has_root(decoded.data[:_PEEK]) else _read_lines)(decoded.data)
     lost = "coding" if decoded.error else "excess" if decoded.truncated else found.error
     return msgspec.structs.replace(found, error=lost)
 
@@ -134,14 +117,12 @@ def _read_lines(text: bytes) -> Sitemap:
 
 
 class _Refused(Exception):
-    """Raised when the reading shall end; its argument is the reason."""
+    """Raised when reading must end. The argument is the reason."""
 
 
 class _Reader:
-    """Reads one XML sitemap.
-
-    An entry's own fields stand in the third level and have the root's prefix: `image:loc` of an extension is no entry.
-    """
+    """Reads one XML sitemap. The fields of an entry are in the third level and have the root's prefix, unlike those of
+    extensions (`image:loc`)."""
 
     def __init__(self) -> None:
         self._form: Form = "urlset"
@@ -164,7 +145,7 @@ class _Reader:
             parser.Parse(text, True)
         except _Refused as refused:
             self._error = str(refused)
-        except (expat.ExpatError, ValueError, LookupError):  # the last two: what a declared encoding can bring about
+        except (expat.ExpatError, ValueError, LookupError):  # the last two: for a declared encoding
             self._error = "malformed"
         return Sitemap(self._form, tuple(self._entries), self._error)
 
@@ -207,13 +188,13 @@ class _Reader:
         if not self._field:
             return
         if not self._text:
-            text = text.lstrip()  # it does not count, however long it is
+            text = text.lstrip()  # white space does not count, however long
         if len(self._text) <= _MAX_TEXT:
             self._text += text[: _MAX_TEXT + 1]
 
 
 def _time(text: str) -> float | None:
-    """W3C date and time (NOTE-datetime), of which a year, or year and month, alone is one."""
+    """Seconds since 1970 of a W3C date and time (NOTE-datetime), which may be a year alone, or a year and month."""
     text = text.strip()
     try:
         found = datetime.fromisoformat(text + "-01-01"[3 * (len(text) == 7) :] if len(text) in (4, 7) else text)
@@ -230,11 +211,8 @@ def _share(text: str) -> float | None:
     return share if 0.0 <= share <= 1.0 else None
 
 
-# What is to be crawled of it?
-
-
 class SitemapLinks(msgspec.Struct, frozen=True):
-    """The links of a sitemap, as of a page, and for URLs that have one, the hint for their score."""
+    """The links of a sitemap, like those of a page, and the hints for the scores of URLs that have one."""
 
     found: Extracted
     hints: dict[str, float] = msgspec.field(default_factory=dict)
@@ -242,7 +220,7 @@ class SitemapLinks(msgspec.Struct, frozen=True):
 
 
 def sitemap_links(body: bytes, url: str, now: float, rules: UrlRules = DEFAULT_RULES) -> SitemapLinks:
-    """The links of the sitemap `body`, which stands at `url`, seen at `now` (seconds since 1970)."""
+    """The links of the sitemap `body` at `url`. `now`: seconds since 1970."""
     sitemap = parse_sitemap(body)
     kind = LinkKind.SITEMAP if sitemap.form == "sitemapindex" else LinkKind.LISTED
     urls: dict[str, Url] = {}
@@ -263,7 +241,7 @@ def sitemap_links(body: bytes, url: str, now: float, rules: UrlRules = DEFAULT_R
 
 
 def hint(entry: Listed, now: float) -> float:
-    """What `entry` adds to a score, above -0.5 and below 0.5: less than one link of depth makes. Without fields 0."""
+    """What `entry` adds to a score, between -0.5 and 0.5, which is less than one link of depth. 0 without fields."""
     importance = 0.5 if entry.priority is None else entry.priority
     freshness = 0.5
     if entry.lastmod is not None:
