@@ -1,4 +1,4 @@
-"""The crawler's end of the process that reads documents that take long: starts it, asks it, ends it."""
+"""Starts and ends the process that reads large documents, and exchanges messages with it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import msgspec
 from crawler.page import Link
 from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
-from crawler.parse.subprocess_main import FRAME, OffloadReply, Ref, frame
+from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
 from frontier.urls import Url
 
 REPLY_TIMEOUT_S = 60.0
-"""Seconds a document, besides its limit on CPU time: a machine may be so busy that the process gets little of it."""
+"""Seconds for a document. Its CPU time is also limited, but on a busy machine the process may get little of that."""
 
 DOCUMENTS = 500
-"""Documents a process, for what its parsers may have kept. A start takes 0.2 s of a core."""
+"""Documents that one process reads, because its parsers may leak memory. A start takes 0.2 s of a core."""
 
-_BUFFER = 1 << 20  # bytes of an answer that wait in memory before the process must
-_SLICE = 1 << 18  # bytes of a body handed to the pipe at a time: it copies them, 10 MB in 10 ms
+_BUFFER = 1 << 20  # bytes of an answer that are held in memory before the process must wait
+_SLICE = 1 << 18  # bytes of a body written to the pipe at a time, because writing copies them
 
 _answer = msgspec.msgpack.Decoder(OffloadReply)
-_part = msgspec.msgpack.Decoder(list[Ref])
+_part = msgspec.msgpack.Decoder(OffloadPart)
 
 
 class OffloadProcessEnded(Exception):
-    """Raised when the process ended instead of answering. `code`: as `asyncio.subprocess.Process.returncode`; 0 if we lost
-    patience."""
+    """Raised when the process ended instead of answering. `code`: as `asyncio.subprocess.Process.returncode`; 0 after a
+    timeout."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"ended with {code}" if code else "took too long")
@@ -38,7 +38,7 @@ class OffloadProcessEnded(Exception):
 
 
 class OffloadProcess:
-    """A process that reads documents one after the other. It runs from the first one until `stop`."""
+    """A process that reads documents one at a time. It runs from the first one until `stop`."""
 
     def __init__(self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS) -> None:
         self._reply_timeout_s = reply_timeout_s
@@ -51,11 +51,11 @@ class OffloadProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The ID of the process, or None."""
         return self._process.pid if self._process else None
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
-        """What `document` says, or None if there was not memory enough. Raises OffloadProcessEnded, and OSError if no
+        """The contents of `document`; None if there was not enough memory. Raises OffloadProcessEnded, and OSError if no
         process can be started."""
         if not self._left:
             await self.stop()
@@ -69,7 +69,7 @@ class OffloadProcess:
             raise OffloadProcessEnded(0) from error
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError) as error:
             raise OffloadProcessEnded(await self._code_of(process)) from error
-        except BaseException:  # cut off: what it is about to answer belongs to nobody
+        except BaseException:  # cancelled: nobody reads the answer
             await self.stop()
             raise
 
@@ -93,8 +93,8 @@ class OffloadProcess:
         await process.wait()
 
     async def _code_of(self, process: asyncio.subprocess.Process) -> int:
-        """The exit code of a `process` that no longer answers. It is waited for before anything is sent to it: a signal
-        would look after the process itself, and take the code from the event loop."""
+        """The exit code of a `process` that no longer answers. Wait before sending a signal, which would reap the process
+        and take the code from the event loop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._reply_timeout_s):
                 await process.wait()
@@ -111,21 +111,20 @@ async def _ask(process: asyncio.subprocess.Process, document: Document, limits: 
     for at in range(0, len(body), _SLICE):
         jobs.write(body[at : at + _SLICE])
         await jobs.drain()
-    told = _answer.decode(await _content(answers))
-    if told.found is None:
+    reply = _answer.decode(await _content(answers))
+    if reply.found is None:
         return None
     links: list[Link] = []
     urls: list[Url] = []
     hints: dict[str, float] = {}
-    for _ in range(told.parts):
-        for ref in _part.decode(await _content(answers)):
-            links.append(Link(ref.href, ref.kind))
-            urls.append(Url(ref.href, ref.domain, ref.origin))
-            if ref.hint is not None:
-                hints[ref.href] = ref.hint
-        await asyncio.sleep(0)  # the next part may be here already, and then nothing else would get its turn
-    found = msgspec.structs.replace(told.found, links=tuple(links), urls=tuple(urls))
-    return ParsedDocument(found, hints, told.decoded_size, told.cut)
+    for _ in range(reply.parts):
+        part = _part.decode(await _content(answers))
+        links += part.links
+        urls += part.urls
+        hints |= part.hints
+        await asyncio.sleep(0)  # the next part may already be here
+    found = msgspec.structs.replace(reply.found, links=tuple(links), urls=tuple(urls))
+    return ParsedDocument(found, hints, reply.decoded_size, reply.cut)
 
 
 async def _content(answers: asyncio.StreamReader) -> bytes:

@@ -1,13 +1,12 @@
-"""The process that reads documents that take long: `python -m crawler.parse.subprocess_main`, started by
-`crawler.parse.offload`.
+"""The program that reads large documents: `python -m crawler.parse.subprocess_main`, started by `crawler.parse.offload`.
 
-Jobs come on standard input, answers go to standard output, each as frames of four bytes of length and so many of
-content; it ends when its input does. It is nice to the crawler, whose event loop comes first, and lives under the
-kernel's limits on memory and, a document at a time, on CPU time, which also end a loop in C.
+Jobs arrive on standard input, and answers go to standard output, as frames: four bytes of length, then the content. The
+process ends when its input does. It has a low priority, and the kernel limits its memory and its CPU time for each
+document, which also ends a loop in C.
 
-A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. What goes
-back was made from what strangers sent, by parsers in C, so it is MessagePack, read into given types. Links follow the rest
-in parts, so that a sitemap's 50,000 do not hold up the event loop that receives them.
+A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. An answer
+was made by C parsers from untrusted data, so it is MessagePack, decoded into fixed types. Links follow in parts, so that
+the 50,000 of a sitemap do not hold up the event loop that receives them.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from crawler.page import Cut, LinkKind
+from crawler.page import Cut, Link
 from crawler.parse.confinement import renounce_privileges
 from crawler.parse.document import ParsedDocument, read
 from crawler.parse.html import Extracted
+from frontier.urls import Url
 
 NICENESS = 10
-"""A tenth of the weight of the crawler: it gets what the crawler leaves, and does not starve where that is nothing."""
+"""A tenth of the weight of the crawler: it gets the CPU time that the crawler leaves, and always a little."""
 
 MEMORY = 1 << 30
-"""Bytes of address space. 2 MB of the worst markup take 300 MB, a bomb in three layers 100 MB, the process itself 200."""
+"""Bytes of address space. The worst markup takes 150 times its size, and the process itself 200 MB."""
 
 CPU_S = 10.0
-"""CPU seconds a document: 40 times what the worst known takes."""
+"""CPU seconds for a document: 40 times what the worst known one takes."""
 
 PART = 1_000
-"""Links of a part: 2 ms of the event loop."""
+"""Links of a part, which take about 2 ms of the event loop."""
 
 FRAME = 4
-"""Bytes of a frame's length."""
+"""Bytes of the length of a frame."""
 
 
-class Ref(NamedTuple):
-    """A link on its way between the processes: its URL's parts, where it stood, and the hint for its score."""
+class OffloadPart(NamedTuple):
+    """Some of the links of a document, and the hints for their scores."""
 
-    href: str
-    domain: str
-    origin: str
-    kind: LinkKind
-    hint: float | None
+    links: tuple[Link, ...]
+    urls: tuple[Url, ...]
+    hints: dict[str, float]
 
 
 class OffloadReply(NamedTuple):
-    """A reading without its links. `parts`: so many frames with lists of them follow. None: there was no memory."""
+    """The contents of a document without its links. `parts`: the number of `OffloadPart` frames that follow. `found`: None
+    if there was not enough memory."""
 
     found: Extracted | None
     decoded_size: int
@@ -68,19 +67,19 @@ def frame(content: bytes) -> bytes:
 
 
 def answer(reading: ParsedDocument) -> Iterator[bytes]:
-    """The contents of the frames that tell of `reading`."""
-    found = reading.found
-    pairs = zip(found.urls, found.links, strict=True)
-    refs = [Ref(url.href, url.domain, url.origin, link.kind, reading.hints.get(url.href)) for url, link in pairs]
-    parts = [refs[at : at + PART] for at in range(0, len(refs), PART)]
+    """The contents of the frames that carry `reading`."""
+    found, hints = reading.found, reading.hints
+    starts = range(0, len(found.links), PART)
     bare = msgspec.structs.replace(found, links=(), urls=())
-    yield msgspec.msgpack.encode(OffloadReply(bare, reading.decoded_size, reading.cut, len(parts)))
-    for part in parts:
-        yield msgspec.msgpack.encode(part)
+    yield msgspec.msgpack.encode(OffloadReply(bare, reading.decoded_size, reading.cut, len(starts)))
+    for at in starts:
+        urls = found.urls[at : at + PART]
+        hinted = {url.href: hints[url.href] for url in urls if url.href in hints}
+        yield msgspec.msgpack.encode(OffloadPart(found.links[at : at + PART], urls, hinted))
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until the jobs end."""
+    """Answer jobs until they end."""
     while len(size := jobs.read(FRAME)) == FRAME:
         job = jobs.read(int.from_bytes(size))
         body = jobs.read(int.from_bytes(jobs.read(FRAME)))
@@ -98,15 +97,15 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     renounce_privileges()
-    # A terminal and a service manager signal the whole group. The crawler decides when this ends, with its last breath too.
+    # A terminal and a service manager signal the whole group, but the crawler decides when this process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
-    with contextlib.suppress(OSError, ValueError):  # not every system has it
+    with contextlib.suppress(OSError, ValueError):  # not supported by every system
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints shall not print into the answers
-    with contextlib.suppress(BrokenPipeError):  # the crawler is gone
+    os.dup2(2, 1)  # nothing may print into the answers
+    with contextlib.suppress(BrokenPipeError):  # the crawler has ended
         serve(sys.stdin.buffer, answers)
 
 
