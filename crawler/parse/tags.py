@@ -153,7 +153,7 @@ _SKIP = "(*SKIP)(*FAIL)"
 
 def _tags_where(followed: str) -> Any:
     """The expression for the tags, and for the hrefs of links that are `followed`. A link has no name."""
-    tag = f"[a-z]{_ATTRIBUTES}{_END}"
+    tag = f"[a-z][^{SPACE}/>]*+{_ATTRIBUTES}{_END}"
     skipped = [
         *[f"{_tag(name)}{_ATTRIBUTES}>{_raw_text(name)}" for name in _RAW],
         f"{_SCRIPT_TAG}{_ATTRIBUTES}>{_SCRIPT}",
@@ -193,14 +193,15 @@ def _find(page: bytes, obey_nofollow: bool) -> bytes:
 # What only the tree can tell
 
 _HIGH = 0xF700
-_AS_CHARACTERS = {byte: chr(_HIGH + byte) for byte in range(0x80, 0x100)}
+_AS_CHARACTERS = "".join(chr(byte if byte < 0x80 else _HIGH + byte) for byte in range(0x100))
 """Bytes beyond ASCII are private-use characters in the tree, which differ from the characters that references stand for."""
 
 
 def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """As `scan`, from the tree of the page."""
     tags = Tags()
-    for element in parse_text(page.decode("latin-1").translate(_AS_CHARACTERS)).iter_elements():
+    text, _ = codecs.charmap_decode(page, "strict", _AS_CHARACTERS)
+    for element in parse_text(text).select("a, area, base, frame, iframe, html, link, meta, title"):
         name = element.tag.encode()
         if name in (b"a", b"area"):
             href = element.attr("href") or element.attr("xlink:href")

@@ -268,6 +268,10 @@ CONSTRUCTIONS = {
         <p x=<!-->
         <p x=`<!--`>
         <p/x=">"/>
+        <p='>
+        <p="><!-- ">
+        </p='>
+        <textarea='<svg>
         <p / x = '<style>' / >
         <p x="y"<!--z">
         <b<!-->
