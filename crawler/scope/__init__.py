@@ -5,8 +5,9 @@ In the order in which data flows:
 1. `seeds` parses the URLs from which a crawl starts.
 2. `recent_urls` remembers links that were pushed recently. They need no further check.
 3. `scope` decides whether a link belongs to the crawl. `traps` rejects URLs of which a site can generate an unlimited
-number. 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
-and returns entries for the frontier.
+   number.
+4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
+   and returns entries for the frontier.
 
 `settings` imports `scope` and `link_filter` to build them from settings. `worker` imports `link_filter` and
 `recent_urls`, `parse` imports a constant of `link_filter`, `observe` imports `traps`, and `app` and `cli` import

@@ -67,7 +67,7 @@ async def test_the_settings_of_the_crawl_go_with_the_document() -> None:
     assert reading.decoded_size == 100
 
 
-def test_ordinary_pages_and_what_is_no_text_need_no_process() -> None:
+def test_small_pages_and_anything_that_is_not_parsed_need_no_process() -> None:
     assert read_if_small(SMALL, LIMITS) == read(SMALL, LIMITS)
     picture = Document(os.urandom(3_000_000), URL, content_type="image/png")
     assert read_if_small(picture, LIMITS) == read(picture, LIMITS)

@@ -356,7 +356,7 @@ MARKUP = st.lists(
                     *("mi", "mtext", "annotation-xml", "a href=in", "font color=x", "br", "plaintext"),
                 )
                 for slash in ("", "/")
-                for end in (">", "/>", " x='>'>", ' x="<!--">', "")
+                for end in (">", "/>", " x='>'>", ' x="<!--">', "='", "")
             ]
         ),
         st.sampled_from(
