@@ -36,7 +36,7 @@ def environment_of(server: EmbeddedValkey) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-async def test_the_last_user_stops_it_and_the_next_one_finds_what_was_there(tmp_path: Path) -> None:
+async def test_the_last_user_stops_the_server_and_its_data_is_kept(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "data") as first:
         await put(first.url, "x")
         async with EmbeddedValkey(tmp_path / "data") as second:
@@ -56,7 +56,7 @@ async def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
         await put(server.url, "x")
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataDirError, match="--data-dir"):
         async with EmbeddedValkey(tmp_path / "file" / "data"):
@@ -94,7 +94,7 @@ async def test_a_server_of_another_user_is_not_used(tmp_path: Path, valkey: Valk
         os.chown(valkey.socket, os.getuid(), os.getgid())
 
 
-async def test_a_server_that_does_not_start_is_told_with_its_last_word(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_start_is_reported_with_its_last_message(tmp_path: Path) -> None:
     """A damaged append-only file: the server refuses it, and the start must fail without waiting for the timeout."""
     async with EmbeddedValkey(tmp_path) as server:
         await put(server.url, "x")

@@ -16,7 +16,7 @@ class Node:
         self.itself = self
 
 
-async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> None:
+async def test_cycles_are_collected_only_on_schedule() -> None:
     """Given a young garbage cycle, then it is kept while the event loop is busy, however many objects are created, and
     collected when the loop is idle."""
     gone = asyncio.Event()
@@ -29,7 +29,7 @@ async def test_garbage_in_cycles_is_collected_and_not_while_others_work() -> Non
         assert len(kept) == 50_000
 
 
-async def test_what_became_garbage_later_is_collected_too() -> None:
+async def test_older_garbage_is_collected() -> None:
     """Given an object that survived the youngest generation, when it becomes garbage, then the middle one is collected."""
     gone = asyncio.Event()
     async with paced_collection():
@@ -41,7 +41,7 @@ async def test_what_became_garbage_later_is_collected_too() -> None:
             await gone.wait()
 
 
-async def test_the_interpreter_is_left_as_it_was() -> None:
+async def test_the_setting_of_the_interpreter_is_restored() -> None:
     async with paced_collection():
         assert not gc.isenabled()
         assert gc.get_freeze_count() > 0

@@ -1,4 +1,4 @@
-"""Who may steer replicas: real replicas on a Valkey server in which somebody else has written."""
+"""Local settings that somebody has written to Redis, and real replicas that find them there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Cluster:
-    """A machine with a folder, in which a module lies that settings may name, and a crawl with one seed."""
+    """A folder with a module that settings can name, and a crawl with one seed."""
 
     def __init__(self, folder: Path, redis: str, crawl: str, port: int) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Cluster:
         assert done.code == 0, done.err
 
     def write(self, tables: Tables) -> None:
-        """Write settings into Redis, as anybody can who reaches it."""
+        """Write settings to Redis, as anyone with access to it can."""
 
         async def save(store: RedisStore) -> None:
             await save_settings(store, await open_crawl(store, self._crawl), load(None, tables).crawl.to_json())
@@ -127,7 +127,7 @@ def assert_refused(done: Finished, name: str) -> None:
         ("fetch.allow_private", {"fetch": {"allow_private": True}}),
     ],
 )
-def test_a_replica_does_not_start_with_what_only_redis_says(cluster: Cluster, name: str, tables: Tables) -> None:
+def test_a_local_setting_that_only_redis_has_stops_the_start(cluster: Cluster, name: str, tables: Tables) -> None:
     cluster.write(tables)
     commands: list[tuple[str, ...]] = [("run",), ("run", "--replicas", "2"), ("crawl", "--quiet", "--keep-settings")]
     if name == "frontier.scorer":
@@ -137,8 +137,8 @@ def test_a_replica_does_not_start_with_what_only_redis_says(cluster: Cluster, na
     assert not cluster.imported
 
 
-def test_a_replica_takes_what_its_machine_allows(cluster: Cluster) -> None:
-    """By an allow-list in its environment, or because its own environment says the same."""
+def test_a_replica_accepts_what_its_machine_allows(cluster: Cluster) -> None:
+    """By an allow-list in its environment, or because its own environment has the same value."""
     cluster.write({**cluster.reach, "archive": {"on_page": ["theirs:hook"]}})
     own = {"CRAWLER_FETCH__HOST_MAP": json.dumps([f"a.test={cluster.site}"])}
     done = cluster.type("run", "--until-empty", **own, **{ACCEPT: '["archive.on_page=theirs:hook"]'})
@@ -146,15 +146,15 @@ def test_a_replica_takes_what_its_machine_allows(cluster: Cluster) -> None:
     assert [(page["status"], page["extra"]) for page in cluster.pages] == [(200, {"hooked": True})]
 
 
-def test_a_crawl_hands_what_it_was_told_to_its_replicas(cluster: Cluster) -> None:
+def test_crawl_passes_its_own_values_to_its_replicas(cluster: Cluster) -> None:
     words = ("--apply-settings", "--host-map", f"a.test={cluster.site}", "--on-page", "theirs:hook", "--replicas", "2")
     done = cluster.type("crawl", "--quiet", *words)
     assert done.code == 0, done.err
     assert [(page["status"], page["extra"]) for page in cluster.pages] == [(200, {"hooked": True})]
 
 
-def test_a_running_replica_goes_on_with_its_own_settings(cluster: Cluster) -> None:
-    """And follows the next revision that is in order."""
+def test_a_running_replica_keeps_its_settings(cluster: Cluster) -> None:
+    """And applies the next revision that it accepts."""
     cluster.write(cluster.reach)
     replica = cluster.start("run", **{ACCEPT: '["fetch.host_map"]'})
     wait_until(lambda: cluster.record.get("pages") == 1, "the first page", step_s=0.1)

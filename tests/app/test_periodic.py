@@ -46,7 +46,7 @@ async def replica(
     return make
 
 
-async def test_one_replica_reads_the_file_and_queues_what_is_new(
+async def test_one_replica_reads_the_file_and_queues_new_lines(
     replica: Callable[[str], PeriodicDuties], store: RedisStore, frontier: Frontier, time: ManualTime, tmp_path: Path
 ) -> None:
     seeds = tmp_path / "seeds.txt"

@@ -21,15 +21,15 @@ def crawl(**tables: Any) -> CrawlSettings:
 
 def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
     """The reference and the behaviour of replicas agree."""
-    told = {one.name: one.because for one in reference.all_settings() if one.table not in ("replica", "schedule")}
-    assert {name: waits_because(name) for name in CrawlSettings().flat() if name != "schedule"} == told
-    assert not any(told[name] for name in told if name.startswith(("politeness.", "limits.")))
-    assert all(told[name] for name in told if name.startswith(("archive.", "fetch.")))
-    assert told["frontier.lease"]
+    expected = {one.name: one.because for one in reference.all_settings() if one.table not in ("replica", "schedule")}
+    assert {name: waits_because(name) for name in CrawlSettings().flat() if name != "schedule"} == expected
+    assert not any(expected[name] for name in expected if name.startswith(("politeness.", "limits.")))
+    assert all(expected[name] for name in expected if name.startswith(("archive.", "fetch.")))
+    assert expected["frontier.lease"]
     assert waits_because("schedule")
 
 
-def test_a_step_follows_what_it_may_and_keeps_the_rest() -> None:
+def test_a_step_applies_what_can_change_and_keeps_the_rest() -> None:
     current = crawl(archive={"text": "text"}, politeness={"delay": 1.0})
     wanted = crawl(
         archive={"text": "markdown"},
@@ -71,7 +71,7 @@ async def follower(store: RedisStore, crawl_name: str, recorder: Recorder) -> Fo
     return Follower(store, await open_crawl(store, crawl_name), crawl(), recorder.apply, events)
 
 
-async def test_a_revision_is_obeyed_once(
+async def test_a_revision_is_applied_once(
     store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower
 ) -> None:
     wanted = crawl(limits={"max_pages": 5})
@@ -84,13 +84,13 @@ async def test_a_revision_is_obeyed_once(
     assert (follower.revision, follower.waiting) == (2, ())
 
 
-async def test_no_question_is_asked_while_the_revision_stays(store: RedisStore, follower: Follower) -> None:
+async def test_redis_is_not_asked_while_the_revision_is_the_same(store: RedisStore, follower: Follower) -> None:
     before = store.round_trips
     await follower.follow(1)
     assert store.round_trips == before
 
 
-async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
+async def test_a_setting_that_waits_for_a_restart_is_reported_until_it_is_reverted(
     store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), crawl(archive={"compression": "zstd"}).to_json())
@@ -103,7 +103,7 @@ async def test_what_waits_for_a_restart_is_told_until_it_is_taken_back(
 
 
 @pytest.mark.parametrize("stored", [crawl(scope={"exclude": ["x"]}).to_json(), b'{"politeness": {"dely": 1}}', b"{"])
-async def test_what_cannot_be_used_changes_nothing(
+async def test_settings_that_cannot_be_used_change_nothing(
     store: RedisStore, crawl_name: str, recorder: Recorder, follower: Follower, stored: bytes
 ) -> None:
     await save_settings(store, await open_crawl(store, crawl_name), stored)

@@ -36,7 +36,7 @@ def stored(name: str) -> CrawlSettings:
 
 
 @pytest.mark.parametrize("name", sorted(LOCAL))
-def test_what_is_in_redis_alone_is_refused(name: str) -> None:
+def test_a_local_setting_that_only_redis_has_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"{name} = {OTHERS[name][1]!r} is set in Redis but not")) as refused:
         check_local(stored(name), accepted(replica()))
     assert "secret" not in str(refused.value)
@@ -44,7 +44,7 @@ def test_what_is_in_redis_alone_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(LOCAL))
-def test_what_the_machine_sets_itself_or_lists_or_keeps_in_its_own_store_is_accepted(name: str) -> None:
+def test_a_local_setting_that_the_machine_allows_is_accepted(name: str) -> None:
     tables, shown = OTHERS[name]
     check_local(stored(name), accepted(replica(tables)))
     check_local(stored(name), accepted(replica(accept=[name])))
@@ -71,7 +71,7 @@ def test_other_settings_and_defaults_come_from_redis() -> None:
     check_local(sitemap, accepted(replica()))
 
 
-def test_a_text_from_redis_cannot_forge_lines_of_the_log() -> None:
+def test_a_value_from_redis_cannot_forge_log_lines() -> None:
     forged = load(None, {"archive": {"on_page": ["a:b\nERROR \x1b[2J" + "x" * 10_000]}}).crawl
     with pytest.raises(UserError) as refused:
         check_local(forged, ())
@@ -88,5 +88,5 @@ def test_an_entry_that_names_no_local_setting_stops_the_start(entry: str) -> Non
 def test_local_settings_exist_and_say_so() -> None:
     marked = {one.name for one in reference.all_settings() if one.local}
     assert marked == LOCAL
-    told = {one.name for one in reference.all_settings() if one.takes_effect == reference.CONSENT}
-    assert told == LOCAL
+    consent = {one.name for one in reference.all_settings() if one.takes_effect == reference.CONSENT}
+    assert consent == LOCAL

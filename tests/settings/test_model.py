@@ -11,9 +11,7 @@ from crawler.errors import UserError
 from crawler.settings.model import load
 
 
-def test_a_table_has_those_settings_from_its_sources_that_were_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_that_were_given_can_be_told_from_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The defaults for one machine, and the comparison with the settings of an existing crawl, depend on this."""
     (tmp_path / "crawler.toml").write_text("[frontier]\nlease = 5\n")
     monkeypatch.setenv("CRAWLER_POLITENESS__DELAY", "3")
@@ -24,12 +22,12 @@ def test_a_table_has_those_settings_from_its_sources_that_were_given(
 
 
 @pytest.mark.parametrize(("tables", "has"), [("[replica]\ngrace = 1\n", False), ("[limits]\nmax_pages = 1\n", True)])
-def test_a_file_about_a_replica_alone_is_told_apart(tmp_path: Path, tables: str, has: bool) -> None:
+def test_a_file_with_only_replica_settings_is_recognized(tmp_path: Path, tables: str, has: bool) -> None:
     (tmp_path / "crawler.toml").write_text(tables)
     assert load(tmp_path / "crawler.toml", {"scope": {"kind": "any"}}).file_has_crawl_tables is has
 
 
-def test_on_one_machine_the_interval_is_short_unless_it_was_given(tmp_path: Path) -> None:
+def test_the_interval_is_short_with_the_embedded_store_unless_it_was_given(tmp_path: Path) -> None:
     assert local_settings(load(None, {"replica": {"out": tmp_path}})).interval == EMBEDDED_INTERVAL_S
     assert local_settings(load(None, {"replica": {"interval": 3.0}})).interval == 3.0
 

@@ -19,7 +19,7 @@ def crawl(**tables: dict[str, Any]) -> CrawlSettings:
     return load(None, tables).crawl
 
 
-def test_an_address_gets_as_much_as_ten_domains_unless_told_otherwise() -> None:
+def test_an_address_gets_the_rate_of_ten_domains_by_default() -> None:
     rate_limit = rate_limit_policy(crawl())
     assert rate_limit is not None
     assert (rate_limit.rate_per_s, rate_limit.burst, rate_limit.shared) == (10.0, 5, True)
@@ -42,13 +42,13 @@ def test_the_address_rate_limit_can_be_set(polite: dict[str, Any], expected: tup
     assert (rate_limit and (rate_limit.rate_per_s, rate_limit.shared)) == expected
 
 
-def test_a_site_that_asks_for_too_much_patience_is_left_out_on_request_only() -> None:
-    for above_cap, left_out in (("cap", False), ("keep", False), ("skip", True)):
+def test_a_site_with_a_long_crawl_delay_is_skipped_only_on_request() -> None:
+    for above_cap, skipped in (("cap", False), ("keep", False), ("skip", True)):
         policy = politeness_policy(crawl(politeness={"crawl_delay_above_cap": above_cap})).throttle.delay
-        assert is_above_cap(policy, 301.0, None) == left_out
+        assert is_above_cap(policy, 301.0, None) == skipped
 
 
-def test_networks_and_ports_are_opened_by_name() -> None:
+def test_networks_and_ports_are_allowed_by_name() -> None:
     policy = fetch_settings(crawl(fetch={"allow": ["10.1.0.0/16"], "ports": [80, 8123]}), 9).addresses
     assert judge_address("10.1.2.3", policy) is None
     assert judge_address("10.2.0.1", policy) == "private"
@@ -58,7 +58,7 @@ def test_networks_and_ports_are_opened_by_name() -> None:
         fetch_settings(crawl(fetch={"allow": ["everything"]}), 9)
 
 
-def test_parameters_are_dropped_by_the_settings_lists() -> None:
+def test_parameters_are_removed_by_the_lists_in_the_settings() -> None:
     url = "https://a.test/?utm_source=x&visit=1&id=2"
     assert canonicalize(url, None, url_rules(crawl())).href == "https://a.test/?visit=1&id=2"
     rules = url_rules(crawl(scope={"strip_params": ["visit"]}))
@@ -66,6 +66,6 @@ def test_parameters_are_dropped_by_the_settings_lists() -> None:
 
 
 @pytest.mark.parametrize("name", ["my bot", "bot/1.0", "bot2", ""])
-def test_a_name_that_no_robots_txt_can_address_stops_the_start(name: str) -> None:
+def test_a_user_agent_that_robots_txt_cannot_name_stops_the_start(name: str) -> None:
     with pytest.raises(UserError, match=r"fetch\.user_agent.*letters, - and _ only"):
         crawl(fetch={"user_agent": name})
