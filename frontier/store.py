@@ -314,11 +314,15 @@ def check_url(url: str) -> str:
 def display_url(url: str) -> str:
     """`url` for messages and pages: rebuilt from its scheme, host, port, and path (the database or socket of Redis).
     All other parts may contain a password or a token."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return "(malformed URL)"
     if not parts.scheme:
         return url
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return f"{parts.scheme}://{host}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
+    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 def pairs(reply: Reply) -> dict[str, str]:
