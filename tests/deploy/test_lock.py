@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "deploy" / "lock"
+PACKAGES = ("crawler", "frontier", "politeness")
 FILES = sorted(LOCK.glob("*.txt"))
 PINNED = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
@@ -96,10 +98,32 @@ def private_names(path: Path) -> set[str]:
     return {name for name in used - own - tuples if re.match(r"_[^_]", name)}
 
 
+def inherited_private_names(path: Path) -> set[str]:
+    """Private names of foreign base classes that the classes of a module override or use."""
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        made = getattr(module, node.name, None) if isinstance(node, ast.ClassDef) else None
+        for base in made.__mro__ if isinstance(made, type) else ():
+            if base.__module__.partition(".")[0] not in (*PACKAGES, "builtins"):
+                code = getattr(base.__init__, "__code__", None)
+                theirs = {*vars(base), *(code.co_names if code else ())}
+                found |= {name for name in theirs & names_in(node) if re.match(r"_[^_]", name)}
+    return found
+
+
+def names_in(made: ast.AST) -> set[str]:
+    """The methods of a class, and all attributes that they use."""
+    nodes = list(ast.walk(made))
+    functions = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return functions | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
 def test_private_parts_of_libraries_have_an_upper_bound() -> None:
     """A release may change what is private, and nothing would say so."""
-    modules = [path for package in ("crawler", "frontier", "politeness") for path in (ROOT / package).rglob("*.py")]
-    assert {str(path.relative_to(ROOT)) for path in modules if private_names(path)} == PRIVATE.keys()
+    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.stem != "__main__"]
+    using = {str(path.relative_to(ROOT)) for path in modules if private_names(path) or inherited_private_names(path)}
+    assert using == PRIVATE.keys()
     bounds = {one.name: one.specifier for one in required()}
     bounds["python"] = SpecifierSet(project()["project"]["requires-python"])
     for library in PRIVATE.values():
