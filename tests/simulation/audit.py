@@ -38,7 +38,7 @@ def _reading(shard: ShardKeys, here: list[Domain]) -> Iterator[tuple[Any, ...]]:
     for domain in here:
         yield "ZRANGE", shard.queue(domain.name), 0, -1, "WITHSCORES"
         yield "ZRANGE", shard.inflight(domain.name), 0, -1, "WITHSCORES"
-        yield "HGET", shard.domain(domain.name), "token"
+        yield "HMGET", shard.domain(domain.name), "token", "next"
 
 
 def _audit_shard(replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -> None:
@@ -54,7 +54,9 @@ def _audit_shard(replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -
         _same("queued", queued, set(domain.queued), name)
         _same("in flight", inflight, held.urls if held else set(), name)
         _same("waiting", later.get(name, set()), set(domain.waiting), name)
-        _same("token", next(replies), str(held.token).encode() if held and held.token != NOBODYS else None, name)
+        token, next_ms = next(replies)
+        _same("token", token, str(held.token).encode() if held and held.token != NOBODYS else None, name)
+        _same("end of the delay", int(next_ms or 0), domain.rests_until_ms, name)
         _same("lease", leases.get(name), held.until_ms if held else None, name)
         _same("due", name in due, bool(domain.queued) and held is None, name)
     strangers = (due.keys() | leases.keys() | later.keys()) - {domain.name for domain in here}

@@ -226,17 +226,23 @@ class Ledger:
         now_ms, lease_ms, at = int(words[0]), int(words[1]), 2
         for said in zip(reply[1::2], reply[2::2], strict=True):
             end = at + 9 + int(words[at + 8])
-            self._settle_lease(replica, words[at : at + 4], words[at + 9 : end], now_ms + lease_ms, said)
+            self._settle_lease(replica, words[at : at + 4], words[at + 9 : end], (now_ms, now_ms + lease_ms), said)
             at = end
         self._check(at == len(words), "I1", f"settle answers {reply!r} to {words}", "")
 
-    def _settle_lease(self, replica: str, about: list[str], ends: list[str], until_ms: int, said: Reply) -> None:
-        """`about`: domain, token, next ms, delay ms; `ends`: how its URLs ended; `said`: what the script says of it."""
+    def _settle_lease(
+        self, replica: str, about: list[str], ends: list[str], span: tuple[int, int], said: Reply
+    ) -> None:
+        """`about`: domain, token, next ms, delay ms; `ends`: how its URLs ended; `span`: from when until when it
+        renews the lease; `said`: what the script says of it."""
+        sent_ms, until_ms = span
         domain, token, next_ms = self.domains[about[0]], int(about[1]), int(about[2])
         self._history.note(replica, "settle", (*about, until_ms, ends, said))
         held = self._held(domain, token, said)
         if held is None:
             return
+        late_ms = sent_ms - held.until_ms
+        self._check(late_ms <= 0, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
         for outcome, again, raw in _each(ends):
             url = parse_entry(raw, domain.name, 0.0).url
             if url in held.urls:
@@ -299,12 +305,13 @@ class Ledger:
     # the page budget
 
     def _reserve(self, replica: str, call: Call, reply: Reply) -> None:
-        """A call that arrives after a later one must not change what the later one was told."""
+        """A call that arrives after a later one changes nothing, and no call takes permits away that its replica keeps."""
         self._history.note(replica, "reserve", (call.arguments, reply))
-        number, wanted, until_ms = (int(call.arguments[at]) for at in (1, 5, 8))
+        number, keep, wanted, until_ms = (int(call.arguments[at]) for at in (1, 4, 5, 8))
         self._lapsed_ms = max(self._lapsed_ms, int(call.arguments[9]))
         last = self._permits.get(replica)
         if last is None or number > last.number:
+            self._check(int(reply[1]) >= keep, "limit", f"{replica} keeps {keep} permits, not {reply}", replica)
             self._permits[replica] = Permits(number, int(reply[1]), until_ms)
         elif last.until_ms >= self._lapsed_ms:
             message = f"call {number} of {replica} changes its permits from {last} to {reply}"

@@ -121,8 +121,8 @@ class Network:
         """Carry out the calls from `at` on: at one moment, or each a little after the one before."""
         rng = self._rng
         # The counters are read shard by shard, and much may happen meanwhile.
-        longest_s = 0.1 if exchange.calls and exchange.calls[0].script is None else 0.01
-        step_s = rng.choice((0.0, 0.0, rng.uniform(0.0, longest_s)))
+        is_reading = bool(exchange.calls) and exchange.calls[0].script is None
+        step_s = rng.choice((0.0, rng.uniform(0.0, 0.1)) if is_reading else (0.0, 0.0, rng.uniform(0.0, 0.01)))
         if not step_s:
             self._universe.at(at, lambda: self._do(exchange, len(exchange.calls)))
             return

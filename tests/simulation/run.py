@@ -165,13 +165,14 @@ class Run:
     async def _watch_end(self, replica: SimReplica) -> None:
         """Ask the counters from the machine of `replica` whether the crawl is over, and hold the answer against the ledger
         (I7). The engine asks only while it holds nothing; who asks at any moment sees more of what others do meanwhile."""
-        clock, counters = SimClock(replica.loop), Counters(SimStore(self._network, replica.loop), self._keys)
+        clock, store = SimClock(replica.loop), SimStore(self._network, replica.loop)
         while not (replica.ended or replica.has_left):
             # A wrong answer is likeliest when little is left.
-            await clock.sleep(self._rng.uniform(0.2, 2.0) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
+            await clock.sleep(self._rng.uniform(0.1, 0.5) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
             was_over, accepted = not self.ledger.open, len(self.ledger.accepted)
             with contextlib.suppress(RedisAway), self.universe.judging():
-                has_ended = await counters.has_ended()
+                # Counters that have asked before begin with the shard that was open then, and are less often wrong.
+                has_ended = await Counters(store, self._keys).has_ended()
                 if has_ended and self.ledger.open:
                     raise Breach("I7", f"the crawl is said to be over with {self.ledger.open} URLs open", replica.name)
                 if was_over and accepted == len(self.ledger.accepted) and not has_ended:

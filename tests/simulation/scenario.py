@@ -62,7 +62,7 @@ class Scenario:
             replicas=replicas or drawn,
             shards=rng.choice((8, 16, 32)),
             domains=rng.randint(5, 30),
-            urls=rng.randint(30, 150),
+            urls=rng.randint(*rng.choice(((4, 12), (30, 150), (30, 150)))),  # with few, each may be the last one
             interval_s=rng.choice((1.0, 5.0)),
             lease_ms=rng.choice((4_000, 10_000, 30_000)),
             delay_ms=delay_ms * rng.choice((200, 1_000, 2_000)),
