@@ -26,7 +26,9 @@ from frontier.crawls import Crawl
 from frontier.health import Health
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
 from frontier.store import RedisStore
+from politeness.robots import finish
 from politeness.robots_cache import RobotsCache
+from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
 from tests.cli.conftest import Hand
 from tests.sinks import readers
@@ -53,8 +55,9 @@ async def plant(store: RedisStore, crawl: Crawl) -> None:
         urls = [Settled(one, "dead", EVIL) for one in lease.entries]
         await frontier.settle([Settlement(lease, now_ms, 1000, f"2 {now_ms + 99_000} 0 {EVIL}", urls)])
     body = f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /1{ESCAPES[:5]}\nDisallow: /*\n".encode()
-    record = RobotsRecord("rules", "ok", 200, now_ms, now_ms + 99_000, body)
-    await RobotsCache(store, frontier, "peercrawl").save("https://a.test", "a.test", record)
+    excerpt = finish(extract(body, "peercrawl")).pack()
+    record = RobotsRecord("rules", "ok", 200, now_ms, now_ms + 99_000, excerpt)
+    await RobotsCache(store, frontier, "peercrawl").save("https://a.test", "a.test", record, now_ms)
     failures = [Failure(now_ms, f"https://a.test/{EVIL}", "retry", EVIL)]
     health = HealthRecord(EVIL, EVIL, 9, 1, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, failures, 0, (EVIL,), EVIL)
     await Health(store, crawl.keys.peers, ttl_s=60).report(EVIL, msgspec.json.encode(health))
