@@ -314,12 +314,12 @@ class Committer:
             return set()
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
-            at = self._runtime.now()
-            valid = {visit: report for visit, report in by_visit.items() if visit.holds(at)}
+            current = [result for result in results if result.visit.holds(self._runtime.now())]
             if self._runtime.retry.absences != absences:
-                await self._frontier.push(
-                    [link for result in results if result.visit.holds(at) for link in result.links]
-                )
+                await self._frontier.push([link for result in current for link in result.links])
+            at = self._runtime.now()
+            visits = {result.visit for result in current}
+            valid = {visit: report for visit, report in by_visit.items() if visit in visits and visit.holds(at)}
             replies = await self._frontier.settle([self._settlement(*item) for item in valid.items()])
             by_lease = dict(zip(valid, replies, strict=True))
             return [(visit, by_lease.get(visit, SettleReply(stale=True)), at) for visit in by_visit]

@@ -80,7 +80,7 @@ MUTANTS = (
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
-    _without("settles-after-lease", COMMIT, "by_visit.items() if visit.holds(at)}", "by_visit.items()}"),
+    _without("settles-after-lease", COMMIT, "if visit in visits and visit.holds(at)}", "}"),
     _without("renews-after-lease", COMMIT, "for visit in visits if visit.holds(at)]", "for visit in visits]"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
     _without("late-spend", LUA + "reserve_budget.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),

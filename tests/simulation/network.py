@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from frontier.errors import RedisAway
-from frontier.scripts import CLAIM
+from frontier.scripts import CLAIM, SETTLE
 from frontier.store import Call, Reply
 from tests.simulation.history import History
 from tests.simulation.loop import SimLoop, Universe
@@ -38,7 +38,7 @@ TIMEOUT_S = 5.0
 EPOCH_MS = 1_700_000_000_000
 """The server's clock when a run begins."""
 
-FAULTS = ("request", "reply", "half", "late", "double")
+FAULTS = ("request", "reply", "half", "late", "late", "double", "double")
 
 Observer = Callable[[str, Call, Reply], None]
 """Is told (replica, call, reply) of each call that was carried out, at that moment."""
@@ -67,6 +67,7 @@ class Network:
         self._lives_until: dict[str, float] = {}
         self.cut: dict[str, float] = {}
         self.stalled_until = 0.0
+        self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
         self.is_faulty = True
         self.observers: list[Observer] = []
 
@@ -97,7 +98,7 @@ class Network:
         self._carry_out(exchange, arrival)
         if fault == "double":
             echo = _Exchange(loop, calls, loop.create_future(), [], now, is_answered=False)
-            self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
+            self._carry_out(echo, arrival + rng.uniform(0.0, TIMEOUT_S))
         return exchange.future
 
     def _way(self) -> float:
@@ -137,7 +138,9 @@ class Network:
             self._universe.at(self.stalled_until, lambda: self._do(exchange, count))
             return
         done = len(exchange.replies)
-        exchange.replies += self._execute(exchange.loop.name, exchange.calls[done : done + count])
+        calls = exchange.calls[done : done + count]
+        exchange.replies += self._execute(exchange.loop.name, calls)
+        self.stray_settles += not exchange.is_answered and any(call.script is SETTLE for call in calls)
         if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
             at = self._universe.now + self._way()
             if at > gives_up_at:

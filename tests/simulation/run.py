@@ -29,7 +29,7 @@ from tests.simulation.wire import ScriptFailed, Wire
 from tests.simulation.world import World
 
 AUDIT_EVERY = 500
-"""Events between two comparisons of Redis with the ledger."""
+"""Events between two comparisons of Redis with the ledger. There is one after each stray settle call, too."""
 
 PACE_EVERY, PACE_S = 50_000, 0.1
 """So many events take at least so long, or somebody does the same thing again and again."""
@@ -67,6 +67,7 @@ class Run:
         self._rng = random.Random(f"run {scenario.seed}")
         self._joined = 0
         self._paced_at = 0.0
+        self._audited = 0
         self._world = World(scenario)
         self._keys = CrawlKeys(NAME, scenario.shards)
         self._recorded: dict[str, int] = {}
@@ -220,7 +221,8 @@ class Run:
 
     def _step(self) -> None:
         self.universe.step()
-        if self.universe.events % AUDIT_EVERY == 0:
+        if self.universe.events % AUDIT_EVERY == 0 or self._network.stray_settles > self._audited:
+            self._audited = self._network.stray_settles
             self._audit()
         if self.universe.events % PACE_EVERY == 0:
             if self.universe.now < self._paced_at + PACE_S:

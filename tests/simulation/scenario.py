@@ -68,7 +68,7 @@ class Scenario:
             delay_ms=delay_ms * rng.choice((200, 1_000, 2_000)),
             batch=rng.choice((1, 4, 32)),
             domain_cap=rng.choice((0, 0, 0, 8)),
-            exchange_fault=rng.choice((0.0, 0.02, 0.1)),
+            exchange_fault=rng.choice((0.0, 0.05, 0.1)),
             fault_every_s=rng.choice((0.5, 2.0, 10.0)),
             slow=rng.choice((0.0, 0.02, 0.2)),
             lateness=rng.choice((0.0, 0.02)),
