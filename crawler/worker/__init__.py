@@ -10,12 +10,12 @@ In the order in which data flows:
    `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
    another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
-   lease ends (`lease_scope`). `time_slice` yields to the event loop when several responses arrive at once.
+   lease ends. `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.
 6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
 7. `commit` stores the results in groups: it pushes the links, writes the pages to the sink, and settles the URLs, in
-   this order.
+   this order. Results whose lease has ended are dropped.
 
 Only `app` imports this package. Others learn from events (`crawler/events.py`) what happens here.
 """

@@ -21,7 +21,7 @@ GATHER_S = 0.01
 
 
 class Allowance:
-    """Manages the permits of `budget` for up to `at_once` requests in flight. `refusals`: how often there was no permit."""
+    """Manages the permits of `budget` for up to `at_once` requests in flight."""
 
     def __init__(self, runtime: Runtime, budget: Budget, queue: DelayQueue[Visit], at_once: int) -> None:
         self._runtime = runtime
@@ -31,7 +31,6 @@ class Allowance:
         runtime.events.subscribe(self._observe, GroupCommitted)
         self._waiting: deque[Visit] = deque()
         self._is_due = asyncio.Event()
-        self.refusals = 0
 
     def __repr__(self) -> str:
         return f"<Allowance {self.budget!r} waiting={len(self._waiting)}>"
@@ -44,7 +43,6 @@ class Allowance:
     def take(self) -> bool:
         """Take a permit for one page. Returns False if there is none."""
         taken = self.budget.take()
-        self.refusals += not taken
         self._note()
         return taken
 

@@ -41,6 +41,15 @@ T = TypeVar("T")
 EVENTS_PER_SLICE = 64
 """Page events that are emitted before yielding to the event loop: about 3 ms."""
 
+WINDOW_S = 0.03
+"""How long results are collected, in seconds. A longer window costs less per page but settles later."""
+
+GROUP = 64
+"""If this many results already wait, they are committed without waiting for the window."""
+
+BACKLOG = 256
+"""The number of waiting results at which workers have to wait."""
+
 MANY_LINKS = 1_000
 """After a page with more links than this, the commit yields to the event loop."""
 
@@ -82,16 +91,6 @@ class Result(msgspec.Struct, frozen=True):
             return self
         page = self.page.failed()
         return msgspec.structs.replace(self, page=page, settled=Settled(self.settled.entry, page.outcome, page.reason))
-
-
-class CommitSettings(msgspec.Struct, frozen=True):
-    """`window_s`: how long results are collected, in seconds; a longer window costs less per page but settles later.
-    `group`: if this many results already wait, they are committed without waiting for the window. `backlog`: the number
-    of waiting results at which workers have to wait."""
-
-    window_s: float = 0.03
-    group: int = 64
-    backlog: int = 256
 
 
 class _Group(msgspec.Struct):
@@ -147,12 +146,10 @@ class Committer:
         sink: PageSink,
         recent: RecentUrls,
         held: HeldLeases,
-        settings: CommitSettings = CommitSettings(),
     ) -> None:
         self._runtime = runtime
         self._frontier = frontier
         self._sink = sink
-        self._settings = settings
         self._recent = recent
         self.held = held
         self._next, self._now = _Group(), _Group()  # collecting, and being committed
@@ -188,7 +185,7 @@ class Committer:
         if not self._next.results:
             self._next.first_at = self._runtime.now()
         self._next.results.append(result)
-        if len(self._next.results) >= self._settings.backlog:
+        if len(self._next.results) >= BACKLOG:
             self._room.clear()
         self._wake()
 
@@ -205,8 +202,8 @@ class Committer:
         """Commit group after group until cancelled."""
         while True:
             await self._has_work.wait()
-            if len(self._next.results) < self._settings.group:
-                await self._runtime.clock.sleep(self._settings.window_s)
+            if len(self._next.results) < GROUP:
+                await self._runtime.clock.sleep(WINDOW_S)
             self._now, self._next = self._next, _Group()
             self._has_work.clear()
             self._room.set()

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.worker.commit import CommitSettings
+from crawler.worker.commit import BACKLOG as COMMIT_BACKLOG
 from tests.bench.crawl import Look, Replica, Tables, fill, running, watch
 from tests.bench.endless import seeds, serve
 from tests.bench.measure import Figure
@@ -39,7 +39,7 @@ from tests.valkey import ValkeyProcess
 DOMAINS, LINKS = 5_000, 20
 SINK_S, REDIS_S = 0.02, 0.3
 MAY_GROW_MB = 30
-BACKLOG = CommitSettings().backlog + 64
+BACKLOG = COMMIT_BACKLOG + 64
 """Results that may wait: those of the workers, all at the door, are at most so many more."""
 
 

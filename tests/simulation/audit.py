@@ -1,4 +1,4 @@
-"""Every key of the frontier in Redis against the referee's ledger. What is in neither, or only in one, is a breach."""
+"""Compares every key of the frontier in Redis with the referee's ledger. A difference is a breach."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away
 
 
 class Faults:
-    """Lets something happen again and again until `stop`."""
+    """Causes one fault after another until `stop`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Faults:
             replica.leave(grace_s=self._rng.choice((2.0, 5.0)))
 
     def stop(self) -> None:
-        """From now on all is well."""
+        """End all faults. From now on everything works."""
         self._is_on = False
         self._network.is_faulty = False
         self._network.cut.clear()

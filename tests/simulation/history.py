@@ -1,4 +1,4 @@
-"""What happened in a run, kept as it comes and only put into words when somebody asks."""
+"""The log of a run. Lines are formatted only when they are read."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class History:
         self._lines.append((self._universe.now, who, what, details))
 
     def told(self, about: str = "") -> list[str]:
-        """The lines that mention `about`."""
+        """Return the lines that contain `about`."""
         lines = [f"{at:10.4f}  {who:<8} {what:<10} {details}" for at, who, what, details in self._lines]
         return [line for line in lines if about in line]

@@ -1,8 +1,8 @@
-"""The referee's own records of the frontier: what has been promised to whom, kept from the calls that were carried out.
+"""The referee's own records of the frontier: what each replica was promised, taken from the calls that the server ran.
 
-It does not repeat what the scripts do. It knows what they promise: a URL is accepted once and settled once; who was told
-that he holds a domain until some moment holds it until then; nobody gets a domain before its rest is over; a shard
-serves the newest view it has seen, and in it one replica. Everything is checked at the call that breaks it.
+The ledger does not repeat what the scripts do. It knows what they promise: a URL is accepted once and settled once; a
+replica that was told that it holds a domain until some time holds it until then; no domain is leased before its delay is
+over; a shard serves the newest view that it has seen, and one replica in that view. Each call is checked when it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
 NOBODYS = 0
-"""The token of a lease whose holder is known to be dead. Nobody has it, and the lease stands until it expires."""
+"""The token of a revoked lease. No replica has it, and the lease stays until it expires."""
 
 TIME_AT = {"push": 0, "lease": 2, "settle": 0}
 """Script -> which of its arguments is the server's time, as its caller knows it."""
@@ -25,7 +25,7 @@ TIME_AT = {"push": 0, "lease": 2, "settle": 0}
 
 @dataclass(slots=True)
 class Holding:
-    """A lease as its holder knows it. `until_ms` is the latest moment that the holder has been told."""
+    """A lease as its holder knows it. `until_ms`: the latest end of the lease that the holder was told."""
 
     token: int
     replica: str
@@ -58,7 +58,7 @@ class Domain:
 
     @property
     def due_ms(self) -> int:
-        """From when on a lease call must give the domain out, if anything is queued."""
+        """When the domain is due: from then on a lease call must return it if anything is queued."""
         return max(self.rests_until_ms, self.filled_ms)
 
 
@@ -101,7 +101,7 @@ class Ledger:
         return len(self.accepted) - len(self.settled)
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
-        """One call was carried out."""
+        """Check and record one call that the server ran."""
         name = call.script.name if call.script else ""
         if name in TIME_AT:
             ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
@@ -138,7 +138,7 @@ class Ledger:
         self._check(told == tuple(counts.values()), "I1", f"push says {told}, not {counts}", "")
 
     def _offer(self, domain: Domain, entry: Entry, cap: int) -> str:
-        """What has to become of `entry`."""
+        """Return what must become of `entry`."""
         if entry.url in self.accepted:
             return "known"
         if cap and domain.accepted >= cap:

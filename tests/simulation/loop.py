@@ -1,8 +1,8 @@
-"""Virtual time: one heap of everything that is to happen, and an event loop of its own for each replica.
+"""Simulated time: one heap of future events, and an event loop for each replica.
 
-A replica's loop is a real asyncio loop to the code that runs on it (tasks, futures, timers, `asyncio.timeout`), but its
-time is a wrong copy of the global one, and it can stand still for a while or stop for ever, which is a paused or a
-killed process. Nothing here waits: the universe goes from one event to the next.
+A replica's loop is a complete asyncio loop for the code that runs on it (tasks, futures, timers, `asyncio.timeout`), but
+its clock differs from the global one, and it can pause or stop forever, like a suspended or killed process. Nothing
+here waits: the universe proceeds from one event to the next.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from itertools import count
 from typing import Any, cast
 
 TICK_S = 1e-6
-"""Timers ring so much late: a loop whose clock has just not reached the moment would ask for it again for ever."""
+"""How late timers fire, at least: a loop whose clock is just before the time would set the timer again forever."""
 
 
 class Universe:
-    """Global time in seconds, and what will happen when."""
+    """Global time in seconds, and the events to come."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,7 +31,7 @@ class Universe:
         self._heap: list[tuple[float, int, SimLoop | None, asyncio.Handle | Callable[[], None]]] = []
 
     def at(self, when: float, action: Callable[[], None], loop: SimLoop | None = None) -> None:
-        """Let `action` happen at `when`, in the process of `loop` if one is given."""
+        """Run `action` at `when`, in the process of `loop` if one is given."""
         heapq.heappush(self._heap, (when, next(self._order), loop, action))
 
     def push(self, when: float, loop: SimLoop, handle: asyncio.Handle) -> None:
@@ -39,7 +39,7 @@ class Universe:
 
     @contextlib.contextmanager
     def judging(self) -> Iterator[None]:
-        """What is found to be wrong within this block, `step` raises: the program, which is judged there, may catch it."""
+        """Let `step` raise the breaches found in this block, because the program under test may catch them."""
         try:
             yield
         except AssertionError as breach:
@@ -47,7 +47,7 @@ class Universe:
             raise
 
     def step(self) -> bool:
-        """Let the next thing happen. False if there is none."""
+        """Run the next event. Returns False if there is none."""
         if not self._heap:
             return False
         when, _, loop, action = heapq.heappop(self._heap)
@@ -147,7 +147,7 @@ class SimLoop:
         return task
 
     def close(self) -> None:
-        """The end of the process: whatever its tasks were doing is over. What they still say is not heard."""
+        """End the process and close its tasks. Their last calls have no effect."""
         self.is_dead = True
         self.run(self._close_tasks)
         self._tasks.clear()

@@ -1,15 +1,14 @@
-"""What stands between a replica and the server: time that passes on the way, and everything that may get lost there.
+"""The network between a replica and the server: latency, and everything that can be lost.
 
-Each call of an exchange is carried out at a moment of its own, so those of other replicas come in between, as they do
-on a cluster. An exchange may go wrong in these ways, all of which look the same from outside, `RedisAway`:
+Each call of an exchange runs at its own time, so calls of other replicas come in between, as on a cluster. An exchange can
+fail in these ways, all of which the replica sees as `RedisAway`:
 
 - `request`: it never arrives;
-- `reply`: it was carried out, the answer is lost;
-- `half`: the first of its calls were carried out, the answer is lost;
-- `late`: it is carried out after its sender has given up, and perhaps tried again: bytes that lay in the socket of a
-  server that was busy.
+- `reply`: it runs, and the reply is lost;
+- `half`: the first of its calls run, and the reply is lost;
+- `late`: it runs after its sender has given up, and perhaps tried again, because it waited in the socket of a busy server.
 
-And one looks like success: `double`, where it is carried out once more, later.
+One fault looks like success: `double`, where it runs once more, later.
 
 Roster keys expire. The server's own clock hardly moves during a run, so expiry is made here: the claim script's time to
 live is stretched, and the keys are deleted when their simulated time is over.

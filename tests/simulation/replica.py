@@ -1,7 +1,6 @@
-"""A replica: the program's own engine, on a loop of its own; only what it reaches out to is simulated (`Seams`).
+"""A replica: the program's own engine on its own loop. Only its external dependencies (`Seams`) are simulated.
 
-It lives as `crawler.app.run` lets it live: the engine is started, runs until the crawl is over or somebody asks it to stop,
-and is stopped.
+As in `crawler.app.run`, the engine is started, runs until the crawl has ended or it is told to stop, and is stopped.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Surroundings:
 
 
 class SimSink:
-    """Makes records durable after a while; now and then its disk is full."""
+    """A sink that makes records durable after a while, and whose disk is sometimes full."""
 
     def __init__(self, here: Surroundings, clock: SimClock, rng: random.Random) -> None:
         self._here = here
@@ -131,11 +130,11 @@ class SimReplica:
 
     @property
     def failure(self) -> object:
-        """What ended a part of it before its time, or None."""
+        """The exception that ended one of its tasks, or None."""
         return self.engine.tasks.failure or next(iter(self.loop.failures), None)
 
     def start(self) -> None:
-        """Begin to crawl, as a process of its own."""
+        """Start crawling, in a process of its own."""
         self.loop.spawn(self._live())
 
     async def _live(self) -> None:
@@ -166,7 +165,7 @@ class SimReplica:
                     raise Breach("I8", f"{self.name}: {event.stage} of {event.url}: {event.traceback}", event.url)
 
     def recover(self) -> None:
-        """What somebody else does with the pages that a dead replica wrote last."""
+        """Recover the last pages that a dead replica wrote, as another process would."""
         doubt, now_ms = self._sink.doubt, int(self._here.network.now_ms())
         calls = []
         for one in doubt:
@@ -177,7 +176,7 @@ class SimReplica:
         self._sink.take_back([bool(reply[1]) for reply in replies])
 
     def leave(self, grace_s: float) -> None:
-        """Stop in good order, within about `grace_s`, as a signal makes it."""
+        """Stop cleanly within about `grace_s` seconds, as after a signal."""
         if not self._is_leaving:
             self._is_leaving, self._grace_s = True, grace_s
             self._here.history.note(self.name, "leaves")

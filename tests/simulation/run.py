@@ -1,4 +1,4 @@
-"""One run: build everything from the seed, let it happen, and judge it."""
+"""One run: build everything from the seed, run it, and check it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ AUDIT_EVERY = 500
 """Events between two comparisons of Redis with the ledger. There is one after each stray settle call, too."""
 
 PACE_EVERY, PACE_S = 50_000, 0.1
-"""So many events take at least so long, or somebody does the same thing again and again."""
+"""This many events take at least this many simulated seconds; otherwise a replica repeats something without a pause."""
 
 NAME = "sim"
 
 END_S = 60.0
-"""Beyond the time of a lease: how long a replica that is well may go on when nothing is left to do."""
+"""How long, in addition to a lease, a replica may continue when nothing is left to do."""
 
 DRAIN_S = 7_200.0
-"""A crawl of these sizes, left in peace, is over long before: fifteen losses of the longest lease take 450 s."""
+"""A crawl of this size ends much earlier without faults: fifteen losses of the longest lease take 450 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Run:
         self.history.note("", "healed")
 
     def _drain(self) -> None:
-        """All is well: the crawl comes to its end, and then each replica finds that it has, and stops."""
+        """Without faults: the crawl ends, and each replica notices it and stops."""
         until = self.universe.now + DRAIN_S
         while not self._is_over():
             if not self._alive():
@@ -236,7 +236,7 @@ class Run:
                 raise Breach("I8", f"{replica.name} is broken: {replica.failure!r}", replica.name)
 
     def _judge(self) -> None:
-        """What must hold at the end."""
+        """Check what must hold at the end."""
         self._audit()
         ledger, world = self.ledger, self._world
         reached, pending = set[str](), list(world.seeds)

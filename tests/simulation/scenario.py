@@ -1,4 +1,4 @@
-"""What one run is made of, drawn from its seed: sizes, settings, and how often what goes wrong."""
+"""The parameters of a run, drawn from its seed: sizes, settings, and the probabilities of faults."""
 
 from __future__ import annotations
 

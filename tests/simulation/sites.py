@@ -1,4 +1,4 @@
-"""The sites and their log: the fetcher of the simulated replicas, and the referee of politeness, by the true time."""
+"""The sites and their log, by the true time: the HTTP client of the simulated replicas, and the referee of politeness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = tuple[int, tuple[tuple[bytes, bytes], ...], bytes]
 
 @dataclass(slots=True)
 class Response:
-    """What `replica` is being answered until `ends_at`."""
+    """A response to `replica` that ends at `ends_at`."""
 
     replica: str
     ends_at: float
@@ -67,7 +67,7 @@ class Sites:
         return response
 
     def hang_up(self, response: Response) -> None:
-        """The request is broken off now."""
+        """End the response now, because the client has disconnected."""
         response.ends_at = min(response.ends_at, self._universe.now)
 
     def _answer(self, url: str, domain: str) -> Answer:

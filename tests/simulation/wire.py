@@ -1,4 +1,4 @@
-"""A blocking connection to the Valkey server. The simulation carries out one call at a time, so waiting costs nothing."""
+"""A blocking connection to the Valkey server. The simulation runs one call at a time, so blocking costs nothing."""
 
 from __future__ import annotations
 
