@@ -97,7 +97,7 @@ class Network:
         self._carry_out(exchange, arrival)
         if fault == "double":
             echo = _Exchange(loop, calls, loop.create_future(), [], now, is_answered=False)
-            self._carry_out(echo, arrival + rng.uniform(0.0, TIMEOUT_S))
+            self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
         return exchange.future
 
     def _way(self) -> float:
