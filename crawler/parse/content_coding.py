@@ -33,8 +33,8 @@ _PADDING = b"\0\t\n\r "
 _STEP = 4096
 """Bytes fed at a time when a corrupt body is searched for its readable part."""
 
-INLINE_INPUT = 128 * 1024
-INLINE_OUTPUT = 256 * 1024
+INLINE_INPUT = 192 * 1024
+INLINE_OUTPUT = 384 * 1024
 """The largest bodies, compressed and decompressed, that are read in the event loop. Larger pages are rare, and the worst of
 this size hold up the loop for a twentieth of a second."""
 
