@@ -33,7 +33,7 @@ from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, OperatorAddress, judge_address
-from crawler.fetch.response import ResponseReader, describe
+from crawler.fetch.response import ResponseReader, describe, head_parser
 from crawler.page import Exchange, Phases
 
 
@@ -71,6 +71,7 @@ class GuardedProtocol(ResponseHandler):
         """`read_timeout_s` limits the silence before and between bytes."""
         super().__init__(loop)
         self._max_head_bytes = max_head_bytes
+        self._head_parser = head_parser(max_head_bytes)
         self._read_timeout_s = read_timeout_s
         self._request: Request | None = None
         self._reader: ResponseReader | None = None  # None: nothing is expected
@@ -114,7 +115,7 @@ class GuardedProtocol(ResponseHandler):
         if request.deadline is not None and request.deadline():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
         self._request = request
-        self._reader = ResponseReader(self._max_head_bytes, request.max_body_bytes)
+        self._reader = ResponseReader(self._head_parser, self._max_head_bytes, request.max_body_bytes)
         self._has_received = False
         self._over = self._loop.create_future()
         self._sent_at = self._head_at = self._loop.time()

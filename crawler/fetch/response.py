@@ -42,16 +42,19 @@ _NO_CONTENT = (HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.NO_CONTENT, HTTPStatus
 
 
 class ResponseReader:
-    """Reads the final response to one request. `feed` raises FetchFailed for what is malformed or too large. If that comes
-    after the head, `message` and what was read of the body remain valid.
+    """Reads the final response to one request. `parser` is that of its connection (`head_parser`).
+
+    `feed` raises FetchFailed for what is malformed or too large. If that comes after the head, `message` and what was read
+    of the body remain valid.
     """
 
-    def __init__(self, max_head_bytes: int, max_body_bytes: int) -> None:
+    def __init__(self, parser: HttpResponseParser, max_head_bytes: int, max_body_bytes: int) -> None:
         self.message: RawResponseMessage | None = None  # None: the head is not complete
         self.head = b""  # as received
         self.is_whole = False  # the body is complete
         self.is_too_long = False  # the body is longer than `max_body_bytes`
         self.is_clean = False  # nothing came after the response, and the server keeps the connection open
+        self._parser = parser
         self._max_head_bytes = max_head_bytes
         self._max_body_bytes = max_body_bytes
         self._head_room = max_head_bytes
@@ -113,19 +116,8 @@ class ResponseReader:
                 raise _failed(FailureKind.PROTOCOL, f"more than {MAX_INTERIM_RESPONSES} interim responses")
 
     def _parse(self, head: bytes) -> RawResponseMessage:
-        limit = self._max_head_bytes  # the limits of the parser itself are never reached
-        parser: Any = HttpResponseParser
         try:
-            messages, _, _ = parser(
-                None,  # the protocol and the loop are for the content, which this parser never gets
-                None,
-                limit,
-                max_line_size=limit,
-                max_field_size=limit,
-                max_headers=limit,
-                response_with_body=False,
-                auto_decompress=False,
-            ).feed_data(head)
+            messages, _, _ = self._parser.feed_data(head)
         except HttpProcessingError as error:
             raise _failed(FailureKind.PROTOCOL, describe(error)) from error
         message: RawResponseMessage = messages[0][0]
@@ -196,6 +188,22 @@ class ResponseReader:
                 raise _failed(FailureKind.PROTOCOL, "too many chunk extensions")
             self._is_in_chunk = size > 0
             self.is_whole = size == 0  # RFC 9112 8: the content is complete without the trailer fields
+
+
+def head_parser(max_head_bytes: int) -> HttpResponseParser:
+    """A parser for the heads of the responses on one connection. A head that is not larger never reaches its limits."""
+    parser: Any = HttpResponseParser
+    made: HttpResponseParser = parser(
+        None,  # the protocol and the loop are for the content, which this parser never gets
+        None,
+        max_head_bytes,
+        max_line_size=max_head_bytes,
+        max_field_size=max_head_bytes,
+        max_headers=max_head_bytes,
+        response_with_body=False,
+        auto_decompress=False,
+    )
+    return made
 
 
 def describe(error: BaseException) -> str:

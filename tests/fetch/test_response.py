@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, ResponseReader
+from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, ResponseReader, head_parser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -37,7 +37,7 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
 
 
 def _read(*pieces: bytes, max_head_bytes: int = 1000, max_body_bytes: int = 1000) -> tuple[ResponseReader, bool]:
-    reader = ResponseReader(max_head_bytes, max_body_bytes)
+    reader = ResponseReader(head_parser(max_head_bytes), max_head_bytes, max_body_bytes)
     return reader, [reader.feed(piece) for piece in pieces][-1]
 
 
@@ -113,7 +113,7 @@ def test_a_head_that_breaks_a_rule_is_refused(data: bytes, kind: FailureKind) ->
     ],
 )  # fmt: skip
 def test_a_chunk_that_breaks_a_rule_ends_the_body(chunk: bytes) -> None:
-    reader = ResponseReader(1000, 1000)
+    reader = ResponseReader(head_parser(1000), 1000, 1000)
     with pytest.raises(FetchFailed):
         reader.feed(CHUNKED + b"4\r\ngood\r\n" + chunk)
     assert reader.message is not None

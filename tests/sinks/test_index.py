@@ -9,13 +9,59 @@ import msgspec
 import pytest
 import surt
 from fastwarc.warc import ArchiveIterator
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.index import index_path, read_index
+from crawler.sinks.index import index_path, read_index, surt_key
 from crawler.sinks.segment import open_path
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
+
+PIECES = [
+    "a",
+    "B7",
+    "-",
+    "_",
+    "~",
+    ".",
+    "/",
+    "//",
+    "www.",
+    "..",
+    "asp",
+    "sessionid=1",
+    "index.html",
+    "(s(x))",
+    "?",
+    "=",
+    "&",
+    "%41",
+    "ä",
+]
+HOSTS = [
+    "a.test",
+    "127.0.0.1:8080",
+    "www.b-c.example.org",
+    "www7.x.de",
+    "www.com",
+    "WWW.Example.com",
+    "192.0.2.7",
+    "[::1]",
+    "a.test:81",
+]
+
+
+@given(host=st.sampled_from(HOSTS), pieces=st.lists(st.sampled_from(PIECES), max_size=8))
+def test_keys_are_those_of_the_library(host: str, pieces: list[str]) -> None:
+    try:
+        url = canonicalize(f"https://{host}/{''.join(pieces)}").href
+    except BadUrl:
+        return
+    assert surt_key(url) == surt.surt(url)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
