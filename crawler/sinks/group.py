@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 
 import msgspec
 
@@ -22,6 +22,9 @@ from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl
+
+LARGE_BODY, MANY_LINKS = 1 << 20, 10_000
+"""A page with a larger body or more links is too much work for the event loop: more than 10 ms."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -78,16 +81,24 @@ class Groups:
         self._text_process.stop()
 
     @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
-        """A block in which a group is made and written. If it raises, nothing of the group is remembered."""
-        self.records.settle()  # the group before is settled by now
+    def undone_if_it_fails(self) -> Iterator[None]:
+        """A block in which a group is made or written. If it raises, nothing of the group is remembered."""
         try:
             yield
         except BaseException:
             self.records.undo()
             self._likeness.undo()
             raise
-        self._likeness.settle()
+
+    def is_ordinary(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> bool:
+        """Whether the records of each page take some milliseconds at most, and no code of users is called."""
+        settings = self._settings
+        if self._hooks or settings.text != "off" or settings.structured or settings.judges:
+            return False
+        received = [*exchanges, *(page.exchange for page in pages if page.exchange)]
+        return all(len(one.body) <= LARGE_BODY for one in received) and all(
+            len(page.links) <= MANY_LINKS for page in pages
+        )
 
     def forget(self, urls: Collection[str]) -> None:
         """Forget the pages with these `urls` in the last group, which were removed."""
@@ -95,14 +106,23 @@ class Groups:
 
     def make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Group:
-        """Make the group to append to `volume`. For the arguments see `DurableSink.write`."""
+    ) -> Generator[None, None, Group]:
+        """Make the group to append to `volume`, and pause before each page. For the arguments see `DurableSink.write`."""
+        self.records.settle()  # the group before is settled by now
+        self._likeness.settle()
+        with self.undone_if_it_fails():
+            return (yield from self._make(volume, pages, exchanges, leased))
+
+    def _make(
+        self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
+    ) -> Generator[None, None, Group]:
         tape = _Tape(volume.warc, with_index=self._settings.index)
         rows: list[Row] = []
         duplicates: set[str] = set()
         shares: list[Share] = []
         defects: list[DefectFound] = []
         for number, page in enumerate(pages):
+            yield
             start = tape.at
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
