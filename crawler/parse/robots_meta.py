@@ -16,6 +16,7 @@ _VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "m
 """Directives with a value after a colon. A colon also follows the name of an agent."""
 
 _SEPARATORS = re.compile(r"[\s,;]+")
+_AGENT = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")  # a token of RFC 9110 5.6.2, in lower case
 _LONGEST = 4096  # characters of a value that are read, after leading white space
 
 
@@ -48,11 +49,11 @@ def _from_header(value: str, agent: str) -> set[str]:
     """The words in `value` for `agent`: one in `noindex, otherbot: nofollow`."""
     said: set[str] = set()
     for_us = True
-    for part in value.split(","):
+    for part in re.split("[,;]", value):
         name, colon, rest = part.partition(":")
         name = name.strip()
-        if colon and name in _VALUED:
-            continue
+        if colon and (name in _VALUED or not _AGENT.fullmatch(name)):
+            continue  # a value, or the rest of a date that contains a comma
         if colon:
             for_us = name == agent
             part = rest

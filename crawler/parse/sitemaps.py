@@ -142,7 +142,9 @@ class _Reader:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
         try:
-            parser.Parse(text, True)
+            # XML allows nothing before its declaration, but templates often leave an empty line there.
+            stripped = text.removeprefix(codecs.BOM_UTF8).lstrip()
+            parser.Parse(stripped if stripped.startswith(b"<?xml") else text, True)
         except _Refused as refused:
             self._error = str(refused)
         except (expat.ExpatError, ValueError, LookupError):  # the last two: for a declared encoding

@@ -259,3 +259,10 @@ def test_nothing_that_a_site_sends_raises(junk: bytes) -> None:
     for body in (junk, b"<urlset>" + junk, urlset(b"<loc>" + junk), gzip.compress(junk), gzip.compress(junk)[:-3]):
         is_sitemap(body, "application/xml", is_named=True)
         sitemap_links(body, "https://a.test/", NOW)
+
+
+@pytest.mark.parametrize("before", [b"\n", b"  \r\n\t", b"\xef\xbb\xbf\n"])
+def test_white_space_before_the_declaration_does_not_count(before: bytes) -> None:
+    body = before + b"<?xml version='1.0'?><urlset><url><loc>https://a.test/1</loc></url></urlset>"
+    assert [entry.loc for entry in parse_sitemap(body).entries] == ["https://a.test/1"]
+    assert parse_sitemap(body).error is None
