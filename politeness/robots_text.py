@@ -89,6 +89,14 @@ class Section:
         self.delays: list[str] = []
         self.rates: list[str] = []
 
+    def begin(self) -> None:
+        """A group of this name begins."""
+        self.seen = self.listening = True
+
+    def end(self) -> None:
+        """The group ends, if it was one of this name."""
+        self.listening = False
+
 
 class GroupReader:
     """Collects the groups of one product token and those of `*`. Only at the end of the file is it known which apply."""
@@ -126,11 +134,13 @@ class GroupReader:
 
     def _take_agent(self, value: bytes) -> None:
         if self._in_rules:
-            self._in_rules = self._own.listening = self._any.listening = False
+            self._in_rules = False
+            self._own.end()
+            self._any.end()
         name = _agent_name(value)
         for section, its_name in ((self._own, self._token), (self._any, "*")):
             if name and name == its_name:
-                section.seen = section.listening = True
+                section.begin()
 
     def _listening(self) -> list[Section]:
         return [section for section in (self._own, self._any) if section.listening]

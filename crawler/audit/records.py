@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -76,18 +76,13 @@ def read_archive(folder: Path) -> ArchivedRequests:
     reader = _WarcReader()
     patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
     warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
-    requests = [request for path in warcs for request in reader.read(path)]
-    if reader.has_missed(requests):
-        reader.unread = 0
-        requests = [request for path in warcs for request in reader.read(path)]
+    requests = reader.read_all(warcs)
     lines = list(line_files(folder))
     if not warcs and not lines:
         raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
-    archive = ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), reader.unread)
-    for path in lines:
-        _add_lines(path, archive)
-    archive.requests.sort(key=lambda request: request.start)
-    return archive
+    unread = reader.unread + sum(_add_lines(path, requests) for path in lines)
+    requests.sort(key=lambda request: request.start)
+    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), unread)
 
 
 class _WarcReader:
@@ -101,11 +96,16 @@ class _WarcReader:
         self._targets: set[str] = set()
         self._kept: set[str] = set()
 
-    def has_missed(self, requests: Iterable[Request]) -> bool:
-        """Whether the target of a robots.txt redirect was read before the redirect."""
-        return any(request.url in self._targets and request.url not in self._kept for request in requests)
+    def read_all(self, paths: Sequence[Path]) -> list[Request]:
+        """The requests in these files."""
+        requests = [request for path in paths for request in self._read_file(path)]
+        if any(request.url in self._targets and request.url not in self._kept for request in requests):
+            # The target of a robots.txt redirect was read before the redirect.
+            self.unread = 0
+            requests = [request for path in paths for request in self._read_file(path)]
+        return requests
 
-    def read(self, path: Path) -> Iterator[Request]:
+    def _read_file(self, path: Path) -> Iterator[Request]:
         at = 0
         with path.open("rb") as stream:
             try:
@@ -161,19 +161,22 @@ class _WarcReader:
         return self._bodies.setdefault(digest, start + record.reader.read(max(0, MAX_BODY - len(start))))
 
 
-def _add_lines(path: Path, archive: ArchivedRequests) -> None:
-    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived."""
+def _add_lines(path: Path, requests: list[Request]) -> int:
+    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived. Returns how many
+    lines could not be parsed."""
+    unread = 0
     with path.open("rb") as lines:
         for number, text in enumerate(lines, 1):
             if not text.endswith(b"\n"):
-                return  # an incomplete line, which is being written
+                break  # an incomplete line, which is being written
             try:
                 request = _from_line(text)
             except Exception as error:
-                archive.unread += 1
+                unread += 1
                 log(logging.WARNING, "line_not_audited", file=path.name, line=number, error=error)
             else:
-                archive.requests += [request] if request is not None else []
+                requests += [request] if request is not None else []
+    return unread
 
 
 def _from_line(text: bytes) -> Request | None:

@@ -204,7 +204,7 @@ def _refreshes(metas: list[_Attributes]) -> Iterator[str]:
 
 
 def _title(page: _Markup) -> str:
-    start = (page.tags.title or b"").lstrip()[: 16 * _TITLE_LENGTH]
+    start = (page.tags.titles[0] if page.tags.titles else b"").lstrip()[: 16 * _TITLE_LENGTH]
     return " ".join(content_text(start, page.codec).split())[:_TITLE_LENGTH]
 
 

@@ -40,7 +40,7 @@ class Tags(msgspec.Struct):
     """The attributes of a page's tags, as written and in order. `crawler.parse.attributes` parses them.
 
     `hrefs`: those of `a` and `area` elements, each once, as written, up to and including the `#`, because many links of a
-    page lead to parts of one other page. `title`: the content of the first title element; None if there is none.
+    page lead to parts of one other page.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -49,7 +49,7 @@ class Tags(msgspec.Struct):
     html: list[bytes] = msgspec.field(default_factory=list)
     link: list[bytes] = msgspec.field(default_factory=list)
     meta: list[bytes] = msgspec.field(default_factory=list)
-    title: bytes | None = None
+    titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
 
 
 def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
@@ -65,7 +65,15 @@ def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
     return scan_tree(page, obey_nofollow)
 
 
-_LISTS = {b"base": "base", b"frame": "frame", b"iframe": "frame", b"html": "html", b"link": "link", b"meta": "meta"}
+_LISTS = {
+    b"base": "base",
+    b"frame": "frame",
+    b"iframe": "frame",
+    b"html": "html",
+    b"link": "link",
+    b"meta": "meta",
+    b"title": "titles",
+}
 
 
 def _classify(found: bytes) -> Tags | None:
@@ -78,8 +86,6 @@ def _classify(found: bytes) -> Tags | None:
         name = name.lower()
         if name in _LISTS:
             getattr(tags, _LISTS[name]).append(content)
-        elif name == b"title":
-            tags.title = content if tags.title is None else tags.title
         elif name == b"template":
             has_template = True
         else:  # svg, math, frameset
@@ -211,10 +217,10 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
         elif element.namespace is not Namespace.HTML:
             continue
         elif name == b"title":
-            tags.title = _written(element.text) if tags.title is None else tags.title
+            tags.titles.append(_written(element.text))
         elif name in _LISTS and not (name == b"base" and element.closest("template")):
             getattr(tags, _LISTS[name]).append(b" ".join(_attributes_of(element)))
-    tags.hrefs = list(dict.fromkeys(tags.hrefs))
+    tags.hrefs[:] = dict.fromkeys(tags.hrefs)
     return tags
 
 

@@ -98,6 +98,11 @@ class _Group(msgspec.Struct):
     closing: list[Visit] = msgspec.field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
 
+    def add(self, result: Result, now: float) -> None:
+        """Add `result`, which came `now` (monotonic seconds)."""
+        self.first_at = self.first_at if self.results else now
+        self.results.append(result)
+
 
 class _VisitReport(msgspec.Struct):
     """What a group reports to Redis about one visit."""
@@ -182,9 +187,7 @@ class Committer:
     async def add(self, result: Result) -> None:
         """Add `result` to the next group. Waits while the backlog is full."""
         await self._room.wait()
-        if not self._next.results:
-            self._next.first_at = self._runtime.now()
-        self._next.results.append(result)
+        self._next.add(result, self._runtime.now())
         if len(self._next.results) >= BACKLOG:
             self._room.clear()
         self._wake()
