@@ -1,9 +1,10 @@
 """User code in a crawl: page hooks and additional sinks. `docs/how-to/extend.md` explains how to write them.
 
-A page hook is a function that takes a `Page`. It is called once for each settled page, in the archive's thread, before
-the page is written. It returns None, a dict of fields for the page's row (`extra`), or False to store the row without the
-body. A hook is given as an import path (`archive.on_page`, `--on-page`), or as the name of an entry point that an
-installed package declares in the group `peercrawl.page_hooks`.
+A page hook is a function that takes a `Page`. It is called for each page before the page is written and settled, in the
+archive's thread: usually once, and again if the disk was full or after a crash. It returns None, a dict of fields for
+the page's row (`extra`), or False to store the row without the body. A hook is given as an import path
+(`archive.on_page`, `--on-page`), or as the name of an entry point that an installed package declares in the group
+`peercrawl.page_hooks`.
 
 If a hook raises, only its fields are missing, and the failure is counted and logged with the URL. If a sink raises, see
 `crawler.sinks.sink`.

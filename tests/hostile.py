@@ -33,7 +33,7 @@ from crawler.app.replica import Replica
 from crawler.cli.actions import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.model import Settings, load
+from crawler.settings.loading import Settings, load
 from crawler.simweb import (
     Features,
     Hazard,

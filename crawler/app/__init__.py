@@ -5,9 +5,10 @@ How a replica lives, in the order in which data flows:
 1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. If several
    replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
    `start_settings` decides what happens if the settings of the start are not those of the crawl.
-2. `build` creates the parts that depend on the settings: the fetcher, the page builder, the sinks.
-3. `engine` creates the other parts and connects all of them.
-4. `replica` starts the tasks, watches for the end of the crawl, and stops everything in a fixed order.
+2. `build` creates the parts that depend on the settings: the fetcher, the sinks, and what pages are parsed with.
+3. `engine` creates the other parts and connects all of them. It starts the tasks, finds the end of the crawl, and stops
+   everything in a fixed order.
+4. `replica` adds metrics, the log, the health record and the status server.
 5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    and `gc_schedule` runs the garbage collector in small steps.
 

@@ -16,7 +16,7 @@ from crawler.parse.html import ExtractPolicy
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
-from crawler.settings.model import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from crawler.settings.policies import addresses, host_map, refetched, scope, scorer, url_rules
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive

@@ -23,7 +23,7 @@ from typing import IO
 
 from crawler.errors import DataDirError
 from crawler.parse.confinement import environment
-from crawler.settings.model import ReplicaSettings
+from crawler.settings.loading import ReplicaSettings
 from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect
 

@@ -21,7 +21,7 @@ from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.model import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.allowance import Allowance

@@ -21,7 +21,7 @@ from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.model import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from frontier.health import Health
 from frontier.store import RedisStore
 

@@ -16,8 +16,8 @@ from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
 from crawler.scope.recent_urls import RecentUrls
+from crawler.settings.loading import CrawlSettings, ReplicaSettings, Settings
 from crawler.settings.local import accepted, check_local
-from crawler.settings.model import CrawlSettings, ReplicaSettings, Settings
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore

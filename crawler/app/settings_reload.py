@@ -15,9 +15,9 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
+from crawler.settings.crawl_settings import Table
+from crawler.settings.loading import CrawlSettings
 from crawler.settings.local import check_local
-from crawler.settings.model import CrawlSettings
-from crawler.settings.tables import Table
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
 from frontier.store import Store

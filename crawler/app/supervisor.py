@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from crawler.errors import TRY_LATER
+from crawler.settings.loading import Settings
 from crawler.settings.local import accepted
-from crawler.settings.model import Settings
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""

@@ -18,8 +18,8 @@ from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.local import accepted, check_local
-from crawler.settings.model import CrawlSettings, Settings
 from crawler.settings.policies import check, scorer, url_rules
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control

@@ -13,9 +13,9 @@ from rich.text import Text
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
-from crawler.cli.options import AsJson, SettingsFile, flags
+from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import emit
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 
 _CLOSEST = 10

@@ -18,8 +18,8 @@ from crawler.app.embedded_valkey import open_store
 from crawler.errors import CrawlerError
 from crawler.fetch import fd_limit
 from crawler.fetch.resolver import DnsLookup
-from crawler.settings.model import ReplicaSettings, Settings
-from crawler.settings.tables import HOME_PAGE
+from crawler.settings.crawl_settings import HOME_PAGE
+from crawler.settings.loading import ReplicaSettings, Settings
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 

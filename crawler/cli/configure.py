@@ -14,12 +14,12 @@ from rich.text import Text
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
 from crawler.cli import render
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.settings import reference
-from crawler.settings.model import CrawlSettings, Settings, load
+from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import check as check_usable
 from crawler.settings.reference import Setting
 from frontier.crawls import Crawl, save_settings

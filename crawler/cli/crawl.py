@@ -12,9 +12,9 @@ import typer
 from crawler import logs
 from crawler.app.start_settings import OnDifference
 from crawler.cli.actions import CrawlJob, seed_crawl
-from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
+from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
-from crawler.settings.model import load
+from crawler.settings.loading import load
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[

@@ -12,7 +12,7 @@ from pathlib import Path
 from crawler.cli.actions import CrawlJob
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from crawler.simweb import Features, Policy, RefereeLimits, World, expect, judge, read_log
 
 SEED = 7

@@ -8,10 +8,10 @@ import typer
 from rich.text import Text
 
 from crawler.cli.checks import examine
-from crawler.cli.options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.render import table
+from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.terminal import emit
-from crawler.settings.model import load
+from crawler.settings.loading import load
 
 _MARKS = {
     "good": Text("good", style="green"),

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
-from crawler.cli.options import CrawlName, DataDir, Redis, SettingsFile, flags
+from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput, FrontierError
 from frontier.keys import meta_key

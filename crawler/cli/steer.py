@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from crawler.cli import render
-from crawler.cli.options import AsJson
 from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from frontier.control import Control

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from crawler.cli import render
-from crawler.cli.options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.render import ShardLine
+from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit
 from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from crawler.cli.options import AsJson
 from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.observe.explain import Account, explain, render
 from frontier.crawls import Crawl

@@ -13,6 +13,6 @@ In the order in which data flows:
    asyncio.
 
 `worker` imports `client` and `conditional`, and `audit` imports `client.host_of`. `settings` imports `address_policy`,
-`app` imports what it builds (`client`, `conditional`, `fd_limit`), and `cli` imports what `crawler doctor` checks
+`app` imports what it builds (`client`, `conditional`, `fd_limit`, `compat`), and `cli` imports what `crawler doctor` checks
 (`fd_limit`, `resolver`).
 """

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.scope.traps import TrapPolicy, judge_trap
-from crawler.settings.model import CrawlSettings
+from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from frontier.clock import ServerClock, SystemClock

@@ -7,7 +7,7 @@ import msgspec
 from crawler.observe import summary
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
-from crawler.settings.model import CrawlSettings
+from crawler.settings.loading import CrawlSettings
 from frontier.crawls import Crawl
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, command

@@ -1,4 +1,4 @@
-"""Turns bytes into links and facts. All modules except the three that run a subprocess are pure.
+"""Turns bytes into links and facts. All modules are pure, except those that run a subprocess and `confinement`.
 
 In the order in which data flows:
 
@@ -8,8 +8,9 @@ In the order in which data flows:
    the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml` rewrites XHTML as HTML first.
 4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
 5. A large document is read in a separate process (`offload`): `subprocess_client` starts that process and talks to it, and
-   `subprocess_main` is the program that it runs.
+   `subprocess_main` is the program that it runs. `confinement` limits what a child process inherits.
 
 `worker` imports `document`, `offload`, `html`, `encoding`, `sitemaps` and `content_coding`. `sinks` imports `tree`, `html`,
-`encoding` and `content_coding`; `audit` imports `content_coding` and `app` imports `html`.
+`encoding`, `document`, `content_coding` and `confinement`; `audit` imports `content_coding`; `app` imports `html`,
+`offload` and `confinement`.
 """

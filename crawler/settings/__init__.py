@@ -2,9 +2,9 @@
 
 In the order in which data flows:
 
-1. `tables` declares each setting of a crawl once: its meaning, unit, default, and what happens when it is raised or
+1. `crawl_settings` declares each setting of a crawl once: its meaning, unit, default, and what happens when it is raised or
    lowered.
-2. `model` puts the tables together, adds the settings of one replica, and loads all of them from the settings file, the
+2. `loading` puts the tables together, adds the settings of one replica, and loads all of them from the settings file, the
    environment and the command line. An unknown or malformed key raises `UserError`.
 3. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. `check`
    raises an error for settings that no replica could use.

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator
 
 from crawler.errors import UserError
-from crawler.settings.model import LOCAL, CrawlSettings, Settings
+from crawler.settings.loading import LOCAL, CrawlSettings, Settings
 from frontier.store import display_url
 
 

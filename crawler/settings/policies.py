@@ -9,7 +9,7 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.hooks import load
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.scope import Scope
-from crawler.settings.model import CrawlSettings
+from crawler.settings.loading import CrawlSettings
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import RateLimitPolicy

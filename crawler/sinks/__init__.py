@@ -23,9 +23,9 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 
 `sink` defines what a sink is. `export` and `line_search` read the files of a crawl, WARC files with `warc_reader`.
 
-Additional sinks import `Sink` and `SinkContext` from here. Inside the project, `app` imports `archive`, `settings`, `sink`
-and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader` and the names of the files. Importing
-`crawler.sinks` does not load the archive.
+Additional sinks import `Sink` and `SinkContext` from `crawler`. Inside the project, `app` imports `archive`,
+`settings`, `sink` and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader` and the names
+of the files. Importing `crawler.sinks` does not load the archive.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

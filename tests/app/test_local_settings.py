@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from frontier.crawls import open_crawl, save_settings
 from frontier.store import RedisStore, connect
 from tests.e2e.harness import Finished, Running, Tables, answering, wait_until

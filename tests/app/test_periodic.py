@@ -9,7 +9,7 @@ import pytest
 
 from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.errors import UserError
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.duties import CLAIM_MS, Duties

@@ -19,7 +19,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from crawler.settings.model import CrawlSettings
+from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry

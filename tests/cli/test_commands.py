@@ -17,7 +17,7 @@ from crawler.errors import UserError
 from crawler.observe import summary
 from crawler.observe.summary import Summary
 from crawler.settings import reference
-from crawler.settings.model import CrawlSettings, load
+from crawler.settings.loading import CrawlSettings, load
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl, save_settings

@@ -46,7 +46,7 @@ def test_the_table_names_all_commands_of_a_module(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "spared"),
     [
-        (["--version"], ENGINE | URLS | {"redis", "pydantic", "asyncio", "crawler.settings.model"}),
+        (["--version"], ENGINE | URLS | {"redis", "pydantic", "asyncio", "crawler.settings.loading"}),
         (["status", "--redis", NOBODY], ENGINE | URLS),
         (["domains", "--redis", NOBODY], ENGINE | URLS),
         (["shards", "--redis", NOBODY], ENGINE | URLS),

@@ -13,7 +13,7 @@ import pytest
 from crawler.app.start_settings import settle
 from crawler.cli.actions import seed_crawl
 from crawler.errors import SettingsDiffer
-from crawler.settings.model import load
+from crawler.settings.loading import load
 from frontier.crawls import open_crawl
 from frontier.errors import SettingsMoved
 from frontier.store import RedisStore, connect

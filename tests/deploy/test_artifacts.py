@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from crawler.settings.model import ReplicaSettings
+from crawler.settings.loading import ReplicaSettings
 from frontier.errors import RedisMisused
 from frontier.store import connect
 from tests.valkey import ValkeyProcess

@@ -9,8 +9,8 @@ import pytest
 
 from crawler.observe.explain import CUT, Account, Facts, account, render, rows
 from crawler.page import Cut
-from crawler.settings.model import CrawlSettings
-from crawler.settings.tables import PolitenessTable, ScopeTable
+from crawler.settings.crawl_settings import PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings
 from crawler.sinks.line_search import newest_line
 from frontier.entries import Entry
 from frontier.lookup import DomainStatus, UrlStatus

@@ -9,8 +9,8 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.settings import reference
+from crawler.settings.loading import LOCAL, CrawlSettings, Settings, load
 from crawler.settings.local import accepted, check_local
-from crawler.settings.model import LOCAL, CrawlSettings, Settings, load
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "archive.on_page": ({"archive": {"on_page": ["os:system"]}}, "os:system"),

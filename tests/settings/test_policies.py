@@ -9,7 +9,7 @@ import pytest
 from crawler.app.build import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
-from crawler.settings.model import CrawlSettings, load
+from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
 from frontier.urls import canonicalize
 from politeness.delay import is_above_cap

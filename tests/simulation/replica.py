@@ -16,8 +16,8 @@ from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.model import CrawlSettings, ReplicaSettings
-from crawler.settings.tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
+from crawler.settings.crawl_settings import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from crawler.sinks.sink import Revoke
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway

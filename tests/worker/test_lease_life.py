@@ -19,8 +19,8 @@ from crawler.events import Events, GroupCommitted
 from crawler.fetch import compat
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.model import CrawlSettings, ReplicaSettings
-from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ScopeTable
+from crawler.settings.crawl_settings import FetchTable, FrontierTable, PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from frontier.clock import SystemClock
 from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl

@@ -20,7 +20,7 @@ from crawler.observe.snapshot import Snapshot
 from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
 from crawler.observe.web.server import advertised, is_addressed
 from crawler.observe.web.template import Template
-from crawler.settings.model import CrawlSettings
+from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import create_crawl

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.app.run import EMBEDDED_INTERVAL_S, local_settings
 from crawler.errors import UserError
-from crawler.settings.model import load
+from crawler.settings.loading import load
 
 
 def test_settings_that_were_given_can_be_told_from_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

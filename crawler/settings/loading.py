@@ -1,4 +1,4 @@
-"""Every setting, declared once: meaning, unit, default, and what happens when it is raised or lowered.
+"""Puts the tables of `crawl_settings` together, declares the settings of one replica (`[replica]`), and loads them all.
 
 The sources of a setting, in rising order of precedence, are its default, the TOML file, the environment
 (``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
@@ -19,7 +19,7 @@ from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError, field_v
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from crawler.errors import UserError
-from crawler.settings.tables import (
+from crawler.settings.crawl_settings import (
     ArchiveTable,
     DutyTable,
     FetchTable,

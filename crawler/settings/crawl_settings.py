@@ -1,4 +1,4 @@
-"""The tables of settings that belong to a crawl, one class each. `crawler.settings.model` combines and loads them.
+"""The tables of settings that belong to a crawl, one class each. `crawler.settings.loading` combines and loads them.
 
 Running replicas apply a change of these settings (`crawler.app.settings_reload`), except where the change needs a
 restart. The reason is given for a whole table in `Table.restart`, or for a single setting by `_restart`.
