@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from difflib import SequenceMatcher
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 SCANS, SCANNED_AT_ONCE = 100, 10_000
 """How many keys are searched for the names of crawls: each call takes some milliseconds."""
+
+SHOWN_NAMES = 8
 
 
 class Where:
@@ -54,7 +57,12 @@ class Where:
             names = await crawl_names(store)
             if not names:
                 raise
-            raise UserError(f"no crawl named {self.crawl!r} here; there are: {', '.join(names)}") from error
+            names.sort(key=lambda name: -SequenceMatcher(None, self.crawl, name).ratio())
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            raise UserError(
+                f"no crawl named {self.crawl!r} here; there are: {', '.join(names[:SHOWN_NAMES])}{more}; to create it: "
+                f"crawler seed --crawl {self.crawl} -f FILE"
+            ) from error
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

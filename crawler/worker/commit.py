@@ -225,8 +225,8 @@ class Committer:
         absences = self._runtime.retry.absences
         results = await self._push(group.results)
         pushed = self._runtime.now()
-        # A page that a sink cannot handle has used its permit, so it is counted here before it becomes a defect.
-        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in results)
+        # Also pages that are dropped because their lease has ended, or that a sink cannot handle, have used their permits.
+        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
         kept = await self._write(results)
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]

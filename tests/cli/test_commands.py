@@ -246,8 +246,8 @@ def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
 
 
 def test_the_error_for_an_unknown_crawl_lists_the_existing_ones(hand: Hand) -> None:
-    with pytest.raises(UserError, match=rf"no crawl named 'tpyo' here; there are: .*\b{hand.crawl}\b"):
-        hand.type("status", "--crawl", "tpyo", "--redis", hand.url, here=False)
+    with pytest.raises(UserError, match=rf"no crawl named '{hand.crawl}x' here; there are: {hand.crawl}\b"):
+        hand.type("status", "--crawl", f"{hand.crawl}x", "--redis", hand.url, here=False)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import brotli  # type: ignore[import-untyped]
 
-from crawler.fetch.connection import Flight, GuardedProtocol
-from crawler.fetch.request import Origin
+from crawler.errors import FetchFailed
+from crawler.fetch.response import ResponseReader, head_parser
 from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
@@ -73,7 +71,7 @@ def tree(data: bytes) -> None:
 
 
 def robots(data: bytes) -> None:
-    rules = Rules.parse(data, "peercrawl", 1 << 26)
+    rules = Rules.parse(data, "peercrawl")
     for path in ("/", "/" + "a" * 2_000, "/" + "a/b." * 500):
         rules.decide("https://a.test" + path)
 
@@ -124,42 +122,20 @@ def body(coding: str) -> Callable[[bytes], object]:
     return lambda data: decode_body(data, coding, 1 << 22)
 
 
-class Sink(asyncio.Transport):
-    """A transport that sends nothing."""
+def response(pieces: int) -> Callable[[bytes], object]:
+    """A response, which arrives in so many pieces."""
 
-    def write(self, data: Any) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-
-def head(pieces: int) -> Callable[[bytes], object]:
-    """A response head, which arrives in so many pieces."""
-
-    async def receive(data: bytes) -> None:
-        limits = dict.fromkeys(("max_line_size", "max_field_size", "max_headers"), MAX_HEAD)
-        loop = asyncio.get_running_loop()
-        protocol = GuardedProtocol(loop, {"read_until_eof": True, "auto_decompress": False, **limits}, MAX_HEAD, 60.0)
-        protocol.connection_made(Sink())
-        flight = Flight(Origin.parse("http://a.test", b""), b"", None, loop.time() + 60, 1 << 26)
-        protocol.send(flight)
+    def receive(data: bytes) -> None:
+        reader = ResponseReader(head_parser(MAX_HEAD), MAX_HEAD, 1 << 26)
         step = max(1, -(-len(data) // pieces))
-        for at in range(0, len(data), step):
-            protocol.data_received(data[at : at + step])
-        protocol.data_received(b"\r\n\r\n")
-        protocol.connection_lost(None)
-        for waiter in (protocol._news, protocol.closed):
-            if waiter is not None and waiter.done() and not waiter.cancelled():
-                waiter.exception()
+        with suppress(FetchFailed):
+            for at in range(0, len(data), step):
+                if reader.feed(data[at : at + step]):
+                    return
+            reader.feed(b"\r\n\r\n")
+        reader.close()
 
-    return lambda data: asyncio.run(receive(data))
+    return receive
 
 
 _GZIP = zlib.compressobj(wbits=31).flush()
@@ -298,12 +274,12 @@ FORMATS = {
         parts("\x91|¡a|À|\x81|ÿ"),
     ),
     "head": Format(
-        head(1),
+        response(1),
         parts("HTTP/1.1 200 OK\r\n|HTTP/1.1 200 |HTTP/1.1 200 OK\r\nA: |HTTP/1.1 200 OK\r\nSet-Cookie: |"),
         parts("a| |A: b\r\n|Content-Type: a/b\r\n|\r|\n|:|\r\n b|HTTP/1.1 100 a\r\n\r\n|ÿ"),
     ),
     "head in pieces": Format(
-        head(64),
+        response(64),
         parts("HTTP/1.1 200 OK\r\n|HTTP/1.1 200 OK\r\nA: "),
         parts("a|A: b\r\n|Transfer-Encoding: a,b\r\n"),
     ),

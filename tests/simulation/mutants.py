@@ -33,10 +33,10 @@ class Mutant:
 
 LUA = "frontier/lua/"
 COMMIT = "crawler/worker/commit.py"
-SETTLE = "        stale = await self._settle(results, duplicates, absences)\n"
-SETTLE_FIRST = SETTLE.replace("duplicates", "frozenset()")
+SETTLE = "        stale = await self._settle(results, kept.duplicates, absences)\n"
+SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
 PUSH = "        results = await self._push(group.results)\n"
-WRITE = "        duplicates = await self._write(results)\n"
+WRITE = "        kept = await self._write(results)\n"
 
 
 def _without(name: str, path: str, old: str, new: str) -> Mutant:
