@@ -35,6 +35,9 @@ from tests.hostile import crawl_to_the_end
 PAGES_EACH = 50
 """URLs of a domain. They are few, so that a robots.txt that denies a domain, or its backoff, costs few of the replies."""
 
+REPLIES_EACH = 32
+"""Replies that a domain is asked for on average: some deny their pages or send no valid root page."""
+
 LAG_S = 0.1
 MEMORY_MB = 400
 _READ = 65_536
@@ -174,7 +177,7 @@ def fuzz(folder: Path, responses: int, seed: int) -> Report:
     with subprocess.Popen([*me, "--serve", "--seed", str(seed)], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
-        domains = max(1, responses // (PAGES_EACH + 2))
+        domains = max(1, responses // REPLIES_EACH)
         with (folder / "log").open("w") as log:
             crawl = [*me, "--crawl", str(folder), "--port", port, "--domains", str(domains)]
             done = subprocess.run(crawl, check=False, stdout=subprocess.PIPE, stderr=log, text=True)
