@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from crawler.page import Cut
-from crawler.parse.content_coding import INLINE_INPUT, INLINE_OUTPUT, Decoded, decode_body
+from crawler.parse.content_coding import INLINE_INPUT, INLINE_OUTPUT, INLINE_SITEMAP, Decoded, decode_body
 from crawler.parse.encoding import MediaType, is_html
 from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import GZIP, is_sitemap, sitemap_links
@@ -68,8 +68,10 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
     if decoded.truncated and limit < limits.max_decoded:
         return None
     data = decoded.data
-    is_large = len(data) > INLINE_OUTPUT or data.startswith(GZIP)
-    if is_large and (_is_sitemap(document, data) or is_html(MediaType.parse(document.content_type).essence, data)):
+    is_large = len(data) > INLINE_OUTPUT
+    if is_large and is_html(MediaType.parse(document.content_type).essence, data):
+        return None
+    if (len(data) > INLINE_SITEMAP or data.startswith(GZIP)) and _is_sitemap(document, data):
         return None
     return _read(document, decoded, limits)
 

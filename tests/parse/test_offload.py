@@ -31,6 +31,13 @@ SITEMAP = Document(
     may_be_sitemap=True,
     seen_at=1_790_000_000.0,
 )
+TEXT_SITEMAP = Document(
+    b"https://a.test/1\n" + b"a " * 20_000,
+    "https://a.test/sitemap.txt",
+    content_type="text/plain",
+    may_be_sitemap=True,
+    is_named=True,
+)
 BOOM = b"<p>Boom. " * 1_000_000
 BOMBS = [
     Document(body, URL, coding, "text/html")
@@ -44,7 +51,7 @@ BOMBS = [
 SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")
 
 
-@pytest.mark.parametrize("document", [PAGE, SITEMAP, *BOMBS])
+@pytest.mark.parametrize("document", [PAGE, SITEMAP, TEXT_SITEMAP, *BOMBS])
 async def test_what_is_read_in_the_process_is_what_would_be_read_here(document: Document) -> None:
     assert read_if_small(document, LIMITS) is None
     offloader = DocumentOffloader()
