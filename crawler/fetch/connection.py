@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import select
 import socket
-from asyncio import AbstractEventLoop, BaseTransport, Future, Timeout, Transport, timeout_at
+from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -77,12 +77,14 @@ class GuardedProtocol(ResponseHandler):
         self._reader: ResponseReader | None = None  # None: nothing is expected
         self._failure: tuple[FailureKind, str] = (FailureKind.DISCONNECTED, "")
         self._over: Future[None] = loop.create_future()
-        self._timeout: Timeout | None = None
-        self._sent_at = self._head_at = 0.0
+        self._sent_at = self._head_at = self._heard_at = 0.0
         self._has_received = False
+        self._is_time_over = False
+        self._time_limit: TimerHandle | None = None
         self._phases: Phases | None = None  # None once it has been used
         self._connected_at = loop.time()  # the loop makes the protocol once TCP is connected
         self._ready_at = self._connected_at
+        self._poll = select.poll()
         self._address = ""
         self._tls: str | None = None
 
@@ -92,6 +94,7 @@ class GuardedProtocol(ResponseHandler):
         self._address = peer[0] if peer else ""
         cipher = transport.get_extra_info("cipher")
         self._tls = f"{cipher[0]} {cipher[1]}" if cipher else None
+        self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
         super().connection_made(transport)
 
     def is_connected(self) -> bool:
@@ -99,9 +102,7 @@ class GuardedProtocol(ResponseHandler):
         the same."""
         if self.transport is None or self.transport.is_closing():
             return False
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket"), select.POLLIN)
-        return not poll.poll(0)
+        return not self._poll.poll(0)
 
     def opened(self, asked_at: float, connecting_at: float) -> None:
         """The connection was asked for at `asked_at`, and its address was known at `connecting_at`."""
@@ -116,9 +117,9 @@ class GuardedProtocol(ResponseHandler):
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
         self._request = request
         self._reader = ResponseReader(self._head_parser, self._max_head_bytes, request.max_body_bytes)
-        self._has_received = False
+        self._has_received = self._is_time_over = False
         self._over = self._loop.create_future()
-        self._sent_at = self._head_at = self._loop.time()
+        self._sent_at = self._head_at = self._heard_at = self._loop.time()
         self.transport.write(request.head)
 
     async def receive(self, url: str, started_at: float) -> Exchange:
@@ -127,18 +128,13 @@ class GuardedProtocol(ResponseHandler):
         request, reader = self._request, self._reader
         assert request is not None
         assert reader is not None
-        truncated = "disconnect"
+        self._limit_time(request)
         try:
-            async with timeout_at(self._next_timeout(request)) as self._timeout:
-                await self._over
-        except TimeoutError:
-            if self._reader is not None:  # else the response ended in the same turn of the loop
-                truncated = "time"
-                silent = self._loop.time() < request.until
-                detail = f"silent for {self._read_timeout_s:g} s" if silent else "the exchange took too long"
-                self._failure = (FailureKind.TIMEOUT, detail)
+            await self._over
         finally:
-            self._request = self._reader = self._timeout = None
+            if self._time_limit is not None:
+                self._time_limit.cancel()
+            self._request = self._reader = self._time_limit = None
         if not reader.is_clean:
             self.force_close()
         if reader.message is None:
@@ -157,7 +153,7 @@ class GuardedProtocol(ResponseHandler):
             started_at=started_at,
             elapsed=self._loop.time() - self._sent_at,
             first_byte=self._head_at - self._sent_at,
-            truncated="length" if reader.is_too_long else None if reader.is_whole else truncated,
+            truncated=self._truncated(reader),
             protocol=f"http/{version.major}.{version.minor}",
             tls=self._tls,
             phases=phases,
@@ -176,12 +172,11 @@ class GuardedProtocol(ResponseHandler):
             self._end(failure.kind, failure.detail)
             self.abort()
             return
+        self._heard_at = self._loop.time()
         if is_head_due:
-            self._head_at = self._loop.time()
+            self._head_at = self._heard_at
         if is_over:
             self._end()
-        elif self._timeout is not None and not self._timeout.expired():
-            self._timeout.reschedule(self._next_timeout(self._request))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._reader is not None:
@@ -198,8 +193,24 @@ class GuardedProtocol(ResponseHandler):
         if not self._over.done():
             self._over.set_result(None)
 
-    def _next_timeout(self, request: Request) -> float:
-        return min(request.until, self._loop.time() + self._read_timeout_s)
+    def _limit_time(self, request: Request) -> None:
+        """End the exchange if it took too long, or the server was silent for too long. Otherwise look again when that may be
+        so: one timer for an exchange costs less than moving it with all bytes that arrive."""
+        now, silent_until = self._loop.time(), self._heard_at + self._read_timeout_s
+        if now < min(request.until, silent_until):
+            self._time_limit = self._loop.call_at(min(request.until, silent_until), self._limit_time, request)
+        elif self._reader is not None:
+            self._is_time_over = True
+            silent = f"silent for {self._read_timeout_s:g} s"
+            self._end(FailureKind.TIMEOUT, silent if now < request.until else "the exchange took too long")
+
+    def _truncated(self, reader: ResponseReader) -> str | None:
+        """Why the body is incomplete, None if it is not."""
+        if reader.is_too_long:
+            return "length"
+        if reader.is_whole:
+            return None
+        return "time" if self._is_time_over else "disconnect"
 
 
 class GuardedConnector(TCPConnector):

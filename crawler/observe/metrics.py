@@ -10,6 +10,7 @@ The Python client exposes classic histograms only. Prometheus stores them as nat
 from __future__ import annotations
 
 import math
+from functools import cache
 from http import HTTPStatus
 
 from prometheus_client import (
@@ -46,6 +47,9 @@ class Metrics:
         self._declare_frontier()
         self._declare_cluster()
         self._declare_storing()
+        # One dictionary look-up instead of the client's validation; labels have few values.
+        self._pages, self._reasons = cache(self.pages.labels), cache(self.reasons.labels)
+        self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
 
@@ -199,12 +203,12 @@ class Metrics:
     def _page(self, page: Page) -> None:
         exchange = page.exchange
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
-        self.pages.labels(page.outcome, status).inc()
-        self.reasons.labels(page.outcome, bounded(page.reason)).inc()
+        self._pages(page.outcome, status).inc()
+        self._reasons(page.outcome, bounded(page.reason)).inc()
         if page.reason in ("robots", "robots_unreachable"):
-            self.decisions.labels("deny").inc()
+            self._decisions("deny").inc()
         if exchange is not None:
-            self.decisions.labels("allow").inc()
+            self._decisions("allow").inc()
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
@@ -214,12 +218,12 @@ class Metrics:
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.inc(len(exchange.body))
         self.response.observe(exchange.elapsed)
-        self.phases.labels("first_byte").observe(exchange.first_byte)
-        self.phases.labels("body").observe(exchange.elapsed - exchange.first_byte)
+        self._phases("first_byte").observe(exchange.first_byte)
+        self._phases("body").observe(exchange.elapsed - exchange.first_byte)
         if exchange.phases is not None:
             for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
                 if seconds is not None:
-                    self.phases.labels(phase).observe(seconds)
+                    self._phases(phase).observe(seconds)
         if exchange.truncated:
             self.truncated.labels(exchange.truncated).inc()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import cached_property
 
 from frontier.clock import Clock
 
@@ -38,11 +39,16 @@ class TimeSlice:
     def __repr__(self) -> str:
         return f"<TimeSlice waiting={len(self._waiting)}>"
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Asked for once: before Python 3.12, asking is a system call."""
+        return asyncio.get_running_loop()
+
     async def wait(self) -> None:
         """Wait until a step may begin: at once, or in a later iteration of the event loop."""
-        me = asyncio.current_task()
+        me = asyncio.current_task(self._loop)
         if me is not self._last and (self._waiting or not self._has_time()):
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self._loop.create_future()
             self._waiting.append(waiter)
             if not self._is_scheduled:
                 self._schedule_turn()
@@ -58,7 +64,7 @@ class TimeSlice:
 
     def _schedule_turn(self) -> None:
         self._is_scheduled = True
-        asyncio.get_running_loop().call_soon(self._on_next_turn)
+        self._loop.call_soon(self._on_next_turn)
 
     def _on_next_turn(self) -> None:
         self._began, self._is_scheduled = None, False
