@@ -194,8 +194,8 @@ class GuardedProtocol(ResponseHandler):
             self._over.set_result(None)
 
     def _limit_time(self, request: Request) -> None:
-        """End the exchange if it took too long, or the server was silent for too long. Otherwise look again when that may be
-        so: one timer for an exchange costs less than moving it with all bytes that arrive."""
+        """End the exchange if it took too long, or the server was silent for too long. Otherwise check again when that may
+        be so. Rescheduling a timer whenever bytes arrive would cost more."""
         now, silent_until = self._loop.time(), self._heard_at + self._read_timeout_s
         if now < min(request.until, silent_until):
             self._time_limit = self._loop.call_at(min(request.until, silent_until), self._limit_time, request)

@@ -33,15 +33,6 @@ _PADDING = b"\0\t\n\r "
 _STEP = 4096
 """Bytes fed at a time when a corrupt body is searched for its readable part."""
 
-INLINE_INPUT = 192 * 1024
-INLINE_OUTPUT = 384 * 1024
-"""The largest bodies, compressed and decompressed, that are read in the event loop. Larger pages are rare, and the worst of
-this size hold up the loop for a twentieth of a second."""
-
-INLINE_SITEMAP = 32 * 1024
-"""The same for sitemaps, decompressed. Almost all their bytes are URLs, the most expensive content, down to two bytes each in
-the text form."""
-
 
 class Decoded(msgspec.Struct, frozen=True):
     """`data`: the decoded bytes, at most the limit. `truncated`: whether the limit cut some off. `error`: None,

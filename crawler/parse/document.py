@@ -10,12 +10,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from crawler.page import Cut
-from crawler.parse.content_coding import INLINE_INPUT, INLINE_OUTPUT, INLINE_SITEMAP, Decoded, decode_body
+from crawler.parse.content_coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType, is_html
 from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import GZIP, is_sitemap, sitemap_links
+from crawler.parse.tags import TakesLong
 from crawler.scope.link_filter import NO_HINTS
 from frontier.urls import EXCESS
+
+INLINE_INPUT = 192 * 1024
+INLINE_OUTPUT = 1024 * 1024
+"""The largest bodies, compressed and decompressed, that are read in the event loop. The worst hold it up for a twentieth
+of a second, a real page of 500 KB for a millisecond."""
+
+INLINE_SITEMAP = 32 * 1024
+"""The same for sitemaps, in decompressed bytes. Almost all of them are URLs, the most expensive content, down to two bytes
+each in the text form."""
 
 
 class Document(NamedTuple):
@@ -68,21 +78,23 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
     if decoded.truncated and limit < limits.max_decoded:
         return None
     data = decoded.data
-    is_large = len(data) > INLINE_OUTPUT
-    if is_large and is_html(MediaType.parse(document.content_type).essence, data):
+    if len(data) > INLINE_OUTPUT and is_html(MediaType.parse(document.content_type).essence, data):
         return None
     if (len(data) > INLINE_SITEMAP or data.startswith(GZIP)) and _is_sitemap(document, data):
         return None
-    return _read(document, decoded, limits)
+    try:
+        return _read(document, decoded, limits, is_inline=True)
+    except TakesLong:
+        return None
 
 
-def _read(document: Document, decoded: Decoded, limits: ParseLimits) -> ParsedDocument:
+def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: bool = False) -> ParsedDocument:
     data = decoded.data
     if _is_sitemap(document, data):
         listed = sitemap_links(data, document.url, document.seen_at, limits.extract.rules)
         cut = _cut(decoded, listed.found)
         return ParsedDocument(listed.found, listed.hints, len(data), (*cut, "sitemap") if listed.error else cut)
-    found = extract(data, document.url, document.content_type, limits.extract, document.robots_tags)
+    found = extract(data, document.url, document.content_type, limits.extract, document.robots_tags, is_inline)
     return ParsedDocument(found, NO_HINTS, len(data), _cut(decoded, found))
 
 

@@ -19,7 +19,7 @@ from crawler.page import Link, LinkKind
 from crawler.parse.attributes import attribute_text, attributes, content_text
 from crawler.parse.encoding import HTML_TYPES, MediaType, encoding_guessed, encoding_of_meta, encoding_sent, is_html
 from crawler.parse.robots_meta import directives
-from crawler.parse.tags import Tags, scan
+from crawler.parse.tags import INLINE_TREE, Tags, TakesLong, scan
 from crawler.parse.xhtml import as_html
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
@@ -61,18 +61,24 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
 
 
 def extract(
-    body: bytes, url: str, content_type: str, policy: ExtractPolicy, robots_tags: Sequence[str] = ()
+    body: bytes,
+    url: str,
+    content_type: str,
+    policy: ExtractPolicy,
+    robots_tags: Sequence[str] = (),
+    is_inline: bool = False,
 ) -> Extracted:
     """What the page at the canonical `url` contains.
 
     `body`: decoded content; `content_type`: the whole header value, or an empty string; `robots_tags`: the values of its
-    X-Robots-Tag headers. Never raises for what a site sent.
+    X-Robots-Tag headers. `is_inline`: raise TakesLong if this page takes much more time than usual for its size. Raises
+    nothing else, whatever a site sent.
     """
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         said = directives((), robots_tags, policy.user_agent)
         return Extracted(nofollow=said.nofollow, noindex=said.noindex, noarchive=said.noarchive, error="type")
-    page = _read(body, media, policy)
+    page = _read(body, media, policy, is_inline)
     said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
     written = _written(page, policy) if not (said.nofollow and policy.obey_nofollow) else {}
@@ -127,26 +133,28 @@ def _codec(encoding: str) -> str:
     return "utf-8" if encoding == "UTF-8" or encoding in _TRANSCODED else f"whatwg-{encoding}"
 
 
-def _read(body: bytes, media: MediaType, policy: ExtractPolicy) -> _Markup:
+def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool) -> _Markup:
     is_xml = media.essence not in ("", "text/html")
     encoding = encoding_sent(body, media.charset)
-    tags = _scanned(body, encoding, is_xml, policy)
+    tags = _scanned(body, encoding, is_xml, policy, is_inline)
     metas = [_text_of(meta, "utf-8") for meta in tags.meta]
     if encoding is None:
         declared = (encoding_of_meta(meta["charset"], meta["http-equiv"], meta["content"]) for meta in metas)
         encoding = next(filter(None, declared), None) or encoding_guessed(body, is_xml)
         if encoding in _TRANSCODED:
-            tags = _scanned(body, encoding, is_xml, policy)
+            tags = _scanned(body, encoding, is_xml, policy, is_inline)
     codec = _codec(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
     return _Markup(tags, encoding, metas, [_text_of(link, codec) for link in tags.link])
 
 
-def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy) -> Tags:
+def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:
+    if is_inline and is_xml and len(body) > INLINE_TREE:
+        raise TakesLong
     if encoding in _TRANSCODED:
         body = body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
-    return scan(as_html(body) if is_xml else body, policy.obey_nofollow)
+    return scan(as_html(body) if is_xml else body, policy.obey_nofollow, is_inline)
 
 
 _REMEMBERED = 1_024  # attribute lists: the heads of a site's pages are much the same

@@ -21,9 +21,9 @@ of links.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import compress
 from operator import not_
 from typing import Any
 
@@ -51,10 +51,36 @@ class Tags(msgspec.Struct):
     meta: list[bytes] = msgspec.field(default_factory=list)
     titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
 
+    def size(self) -> int:
+        """Bytes in all lists, titles apart: they are cut. A link counts for `LINK` more."""
+        others = itertools.chain(self.base, self.frame, self.html, self.link, self.meta)
+        return len(b"".join(self.hrefs)) + LINK * (len(self.hrefs) + len(self.frame)) + sum(map(len, others))
 
-def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
+
+LINK = 12
+"""Joining a link to the URL of its page takes up to 12 us if its host is internationalized, and 3 us otherwise."""
+
+INLINE_TREE = 192 * 1024
+"""The largest page, in bytes, that is read in the event loop if only its tree tells its tags, or if it is XML."""
+
+INLINE_TAGS = 48 * 1024
+"""The most bytes of tags (`Tags.size`) that are parsed in the event loop. Each takes up to a microsecond."""
+
+
+class TakesLong(Exception):
+    """Reading a page would hold up the event loop."""
+
+
+def scan(page: bytes, obey_nofollow: bool = False, is_inline: bool = False) -> Tags:
     """The tags of `page`, whose encoding must write ASCII as ASCII. `obey_nofollow`: leave out links whose `rel` contains
-    nofollow."""
+    nofollow. `is_inline`: raise TakesLong if the tags of this page take much more time than usual for its size."""
+    tags = _scan(page, obey_nofollow, is_inline)
+    if is_inline and tags.size() > INLINE_TAGS:
+        raise TakesLong
+    return tags
+
+
+def _scan(page: bytes, obey_nofollow: bool, is_inline: bool) -> Tags:
     if b"\0" not in page:  # a NUL means something else in each state of the tokenizer
         try:
             tags = _classify(_find(page, obey_nofollow))
@@ -62,6 +88,8 @@ def scan(page: bytes, obey_nofollow: bool = False) -> Tags:
             tags = None
         if tags is not None:
             return tags
+    if is_inline and len(page) > INLINE_TREE:
+        raise TakesLong
     return scan_tree(page, obey_nofollow)
 
 
@@ -80,9 +108,9 @@ def _classify(found: bytes) -> Tags | None:
     """The tags in `found`; None if only the tree can tell which tags the page has."""
     pieces = found.split(b"\0")
     names, contents = pieces[:-1:2], pieces[1::2]
-    tags = Tags(hrefs=list(dict.fromkeys(compress(contents, map(not_, names)))))
+    tags = Tags(hrefs=list(dict.fromkeys(itertools.compress(contents, map(not_, names)))))
     has_template = False
-    for name, content in compress(zip(names, contents, strict=True), names):
+    for name, content in itertools.compress(zip(names, contents, strict=True), names):
         name = name.lower()
         if name in _LISTS:
             getattr(tags, _LISTS[name]).append(content)
@@ -202,6 +230,8 @@ _HIGH = 0xF700
 _AS_CHARACTERS = "".join(chr(byte if byte < 0x80 else _HIGH + byte) for byte in range(0x100))
 """Bytes beyond ASCII are private-use characters in the tree, which differ from the characters that references stand for."""
 
+_AS_BYTES = codecs.charmap_build(_AS_CHARACTERS)
+
 
 def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """As `scan`, from the tree of the page."""
@@ -234,17 +264,7 @@ def _attributes_of(element: Element) -> Iterator[bytes]:
 
 
 def _written(text: str) -> bytes:
-    """`text` of the tree as it may be written in the page, between quotation marks."""
-    return restored(text).replace("&", "&amp;").replace('"', "&quot;").encode("ascii", "bytes_or_references")
-
-
-def _bytes_or_references(error: UnicodeError) -> tuple[bytes, int]:
-    """Bytes beyond ASCII as they were, and character references for other characters."""
-    assert isinstance(error, UnicodeEncodeError)
-    codes = map(ord, error.object[error.start : error.end])
-    return b"".join(
-        bytes([code - _HIGH]) if 0x80 <= code - _HIGH < 0x100 else b"&#%d;" % code for code in codes
-    ), error.end
-
-
-codecs.register_error("bytes_or_references", _bytes_or_references)
+    """`text` of the tree as it may be written in the page, between quotation marks: bytes beyond ASCII as they were, and
+    character references for other characters."""
+    text = restored(text).replace("&", "&amp;").replace('"', "&quot;")
+    return codecs.charmap_encode(text, "xmlcharrefreplace", _AS_BYTES)[0]

@@ -437,6 +437,6 @@ def test_a_tree_tells_the_same_tags(monkeypatch: pytest.MonkeyPatch, obey_nofoll
         policy = ExtractPolicy(obey_nofollow=obey_nofollow)
         by_expression = extract(body, URL, "text/html", policy)
         with monkeypatch.context() as patch:
-            patch.setattr(extract_module, "scan", scan_tree)
+            patch.setattr(extract_module, "scan", lambda page, obey, _: scan_tree(page, obey))
             assert extract(body, URL, "text/html", policy) == by_expression
         assert len(by_expression.links) == 6 - obey_nofollow
