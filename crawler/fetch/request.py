@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 from aiohttp.client_reqrep import ConnectionKey
@@ -16,6 +17,10 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """RFC 9110 5.5: a value with one of these, which a server may have chosen, could end its line and begin another."""
 
 
+REMEMBERED = 4_096
+"""Origins, about a kilobyte each. Pages of a site follow each other."""
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Scheme, host and port. `host_line` is the Host header line."""
 
@@ -24,6 +29,7 @@ class Origin(msgspec.Struct, frozen=True):
     host_line: bytes
 
     @classmethod
+    @lru_cache(maxsize=REMEMBERED)
     def parse(cls, text: str) -> Origin:
         """From a canonical URL without its path. Raises FetchFailed: BAD_URL."""
         scheme, _, authority = text.partition("://")

@@ -50,15 +50,23 @@ class MediaType(msgspec.Struct, frozen=True):
         The last valid one counts, as in browsers (Fetch, "extract a MIME type"). Unlike in browsers, what follows a type
         cannot make it invalid: `text/html charset=utf-8` is read as HTML.
         """
-        essence, charset = "", ""
-        for value in _VALUES.findall(header) if "," in header else [header]:
-            found = _TYPE.match(value)
-            if found is None or found[1] == "*/*":
-                continue
-            if found[1].lower() != essence:
-                essence, charset = found[1].lower(), ""
-            charset = _charset_in(value[found.end() :]) or charset
-        return cls(essence, charset or None)
+        return (_remembered if len(header) <= _REMEMBERED_LENGTH else _parsed)(header)
+
+
+def _parsed(header: str) -> MediaType:
+    essence, charset = "", ""
+    for value in _VALUES.findall(header) if "," in header else [header]:
+        found = _TYPE.match(value)
+        if found is None or found[1] == "*/*":
+            continue
+        if found[1].lower() != essence:
+            essence, charset = found[1].lower(), ""
+        charset = _charset_in(value[found.end() :]) or charset
+    return MediaType(essence, charset or None)
+
+
+_REMEMBERED_LENGTH = 200  # characters; a site may send longer ones, up to 64 KB
+_remembered = lru_cache(maxsize=256)(_parsed)
 
 
 def _charset_in(declaration: str) -> str:

@@ -1,0 +1,31 @@
+"""A document that is read in the event loop takes little time there, whatever it consists of. `python -m tests.fuzz.inline`
+tries all slots."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, largest, read_largest, seconds_of
+from tests.fuzz.scaling import slots
+
+SLOTS = 40  # of a type
+
+
+@pytest.mark.parametrize("name", DOCUMENT_TYPES)
+def test_the_largest_document_that_is_read_in_the_event_loop_takes_little_time(name: str) -> None:
+    every = list(slots(name))
+    some = random.Random(name).sample(every, min(SLOTS, len(every)))
+    assert {slot: seconds for slot in some if (seconds := read_largest(slot)) > MOST_S} == {}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_page_of_different_links_takes_little_time(link: bytes) -> None:
+    page = largest(lambda count: b"".join(link % number for number in range(count // len(link))), "text/html")
+    assert len(page) > 10_000
+    assert seconds_of(page, "text/html") < MOST_S
+
+
+def test_a_document_is_as_large_as_it_may_be() -> None:
+    assert len(largest(lambda size: b"a" * size, "text/html")) == 1024 * 1024
