@@ -13,6 +13,9 @@ settled, so `Counters.done` is the exact number of pages. If it is below the lim
 crawl continues. The shard counters are also read when a replica starts to count, so that a limit that is set during the
 crawl applies to the whole crawl. Without a limit nothing is counted here.
 
+**No page is settled after its permit has expired.** Otherwise it might be settled after a recount. So a lease is not used
+for longer than the permits are valid (`valid_s`), also if it is renewed while the reports of this replica get lost.
+
 **A permit is taken away only by its holder.** A replica reduces its own supply before it calls Redis, and the script
 never leaves it fewer than it keeps. So a lost, late or repeated call changes nothing that another replica relies on.
 """
@@ -117,6 +120,13 @@ class Budget:
             return 1 << 30
         left = self._permits - self._taken
         return left if left > 0 and self._clock.now_ms() < self._lapses_ms else 0
+
+    @property
+    def valid_s(self) -> float:
+        """For how many seconds from now pages may be settled with the permits held here. Later, others may count again."""
+        if not self.limit or not self._is_counting:
+            return math.inf
+        return (self._lapses_ms - AFTER_LEASE_MS - self._clock.now_ms()) / 1000
 
     @property
     def is_low(self) -> bool:

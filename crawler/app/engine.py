@@ -121,7 +121,7 @@ class Engine:
         seams.events.subscribe(lambda _: self._recent.clear(), RedisFound)
 
     def _build_leases(self, settings: CrawlSettings) -> None:
-        self.held = HeldLeases(self.runtime)
+        self.held = HeldLeases(self.runtime, self._budget)
         queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
         self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)

@@ -22,7 +22,7 @@ from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
-EMBEDDED_INTERVAL_S = 1.0
+EMBEDDED_INTERVAL_S = 0.5
 """The peer interval on one machine, in seconds. Heartbeats cost little there, and the user waits for the first view."""
 
 INTERRUPTED = 130

@@ -370,19 +370,8 @@ class Committer:
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
-            deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+            deadline = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
             visit.renewed(deadline, self._runtime.now())
         elif reply.stale:
             visit.renewed(float("-inf"), self._runtime.now())
         self.held.settled(visit, reply)
-
-
-def lease_deadline(asked_at: float, lease_ms: int) -> float:
-    """Return until when (monotonic seconds) a lease that was requested at `asked_at` may be used.
-
-    This is earlier than its expiry by a twentieth of `lease_ms`, but at most by a second. Other replicas' estimates of the
-    server clock may be ahead of ours by a round trip, and a request must be sent before another replica can lease the
-    domain.
-    """
-    lease_s = lease_ms / 1000
-    return asked_at + lease_s - min(1.0, lease_s / 20)

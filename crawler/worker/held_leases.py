@@ -10,14 +10,16 @@ from collections.abc import Collection, Iterator
 from crawler.events import HandedOver
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
+from frontier.budget import Budget
 from frontier.queue import Leased, SettleReply
 
 
 class HeldLeases:
     """The owned shards and held leases of this replica. `wake` is set when a shard should be asked earlier than planned."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, budget: Budget | None = None) -> None:
         self._runtime = runtime
+        self._budget = budget
         self._visits: dict[Visit, None] = {}  # an ordered set, so that runs are reproducible
         self._visits_of_shard: Counter[int] = Counter()
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
@@ -95,6 +97,17 @@ class HeldLeases:
             self.wake.set()
 
     # leases
+
+    def lease_end(self, asked_at: float, lease_ms: int) -> float:
+        """Return until when (monotonic seconds) a lease that was requested at `asked_at` may be used.
+
+        This is earlier than its expiry by a twentieth of `lease_ms`, but at most by a second. Other replicas' estimates of
+        the server clock may be ahead of ours by a round trip, and a request must be sent before another replica can lease
+        the domain. It is also earlier than the expiry of the permits with which its pages are fetched.
+        """
+        lease_s = lease_ms / 1000
+        end = asked_at + lease_s - min(1.0, lease_s / 20)
+        return end if self._budget is None else min(end, self._runtime.now() + self._budget.valid_s)
 
     def take(self, answer: Leased, deadline: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
         """Add the leases of `answer`. `deadline`: until when they may be used; `asked_at`: when they were requested,

@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.events import DomainsLeased, ShardFenced, ViewAdopted
 from crawler.worker.allowance import Allowance
-from crawler.worker.commit import Committer, lease_deadline
+from crawler.worker.commit import Committer
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
@@ -118,6 +118,9 @@ class LeaseManager:
     def _has_room(self) -> bool:
         if self._quiet or self.view is None or len(self.held) >= self._settings.visits or self._allowance.is_awaited:
             return False
+        now = self._runtime.now()
+        if self.held.lease_end(now, self._frontier.settings.lease_ms) <= now:  # its pages could not be settled
+            return False
         return self.queue.idle_takers > 0 or self.queue.lateness() < 0.01
 
     async def _pause(self) -> None:
@@ -179,7 +182,7 @@ class LeaseManager:
 
     def _accept(self, answer: Leased, asked_at: float) -> list[Visit]:
         """Take the leases of `answer`. Returns the visits to put into the queue."""
-        deadline = lease_deadline(asked_at, self._frontier.settings.lease_ms)
+        deadline = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
         visits, is_ours = self.held.take(answer, deadline, asked_at, self._settings.poll_s)
         if is_ours and not self._quiet:
             return visits

@@ -46,7 +46,7 @@ def _without(name: str, path: str, old: str, new: str) -> Mutant:
 LEASED_DUE = "if not redis.call('ZSCORE', {}, domain) then"
 KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
 REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
-MARGIN = "return asked_at + lease_s - min(1.0, lease_s / 20)"
+MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
 GONE = "local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))"
 
 MUTANTS = (
@@ -79,10 +79,16 @@ MUTANTS = (
     _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
-    _without("deadline-too-late", COMMIT, MARGIN, "return asked_at + 1.5 * lease_s"),
+    _without("deadline-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
     _without("settles-after-lease", COMMIT, "if visit in visits and visit.holds(at)}", "}"),
     _without("renews-after-lease", COMMIT, "for visit in visits if visit.holds(at)]", "for visit in visits]"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
+    _without(
+        "pages-outlive-permits",
+        "crawler/worker/held_leases.py",
+        "return end if self._budget is None else",
+        "return end if True else",
+    ),
     _without("late-spend", LUA + "reserve_budget.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),
     _without(
         "holder-loses-permits",
