@@ -15,6 +15,7 @@ from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
 from crawler.parse.tree import parse, restored
+from crawler.sinks.simhash import simhash
 
 TextForm = Literal["off", "text", "markdown"]
 
@@ -22,6 +23,7 @@ _MAX_BYTES = 4_194_304  # of a body that are parsed; the tree of so much hostile
 MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
 _JUDGED = 1_000_000  # characters that are compared, because the time of a fingerprint grows with them
+SHORT_CHARACTERS = 4_000  # the longest text of an error page
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
@@ -34,8 +36,10 @@ class Content(msgspec.Struct, frozen=True):
     same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
     parsed, or if it took too long; "defect" after an exception.
 
-    Three fields are only for comparing pages (`is_judged`). `main`: the main text, or all text if no part is the main one;
-    `whole`: the main text, or all text if it is too short to tell pages apart; `heading`: the first heading.
+    `simhash`: the fingerprint of the main text, or of all text if that is too short to tell pages apart.
+
+    Two fields are only for comparing pages (`is_judged`). `main`: the main text, or all text if no part is the main one, at
+    most `SHORT_CHARACTERS` and one more; `heading`: the first heading.
     """
 
     description: str | None = None
@@ -50,7 +54,6 @@ class Content(msgspec.Struct, frozen=True):
     is_judged: bool = False
     cut: tuple[str, ...] = ()
     main: str = ""
-    whole: str = ""
     heading: str = ""
 
 
@@ -68,7 +71,7 @@ def content_of(
     is_asked = text != "off" or structured or judged
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NOTHING
-    body = decoded(page.exchange)
+    body = decoded(page.exchange, _MAX_BYTES + 1)
     document = parse(body[:_MAX_BYTES], page.charset or None)
     main = document.main_content() if text != "off" or judged else None
     content = Content(
@@ -96,8 +99,13 @@ def _to_be_judged(content: Content, document: Document, main: Element | None) ->
     whole = text if len(text) >= _LEAST_MAIN else restored(document.to_text())
     heading = document.select_one("h1, h2")
     said = " ".join(restored(heading.text).split())[:_HEADING_LENGTH] if heading else ""
-    main_text, whole = (text or whole)[:_JUDGED], whole[:_JUDGED]
-    return msgspec.structs.replace(content, main=main_text, whole=whole, heading=said, is_judged=True)
+    return msgspec.structs.replace(
+        content,
+        simhash=simhash(whole[:_JUDGED]),
+        main=(text or whole)[: SHORT_CHARACTERS + 1],
+        heading=said,
+        is_judged=True,
+    )
 
 
 def _description(document: Document) -> str | None:
@@ -125,7 +133,7 @@ def _restored(value: Any, depth: int) -> Any:
     return value
 
 
-def decoded(exchange: Exchange) -> bytes:
-    """The body of `exchange` without its content coding, as far as it can be decoded."""
+def decoded(exchange: Exchange, limit: int = MAX_DECODED) -> bytes:
+    """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
     coding = exchange.header_list(b"content-encoding")
-    return decode_body(exchange.body, coding.decode("latin-1"), MAX_DECODED).data if coding else exchange.body
+    return decode_body(exchange.body, coding.decode("latin-1"), limit).data if coding else exchange.body[:limit]

@@ -67,9 +67,10 @@ class _Answer(NamedTuple):
 
 def is_light(page: Page) -> bool:
     """Whether extracting the content of `page` is quick enough for the thread, whatever a site sent."""
-    if page.exchange is None or page.decoded_size <= LIGHT_BYTES or not has_content(page, error_pages=True):
+    if page.exchange is None or not has_content(page, error_pages=True):
         return True
-    return page.decoded_size <= LIGHT_TAGGED_BYTES and decoded(page.exchange).count(b"<") <= LIGHT_TAGS
+    body = decoded(page.exchange, LIGHT_TAGGED_BYTES + 1)
+    return len(body) <= LIGHT_BYTES or (len(body) <= LIGHT_TAGGED_BYTES and body.count(b"<") <= LIGHT_TAGS)
 
 
 class TextProcess:

@@ -18,13 +18,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from crawler.page import Page
-from crawler.sinks.content import GONE, NOTHING, Content
+from crawler.sinks.content import GONE, NOTHING, SHORT_CHARACTERS, Content
 from crawler.sinks.simhash import NearIndex, is_near, simhash, words_of
 
 Treatment = Literal["off", "mark", "drop"]
 
 _SHORT_WORDS = 150
-_SHORT_CHARACTERS = 4_000
 _DOMAINS = 4_096  # domains whose error pages are remembered
 _TEXTS = 4  # per domain, because the servers of a domain may have different error pages
 
@@ -62,13 +61,12 @@ class Likeness:
     def judge(self, page: Page, content: Content) -> Content:
         """The `content` of `page`, with the results that the settings ask for."""
         assert page.exchange is not None
-        soft_404 = near_of = fingerprint = None
+        soft_404 = near_of = None
+        fingerprint = content.simhash if self._takes_prints else None
         if self._soft_404 != "off":
             soft_404 = self._error_pages.is_soft_404(page, content)
         if page.exchange.status in GONE:
             return NOTHING
-        if self._takes_prints:
-            fingerprint = simhash(content.whole)
         if self._near != "off" and fingerprint is not None:
             near_of = self._near_of(page.url, fingerprint)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
@@ -104,7 +102,7 @@ class ErrorPages:
         assert page.exchange is not None
         is_gone = page.exchange.status in GONE
         path = urlsplit(page.url).path
-        if len(content.main) > _SHORT_CHARACTERS or len(path) <= 1:
+        if len(content.main) > SHORT_CHARACTERS or len(path) <= 1:
             return False  # the home page, which some domains also show for missing pages
         text = _without_url(content.main, page.url, path)
         if len(words_of(text)) > _SHORT_WORDS:

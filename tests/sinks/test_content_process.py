@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from crawler.page import Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.content import content_of
+from crawler.sinks.content import SHORT_CHARACTERS, content_of
 from crawler.sinks.content_process import UNREAD, Job, TextProcess, is_light
+from crawler.sinks.simhash import simhash
 from tests.sinks import readers
 from tests.sinks.test_content import HTML
 from tests.sinks.values import exchange, page, settings
@@ -52,6 +54,19 @@ def test_a_document_that_takes_too_long_is_left_out_and_the_next_one_is_read(pro
     assert process.content_of(Job(document(HEAVY["pre"]), "text", structured=False)) == UNREAD
     job = Job(document(HTML), "text", structured=False)
     assert process.content_of(job) == content_of(*job)
+
+
+def test_a_bomb_whose_decoded_size_is_unknown_is_not_light() -> None:
+    """A document that could not be read in time has the size of its compressed body."""
+    bomb = exchange("a", gzip.compress(b"<p>word " * 1_000_000), headers=((b"Content-Encoding", b"gzip"),))
+    assert not is_light(page(bomb, content_type="text/html", decoded_size=len(bomb.body)))
+
+
+def test_pages_are_compared_by_a_fingerprint_and_no_long_text_is_sent_back(process: TextProcess) -> None:
+    words = b" ".join(b"%d" % number for number in range(100_000))
+    content = process.content_of(Job(document(b"<article><p>" + words), "off", structured=False, judged=True))
+    assert content.simhash == simhash(words.decode()[:1_000_000])
+    assert len(content.main) == SHORT_CHARACTERS + 1
 
 
 def test_ordinary_documents_are_light() -> None:
