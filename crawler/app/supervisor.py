@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from crawler.errors import TRY_LATER
 from crawler.settings.loading import Settings
@@ -28,14 +28,28 @@ setup is considered broken and all replicas are stopped."""
 
 
 class Supervisor:
-    """Runs `count` replica processes with the command line `command`. `environment` is added to that of this process."""
+    """Runs `count` replica processes with the command line `command`. Each begins when it reads a line. `environment` is
+    added to that of this process."""
 
     def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
         self._command = tuple(command)
         self._environment = {**os.environ, **environment}
         self._count = count
+        self._prepared: list[asyncio.subprocess.Process] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def prepared(self) -> AsyncIterator[None]:
+        """Start the processes. They import what they need, which takes half a second, and wait until `run` is called. Those
+        that are still waiting at the end of this context are killed."""
+        self._prepared = [await self._start() for _ in range(self._count)]
+        try:
+            yield
+        finally:
+            for process in self._prepared:
+                process.kill()
+                await process.wait()
 
     async def run(self) -> int:
         """Run until every replica has ended or was stopped. Returns the highest of their final exit codes."""
@@ -70,18 +84,25 @@ class Supervisor:
 
     async def _run_one(self) -> int:
         """Run one replica and return its exit code; negative if a signal ended it."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            env=self._environment,
-            start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
-        )
+        process = self._prepared.pop() if self._prepared else await self._start()
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it has ended; its exit code says why
+            process.stdin.write(b"\n")
+            await process.stdin.drain()
         self._processes.add(process)
         if self._stopping:
             process.send_signal(signal.SIGTERM)
         code = await process.wait()
         self._processes.discard(process)
         return code
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
+        )
 
     def stop(self) -> None:
         """Ask all replicas to stop cleanly. A second call makes them stop without waiting for requests in flight."""
@@ -98,7 +119,7 @@ def supervise(
     the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
     show."""
     local = settings.replica
-    words = ["--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
+    words = ["--when-told", "--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
     if "interval" in local.model_fields_set:
         words += ["--interval", str(local.interval)]

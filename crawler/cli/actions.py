@@ -152,14 +152,14 @@ class CrawlJob(msgspec.Struct, frozen=True):
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
         console = Terminal(stderr=True)
-        async with open_store(self.settings.replica) as store:
+        supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
+        async with supervisor.prepared(), open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
             check_local(CrawlSettings.from_json(stored.settings), accepted(self.settings))
             pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl {self.crawl} continues where it stopped")
             await Control(store, stored.keys).set("run")
-            supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)

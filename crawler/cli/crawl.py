@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,6 @@ import typer
 
 from crawler import logs
 from crawler.app.start_settings import OnDifference
-from crawler.cli.actions import CrawlJob, seed_crawl
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.loading import load
@@ -95,6 +95,8 @@ def crawl(
 
         crawler crawl --keep-settings
     """
+    from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which replicas do not need
+
     otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
         settings,
@@ -130,6 +132,8 @@ def seed(
 
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
+    from crawler.cli.actions import seed_crawl  # noqa: PLC0415 - as above
+
     otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
     logs.configure(loaded.replica.log, loaded.replica.log_level)
@@ -153,6 +157,7 @@ def run(
     settings: SettingsFile = None,
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
+    when_told: Annotated[bool, typer.Option("--when-told", hidden=True)] = False,
 ) -> None:
     """Run replicas of a crawl. They join replicas that already run on this or other machines.
 
@@ -183,6 +188,8 @@ def run(
         ),
     )
     logs.configure(loaded.replica.log, loaded.replica.log_level)
+    if when_told and not sys.stdin.readline():  # the supervisor has ended
+        raise typer.Exit(1)
     _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import surt
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.logs import log
@@ -132,5 +131,7 @@ def surt_key(url: str) -> str:
     path = url[slash:].lower()
     site = _SIMPLE_SITE.fullmatch(url[:slash])
     if site is None or not _SIMPLE_PATH.fullmatch(path) or any(word in path for word in _SESSION_WORDS):
+        import surt  # noqa: PLC0415 - it takes 50 ms, and few crawls need it before their first page
+
         return str(surt.surt(url))
     return f"{','.join(reversed(site[1].split('.')))}{site[2]}){path.rstrip('/') or '/'}"
