@@ -1,44 +1,40 @@
 """Converts WARC files, of this crawler or another, to rows like those of a crawl, or to Markdown files.
 
-Each response and revisit record becomes a row, except those of robots.txt files. Each WARC file becomes one file of rows
-with the same name, which is complete or does not exist. So files are converted in parallel, and a second run continues
-where the first one stopped.
+Each response and revisit record becomes a row (`crawler.sinks.warc_rows`). Each WARC file becomes one file of rows with the
+same name, which is complete or does not exist. So files are converted in parallel, and a second run continues where the
+first one stopped. The rows of an open file are in a file whose name contains `.open`. Each run replaces it, and removes it
+once the WARC file is finished.
 """
 
 from __future__ import annotations
 
-import logging
+import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
-from crawler.logs import log
-from crawler.page import Cut, Exchange, Outcome, Page
-from crawler.parse.document import Document, ParseLimits, read
-from crawler.parse.encoding import MediaType
-from crawler.parse.html import ExtractPolicy
+from crawler.page import Page
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.content import MAX_DECODED, UNREADABLE, Content, TextForm, content_of
+from crawler.sinks.content import NOTHING, UNREADABLE, Content, TextForm, content_of
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.open_files import is_open, open_and_finished
+from crawler.sinks.pages import PageLines
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
+from crawler.sinks.segment import OPEN_SUFFIX, open_path
 from crawler.sinks.times import iso_time
-from crawler.sinks.warc_reader import BrokenFraming, Head, dechunked, placed, read_head, records_in
-from frontier.errors import BadUrl
-from frontier.urls import canonicalize
+from crawler.sinks.warc_reader import BrokenFraming
+from crawler.sinks.warc_rows import has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown"]
 
-_LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -54,17 +50,18 @@ class ExportSettings(msgspec.Struct, frozen=True):
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
-    """The finished WARC files among `paths` and in the folders among them. Raises UserError if there are none."""
+    """The WARC files among `paths` and in the folders among them, open ones included. An open file may also be given by
+    the name that it will have. Raises UserError if there are none."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(file for file in path.iterdir() if file.name.endswith((*WARC_SUFFIXES, ".warc")))
-        elif path.is_file():
-            found.append(path)
+            found += open_and_finished(path, (*WARC_SUFFIXES, ".warc"))
+        elif path.is_file() or open_path(path).is_file():
+            found.append(path if path.is_file() else open_path(path))
         else:
             raise UserError(f"{path}: no such file or folder")
     if not found:
-        raise UserError(f"no finished WARC file in {', '.join(map(str, paths))}")
+        raise UserError(f"no WARC file in {', '.join(map(str, paths))}")
     return found
 
 
@@ -76,7 +73,7 @@ def export(
     Raises UserError for a file that cannot be read or written. Files that are already finished are kept.
     """
     if settings.form == "parquet":
-        require_pyarrow()
+        require_pyarrow("--format parquet")
     settings.out.mkdir(parents=True, exist_ok=True)
     rows = 0
     with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
@@ -97,10 +94,14 @@ def export_file(path: Path, settings: ExportSettings) -> int:
     """Export one WARC file. Returns the number of rows. Raises OSError and BrokenFraming."""
     if settings.form == "markdown":
         return sum(_write_markdown(row.page, settings.out) for row in read_rows(path))
-    target = settings.out / (path.name.partition(".warc")[0] + ".pages.jsonl")
+    name = path.name.partition(".warc")[0]
+    target = settings.out / f"{name}{OPEN_SUFFIX if is_open(path) else ''}.pages.jsonl"
     final = parquet_path(target) if settings.form == "parquet" else target
-    if final.exists():
-        return 0
+    if not is_open(path):
+        for early in settings.out.glob(glob.escape(f"{name}{OPEN_SUFFIX}.pages.") + "*"):
+            early.unlink(missing_ok=True)  # its rows are among those of the finished file
+        if final.exists():
+            return 0
     scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     rows = 0
     try:
@@ -125,7 +126,8 @@ def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
     for row in read_rows(path):
-        yield lines.encode(row._replace(content=_content(row.page, settings, likeness)), _log_failure)
+        content = _content(row.page, settings, likeness) if has_body(row) else NOTHING
+        yield lines.encode(row._replace(content=content), report)
 
 
 def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Content:
@@ -133,81 +135,8 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
         content = content_of(page, settings.text, settings.structured, settings.simhash)
         return likeness.judge(page, content) if content.is_judged else content
     except Exception as error:  # pages contain what sites sent
-        _log_failure(page.url, error)
+        report(page.url, error)
         return UNREADABLE
-
-
-def _log_failure(url: str, error: Exception) -> None:
-    log(logging.WARNING, "record_not_exported", url=url, error=error)
-
-
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of the WARC file at `path`. Raises OSError and BrokenFraming."""
-    for row, start, length in placed(records_in(str(path)), path.stat().st_size, _row):
-        yield row._replace(place=Place(path.name, start, length))
-
-
-def _row(record: WarcRecord) -> Row | None:
-    """The row of `record`, or None if it has none."""
-    if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
-        return None
-    headers = record.headers
-    try:
-        url = canonicalize(headers.get("WARC-Target-URI") or "", None)
-    except BadUrl:
-        return None
-    read_so_far = read_head(record)
-    if read_so_far is None or urlsplit(url.href).path == "/robots.txt":
-        return None
-    http, start_of_body = read_so_far
-    exchange = Exchange(
-        url=url.href,
-        status=http.status,
-        reason="",
-        headers=http.fields,
-        request_head=b"",
-        response_head=b"",
-        body=_body(http, start_of_body + record.reader.read()),
-        address=headers.get("WARC-IP-Address") or "",
-        started_at=record.record_date.timestamp() if record.record_date else 0.0,
-        elapsed=0.0,
-        first_byte=0.0,
-        truncated=headers.get("WARC-Truncated") if record.record_type == WarcRecordType.response else None,
-    )
-    page = Page(url.href, url.domain, 0, Outcome.DONE, "exported", exchange.started_at, exchange=exchange)
-    try:
-        page = _parsed(page, exchange, http)
-    except Exception as error:  # pages contain what sites sent
-        _log_failure(url.href, error)
-        page = msgspec.structs.replace(page, cut=("defect",))
-    return Row(page, headers.get("WARC-Payload-Digest") or "")
-
-
-def _body(http: Head, stored: bytes) -> bytes:
-    """The `stored` body without its transfer coding, which other crawlers may store."""
-    if http.get_list(b"transfer-encoding").strip().lower() != "chunked":
-        return stored
-    try:
-        return dechunked(stored)
-    except ValueError:  # the body is not chunked, or incomplete
-        return b""
-
-
-def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
-    content_type = http.get_list(b"content-type")
-    document = read(Document(exchange.body, page.url, http.get_list(b"content-encoding"), content_type), _LIMITS)
-    found = document.found
-    return msgspec.structs.replace(
-        page,
-        content_type=MediaType.parse(content_type).essence,
-        charset=found.charset,
-        title=found.title,
-        lang=found.lang,
-        canonical=found.canonical,
-        links=found.links,
-        decoded_size=document.decoded_size,
-        cut=(cast(Cut, exchange.truncated), *document.cut) if exchange.truncated else document.cut,
-    )
 
 
 def _write_markdown(page: Page, out: Path) -> int:
@@ -215,7 +144,7 @@ def _write_markdown(page: Page, out: Path) -> int:
     try:
         markdown = content_of(page, "markdown", structured=False).markdown
     except Exception as error:  # pages contain what sites sent
-        _log_failure(page.url, error)
+        report(page.url, error)
         return 0
     if markdown is None:
         return 0

@@ -6,7 +6,7 @@ settled URLs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ class Place(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always present; None becomes null.
 
+    A crawl knows all of `outcome` to `replica`; in rows from WARC files, those that the file does not contain are null.
     `description` to `soft_404` are null unless the settings ask for them. `extra` has the fields from page hooks. Times are
     UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`: the URLs
     found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits, because not all
@@ -38,28 +39,28 @@ class Line(msgspec.Struct, frozen=True):
     url: str
     domain: str
     status: int | None
-    outcome: str
-    reason: str
-    depth: int
-    tries: int
-    settled_at: str
+    outcome: str | None
+    reason: str | None
+    depth: int | None
+    tries: int | None
+    settled_at: str | None
     fetched_at: str | None
     elapsed_ms: int | None
     content_type: str
-    charset: str
-    title: str
-    lang: str
-    canonical: str
-    size: int
-    decoded_size: int
-    digest: str
+    charset: str | None
+    title: str | None
+    lang: str | None
+    canonical: str | None
+    size: int | None
+    decoded_size: int | None
+    digest: str | None
     truncated: str | None
-    noarchive: bool
-    noindex: bool
-    link_count: int
+    noarchive: bool | None
+    noindex: bool | None
+    link_count: int | None
     links: list[str] | None
     warc: Place | None
-    replica: str
+    replica: str | None
     description: str | None = None
     text: str | None = None
     markdown: str | None = None
@@ -68,19 +69,21 @@ class Line(msgspec.Struct, frozen=True):
     simhash: str | None = None
     near_of: str | None = None
     soft_404: bool | None = None
-    cut: list[str] = []
+    cut: list[str] | None = []
     via: str | None = None
     extra: Any = None  # already encoded; a dict when the line is read
 
 
 class Row(NamedTuple):
-    """What becomes a line. `digest`: of the body, empty without one; `extra`: fields from hooks, as JSON."""
+    """What becomes a line. `digest`: of the body, empty without one; `extra`: fields from hooks, as JSON. `columns`: values
+    that replace those from the page; None for unknown ones."""
 
     page: Page
     digest: str = ""
     place: Place | None = None
     extra: msgspec.Raw | None = None
     content: Content = NOTHING
+    columns: Mapping[str, Any] = {}
 
 
 class PageLines:
@@ -107,7 +110,7 @@ class PageLines:
 
     def _line(self, row: Row) -> Line:
         page, exchange, content = row.page, row.page.exchange, row.content
-        return Line(
+        line = Line(
             url=page.url,
             domain=page.domain,
             status=exchange.status if exchange else None,
@@ -145,6 +148,7 @@ class PageLines:
             via=page.via or None,
             extra=row.extra,
         )
+        return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
 
 _DEEPEST = 100
@@ -175,4 +179,4 @@ def minimal_row(row: Row) -> Row:
     page = msgspec.structs.replace(
         row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""
     )
-    return Row(page, row.digest, row.place)
+    return Row(page, row.digest, row.place, columns=row.columns)

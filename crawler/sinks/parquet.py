@@ -26,12 +26,12 @@ GROUP_ROWS = 2_000  # rows per row group: about 12 MB of lines with their links
 _decoder = msgspec.json.Decoder(Line)
 
 
-def require_pyarrow() -> None:
-    """Raise UserError if pyarrow is not installed."""
+def require_pyarrow(wanted: str) -> None:
+    """Raise UserError if pyarrow is not installed. `wanted`: the setting or option that needs it, as the user gave it."""
     try:
         import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401, PLC0415
     except ImportError as error:
-        raise UserError("archive.parquet needs pyarrow: pip install 'peercrawl[parquet]'") from error
+        raise UserError(f"{wanted} needs pyarrow: pip install 'peercrawl[parquet]'") from error
 
 
 def parquet_path(lines: Path) -> Path:

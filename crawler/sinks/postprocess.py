@@ -27,7 +27,7 @@ class Finished:
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
         if settings.parquet:
-            require_pyarrow()
+            require_pyarrow("archive.parquet = true")
         self._depot = Depot.at(settings.upload) if settings.upload else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="finished")
 

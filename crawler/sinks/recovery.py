@@ -17,16 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.sinks.compression import COMPRESSIONS, WARC_SUFFIXES, Compression
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index, write_index
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
+from crawler.sinks.open_files import Extent, compression_of, whole_records
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path
-
-_STEP = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
-
-Extent = tuple[int, bool]
-"""The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
 
 
 class OrphanedVolume(msgspec.Struct, frozen=True):
@@ -135,10 +131,9 @@ def _finish(path: Path, with_index: bool) -> list[Path]:
 def _measured(segment: Segment) -> Extent:
     if segment.size == 0:  # mmap rejects empty files
         return 0, False
+    if compression := compression_of(segment.path):
+        return whole_records(segment.fileno(), compression)
     with mmap.mmap(segment.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for compression in COMPRESSIONS.values():
-            if segment.path.name.endswith(compression.suffix):
-                return whole_records(data, compression)
         return whole_lines(data)
 
 
@@ -146,28 +141,3 @@ def whole_lines(data: mmap.mmap) -> Extent:
     """The extent of the complete lines of `data`."""
     size = data.rfind(b"\n") + 1
     return size, size > 0
-
-
-def whole_records(data: mmap.mmap, compression: Compression) -> Extent:
-    """The extent of the complete records of `data`. A file with only the warcinfo record is not worth keeping."""
-    size = records = 0
-    while length := _record_length(data, size, compression):
-        size += length
-        records += 1
-    return size, records > 1
-
-
-def _record_length(data: mmap.mmap, start: int, compression: Compression) -> int:
-    """The length of the compressed record at `start`; 0 if there is no complete record."""
-    reader = compression.reader()
-    at = start
-    while not reader.eof:
-        chunk = data[at : at + _STEP]
-        if not chunk:
-            return 0
-        try:
-            reader.decompress(chunk)
-        except compression.error:
-            return 0
-        at += len(chunk)
-    return at - len(reader.unused_data) - start

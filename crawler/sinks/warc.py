@@ -148,12 +148,18 @@ class WarcRecords:
     def metadata(self, page: Page, made: ExchangeRecords) -> bytes:
         """The record with what was found in `page`. `made`: the records of its exchange.
 
-        Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and `cut`
-        with the reasons in `Page.cut`.
+        Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and those of
+        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, and `cut`.
         """
         exchange = page.exchange
         assert exchange is not None
-        lines = [f"fetchTimeMs: {exchange.elapsed * 1000:.0f}", f"depth: {page.depth}"]
+        lines = [
+            f"fetchTimeMs: {exchange.elapsed * 1000:.0f}",
+            f"depth: {page.depth}",
+            f"outcome: {page.outcome}",
+            f"reason: {page.reason}",
+            f"tries: {page.tries}",
+        ]
         if page.via:
             lines.append(f"via: {page.via}")
         if page.charset:

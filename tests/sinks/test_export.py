@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from typer.testing import CliRunner
 
 from crawler.cli.main import app
 from crawler.errors import UserError
+from crawler.page import Link, Outcome
 from crawler.sinks.archive import Archive
 from crawler.sinks.content import MAX_DECODED
-from crawler.sinks.export import ExportSettings, export, warc_files
+from crawler.sinks.export import ExportSettings, Form, export, warc_files
 from tests.sinks import readers
 from tests.sinks.test_content import HTML
 from tests.sinks.values import exchange, page, settings
 
 COMMON = ("url", "domain", "status", "content_type", "size", "digest", "truncated", "warc", "text", "description")
+NOT_IN_A_RESPONSE = ("outcome", "reason", "depth", "tries", "settled_at", "via")
 
 
 @pytest.fixture
@@ -86,6 +89,72 @@ async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
     assert {row["truncated"] for row in rows if row["url"][18:] != "time"} == {None}
 
 
+async def test_rows_have_what_the_metadata_records_say(tmp_path: Path) -> None:
+    """All columns are those of the crawl's own line, except the time of the settlement."""
+    archive = Archive(settings(tmp_path / "crawl"))
+    await archive.start()
+    known: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "links": (Link("https://site.test/x"),)}
+    body = b"<p><a href=/x>x</a>" + b"the same " * 200
+    fetched = exchange("a", body, b"X-Robots-Tag: noindex", elapsed=1.2344)
+    ours = page(fetched, **known, depth=4, tries=2, decoded_size=len(body), via="https://site.test/from", noindex=True)
+    await archive.write([ours])
+    await archive.write([page(exchange("again", body), **known, depth=5, reason="redirect", cut=("links",))])
+    await archive.write([page(exchange("retried", b"later"), outcome=Outcome.RETRY, reason="http_503")])
+    await archive.stop()
+    export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out"), 1, ignored)
+    first, again, retried = readers.lines(tmp_path / "out")
+    line, line_of_again = readers.lines(tmp_path / "crawl")
+    assert first == line | {"settled_at": None}
+    unknown = ("title", "lang", "canonical", "size", "decoded_size", "noarchive", "noindex")
+    assert again == line_of_again | dict.fromkeys(("settled_at", *unknown))
+    known_of_retried = (retried[name] for name in ("outcome", "reason", "depth", "tries", "elapsed_ms"))
+    assert [*known_of_retried] == [None, None, None, None, 250]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+async def test_rows_of_a_crawl_without_metadata_records_do_not_make_anything_up(tmp_path: Path, form: Form) -> None:
+    archive = Archive(settings(tmp_path / "crawl", metadata=False))
+    await archive.start()
+    body = b"<p>" + b"the same " * 200
+    for name in ("a", "again"):
+        await archive.write([page(exchange(name, body), depth=4)])
+    await archive.stop()
+    export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out", form), 1, ignored)
+    tables = [pq.read_table(path).to_pylist() for path in readers.files(tmp_path / "out", ".parquet")]
+    first, again = tables[0] if form == "parquet" else readers.lines(tmp_path / "out")
+    assert not {first[name] for name in NOT_IN_A_RESPONSE} - {None}
+    assert (first["elapsed_ms"], first["replica"], first["size"], first["cut"]) == (250, "host-1a2b", len(body), [])
+    of_body = ("title", "size", "links", "link_count", "cut", "noindex")
+    assert not {again[name] for name in (*NOT_IN_A_RESPONSE, *of_body)} - {None}
+    assert (again["status"], again["content_type"], again["elapsed_ms"]) == (200, "text/html", 250)
+
+
+def test_values_of_others_that_are_no_numbers_are_unknown(tmp_path: Path) -> None:
+    said = b"fetchTimeMs: -3\r\ndepth: 99999999999\r\ntries: many\r\nreason: \xff\r\n"
+    metadata = (
+        b"WARC/1.0\r\nWARC-Type: metadata\r\nWARC-Target-URI: http://a.test/a\r\nWARC-Concurrent-To: <urn:x:a>\r\n"
+        b"Content-Type: application/warc-fields\r\nContent-Length: %d\r\n\r\n%b\r\n\r\n" % (len(said), said)
+    )
+    file = tmp_path / "theirs.warc"
+    file.write_bytes(their_record("a", b"") + metadata + metadata.replace(b":a>", b":b>").replace(b"\xff", b"ok"))
+    export([file], ExportSettings(tmp_path / "out", "parquet"), 1, ignored)
+    (row,) = pq.read_table(readers.files(tmp_path / "out", ".parquet")[0]).to_pylist()
+    assert [row[name] for name in ("elapsed_ms", "depth", "tries", "reason", "replica")] == [
+        *[None] * 3,
+        "\ufffd",
+        None,
+    ]
+
+
+def test_a_missing_extra_is_named_as_the_user_named_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UserError, match=r"^--format parquet needs pyarrow: pip install 'peercrawl\[parquet\]'$"):
+        export([tmp_path / "x.warc.gz"], ExportSettings(tmp_path / "out", "parquet"), 1, ignored)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match=r"^archive\.parquet = true needs pyarrow"):
+        Archive(settings(tmp_path, parquet=True))
+
+
 def test_a_second_run_goes_on_where_the_first_one_stopped(crawl: Path, tmp_path: Path) -> None:
     files, to = warc_files([crawl]), ExportSettings(tmp_path / "out")
     assert export(files[:1], to, 1, ignored) == 1
@@ -115,9 +184,9 @@ def test_archives_of_others(tmp_path: Path) -> None:
 def their_record(name: str, body: bytes) -> bytes:
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n" + body
     return (
-        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.test/%b\r\n"
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.test/%b\r\nWARC-Record-ID: <urn:x:%b>\r\n"
         b"WARC-Date: 2026-09-21T14:13:20Z\r\nContent-Type: application/http; msgtype=response\r\n"
-        b"Content-Length: %d\r\n\r\n%b\r\n\r\n" % (name.encode(), len(block), block)
+        b"Content-Length: %d\r\n\r\n%b\r\n\r\n" % (name.encode(), name.encode(), len(block), block)
     )
 
 
@@ -127,7 +196,7 @@ def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"broken\.warc\.gz"):
         export([file], ExportSettings(tmp_path / "out"), 1, ignored)
     assert readers.files(tmp_path / "out") == []
-    with pytest.raises(UserError, match="no finished WARC file"):
+    with pytest.raises(UserError, match="no WARC file in"):
         warc_files([tmp_path / "out"])
 
 

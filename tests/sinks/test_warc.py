@@ -209,13 +209,16 @@ async def test_a_metadata_record_tells_what_was_found_in_the_page(tmp_path: Path
     assert metadata.payload.decode().splitlines() == [
         "fetchTimeMs: 250",
         "depth: 3",
+        "outcome: done",
+        "reason: ok",
+        "tries: 0",
         "via: https://site.test/",
         "charset-detected: windows-1252",
         "outlink: https://site.test/%C3%A9 L a/@href",
         "outlink: https://other.test/ R Location:",
         "outlink: https://site.test/map.xml M sitemap/loc",
     ]
-    assert of_cut.payload.decode().splitlines()[2:] == ["cut: time links"]
+    assert of_cut.payload.decode().splitlines()[5:] == ["cut: time links"]
 
 
 async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Reads files of a crawl that may still be open: those of a running replica, and those of a killed one.
+
+An open WARC file may end in the middle of a record. How much of it is complete is measured first, because a reader would
+take half a record for a short one. The file may be finished while it is read, or before: then it is found under its plain
+name. Nothing here waits for the writer or holds it up.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from crawler.sinks.compression import COMPRESSIONS, Compression
+from crawler.sinks.segment import OPEN_SUFFIX
+
+_STEP = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
+
+Extent = tuple[int, bool]
+"""The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
+
+
+class Part(io.FileIO):
+    """The first `size` bytes of a file, for readers that read to the end."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        super().__init__(fd)
+        self.size = size
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most `size` bytes, or all that are left."""
+        left = max(0, self.size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left)) or b""
+
+
+def complete_part(path: Path) -> Part:
+    """The complete records of the WARC file at `path`. A finished file is all of it. Raises OSError."""
+    fd = open_either(path)
+    try:
+        compression = compression_of(path) if is_open(path) else None
+        return Part(fd, whole_records(fd, compression)[0] if compression is not None else os.fstat(fd).st_size)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_either(path: Path) -> int:
+    """A file descriptor to read the file at `path`. If it was open and has been finished since, it has its plain name.
+    Raises OSError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not is_open(path):
+            raise
+        return os.open(finished_path(path), os.O_RDONLY | os.O_CLOEXEC)
+
+
+def open_and_finished(folder: Path, suffixes: Iterable[str]) -> list[Path]:
+    """The files in `folder` with these `suffixes`, sorted, open ones included. Raises OSError."""
+    endings = tuple(suffix + end for suffix in suffixes for end in ("", OPEN_SUFFIX))
+    # A file that is finished during the listing may be in it under both names.
+    return sorted({finished_path(path): path for path in folder.iterdir() if path.name.endswith(endings)}.values())
+
+
+def is_open(path: Path) -> bool:
+    """Whether `path` is the name of a file that has not been finished."""
+    return path.name.endswith(OPEN_SUFFIX)
+
+
+def finished_path(path: Path) -> Path:
+    """The name of `path` once it is finished."""
+    return path.with_name(path.name.removesuffix(OPEN_SUFFIX))
+
+
+def compression_of(path: Path) -> Compression | None:
+    """The compression of the WARC file at `path`, open or not. None if it is no compressed WARC file."""
+    name = finished_path(path).name
+    return next((one for one in COMPRESSIONS.values() if name.endswith(one.suffix)), None)
+
+
+def whole_records(fd: int, compression: Compression) -> Extent:
+    """The extent of the complete records of the file behind `fd`. With only the warcinfo record, it is not worth keeping.
+    Raises OSError."""
+    size = records = 0
+    while length := _record_length(fd, size, compression):
+        size += length
+        records += 1
+    return size, records > 1
+
+
+def _record_length(fd: int, start: int, compression: Compression) -> int:
+    """The length of the compressed record at `start`; 0 if there is no complete record."""
+    reader = compression.reader()
+    at = start
+    while not reader.eof:
+        chunk = os.pread(fd, _STEP, at)  # not mmap: a running replica may make the file shorter
+        if not chunk:
+            return 0
+        try:
+            reader.decompress(chunk)
+        except compression.error:
+            return 0
+        at += len(chunk)
+    return at - len(reader.unused_data) - start

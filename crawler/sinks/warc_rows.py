@@ -1,0 +1,229 @@
+"""Rows from WARC files of this crawler or another: a row for each response or revisit record, except those of robots.txt
+files.
+
+A row has what the response says, what was found in its body, and what the file's warcinfo record and the metadata record of
+the response add: depth, outcome and so on. What none of them contains is null. A revisit record has no body, so only its
+metadata record says what was in the page.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from fastwarc.warc import WarcRecord, WarcRecordType
+
+from crawler.logs import log
+from crawler.page import Cut, Exchange, Link, Outcome, Page
+from crawler.parse.document import Document, ParseLimits, read
+from crawler.parse.encoding import MediaType
+from crawler.parse.html import ExtractPolicy
+from crawler.sinks.content import MAX_DECODED
+from crawler.sinks.open_files import complete_part
+from crawler.sinks.pages import Place, Row
+from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.warc_reader import Head, dechunked, placed, read_head, records_in
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+_LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_SECONDS = re.compile(r"[0-9]{1,6}(?:\.[0-9]+)?")
+_OF_BODY = ("charset", "title", "lang", "canonical", "size", "decoded_size", "truncated", "noarchive", "noindex")
+"""Columns that only a record with a body can fill."""
+
+
+class _Response(NamedTuple):
+    """The row of a response or revisit record. `columns`: see `Row`. `has_body`: it is not a revisit record."""
+
+    record_id: str
+    row: Row
+    columns: Mapping[str, Any]
+    has_body: bool
+
+
+class _Metadata(NamedTuple):
+    """The content of a metadata record. `of`: the ID of the response or revisit record."""
+
+    of: str
+    fields: Mapping[str, str]
+    outlinks: tuple[Link, ...]
+
+
+class _Writer(NamedTuple):
+    """The replica that wrote the records after a warcinfo record. None in files of other crawlers."""
+
+    replica: str | None
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of the WARC file at `path`; of an open file, those of its complete records. Raises OSError and
+    BrokenFraming."""
+    name = path.name.removesuffix(OPEN_SUFFIX)
+    writer = _Writer(None)
+    response: _Response | None = None
+    metadata: _Metadata | None = None
+    with complete_part(path) as part:
+        for found, start, length in placed(records_in(part), part.size, _read):
+            if isinstance(found, _Metadata):
+                if response is not None and found.of == response.record_id:
+                    metadata = found
+                continue
+            # The metadata record of a response may come after other records, but before the next response.
+            if response is not None:
+                yield _completed(response, metadata, writer)
+            response, metadata = None, None
+            if isinstance(found, _Writer):
+                writer = found
+            elif isinstance(found, _Response):
+                response = found._replace(row=found.row._replace(place=Place(name, start, length)))
+    if response is not None:
+        yield _completed(response, metadata, writer)
+
+
+def has_body(row: Row) -> bool:
+    """Whether the record of `row` has the body of the page. A revisit record has none."""
+    return row.columns.get("size", 0) is not None
+
+
+def report(url: str, error: Exception) -> None:
+    """Log that part of the record of `url` could not be processed."""
+    log(logging.WARNING, "record_not_exported", url=url, error=error)
+
+
+def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer) -> Row:
+    """The row of `response` with what `metadata` and `writer` say, and null for what is unknown."""
+    row, fields = response.row, metadata.fields if metadata is not None else {}
+    columns: dict[str, Any] = {
+        **dict.fromkeys(("outcome", "reason", "via"), None),
+        **{name: fields[name] for name in ("outcome", "reason", "via") if fields.get(name)},
+        **{name: _number(fields.get(name)) for name in ("depth", "tries")},
+        "elapsed_ms": _number(fields.get("fetchTimeMs")),
+        "settled_at": None,
+        "replica": writer.replica,
+        **response.columns,
+    }
+    if not response.has_body:
+        columns |= dict.fromkeys(_OF_BODY)
+        columns["charset"] = fields.get("charset-detected")
+        if metadata is None:
+            columns |= dict.fromkeys(("links", "link_count", "cut"))
+        else:
+            columns["cut"] = fields.get("cut", "").split()
+            row = row._replace(page=msgspec.structs.replace(row.page, links=metadata.outlinks))
+    return row._replace(columns=columns)
+
+
+def _read(record: WarcRecord) -> _Response | _Metadata | _Writer | None:
+    match record.record_type:
+        case WarcRecordType.response | WarcRecordType.revisit:
+            return _response(record)
+        case WarcRecordType.metadata:
+            fields, outlinks = _fields(record)
+            return _Metadata(record.headers.get("WARC-Concurrent-To") or "", fields, outlinks)
+        case WarcRecordType.warcinfo:
+            return _Writer(_fields(record)[0].get("replica"))
+        case _:
+            return None
+
+
+def _fields(record: WarcRecord) -> tuple[dict[str, str], tuple[Link, ...]]:
+    """The named fields of `record`, and the URLs of its `outlink` fields."""
+    fields: dict[str, str] = {}
+    links: list[Link] = []
+    for line in record.reader.read().decode(errors="replace").split("\n"):
+        name, _, value = line.partition(":")
+        if name == "outlink":
+            links += [Link(url) for url in value.split(None, 1)[:1]]
+        else:
+            fields[name] = value.strip()
+    return fields, tuple(links)
+
+
+def _response(record: WarcRecord) -> _Response | None:
+    """The row of `record`, or None if it has none."""
+    headers = record.headers
+    try:
+        url = canonicalize(headers.get("WARC-Target-URI") or "", None)
+    except BadUrl:
+        return None
+    read_so_far = read_head(record)
+    if read_so_far is None or urlsplit(url.href).path == "/robots.txt":
+        return None
+    http, start_of_body = read_so_far
+    has_body = record.record_type == WarcRecordType.response
+    exchange = Exchange(
+        url=url.href,
+        status=http.status,
+        reason="",
+        headers=http.fields,
+        request_head=b"",
+        response_head=b"",
+        body=_body(http, start_of_body + record.reader.read()),
+        address=headers.get("WARC-IP-Address") or "",
+        started_at=record.record_date.timestamp() if record.record_date else 0.0,
+        elapsed=_seconds(headers.get("X-Crawler-Elapsed")) or 0.0,
+        first_byte=0.0,
+        truncated=headers.get("WARC-Truncated") if has_body else None,
+    )
+    page = Page(url.href, url.domain, 0, Outcome.DONE, "", exchange.started_at, exchange=exchange)
+    try:
+        page = _parsed(page, exchange, http)
+    except Exception as error:  # pages contain what sites sent
+        report(url.href, error)
+        page = msgspec.structs.replace(page, cut=("defect",))
+    columns: dict[str, Any] = {}
+    if _seconds(headers.get("X-Crawler-Elapsed")) is not None:
+        columns["elapsed_ms"] = round(exchange.elapsed * 1000)
+    if not http.status:
+        columns["status"] = None
+    if not record.record_date:
+        columns["fetched_at"] = None
+    digest = headers.get("WARC-Payload-Digest") or ""
+    if not digest:
+        columns["digest"] = None
+    return _Response(headers.get("WARC-Record-ID") or "", Row(page, digest), columns, has_body)
+
+
+def _body(http: Head, stored: bytes) -> bytes:
+    """The `stored` body without its transfer coding, which other crawlers may store."""
+    if http.get_list(b"transfer-encoding").strip().lower() != "chunked":
+        return stored
+    try:
+        return dechunked(stored)
+    except ValueError:  # the body is not chunked, or incomplete
+        return b""
+
+
+def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
+    content_type = http.get_list(b"content-type")
+    robots_tags = tuple(value.decode("latin-1") for name, value in http.fields if name.lower() == b"x-robots-tag")
+    coding = http.get_list(b"content-encoding")
+    document = read(Document(exchange.body, page.url, coding, content_type, robots_tags), _LIMITS)
+    found = document.found
+    return msgspec.structs.replace(
+        page,
+        content_type=MediaType.parse(content_type).essence,
+        charset=found.charset,
+        title=found.title,
+        lang=found.lang,
+        canonical=found.canonical,
+        links=found.links,
+        decoded_size=document.decoded_size,
+        noarchive=found.noarchive,
+        noindex=found.noindex,
+        cut=(cast(Cut, exchange.truncated), *document.cut) if exchange.truncated else document.cut,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and _SECONDS.fullmatch(text) else None
