@@ -15,7 +15,7 @@ from crawler.fetch.client import host_of
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.line_search import line_files
-from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.open_files import complete_part, open_and_finished, open_either
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
@@ -72,12 +72,13 @@ class ArchivedRequests(msgspec.Struct):
 
 
 def read_archive(folder: Path) -> ArchivedRequests:
-    """Read all files in `folder`, including unfinished ones. Raises UserError if there are no files."""
+    """Read all files in `folder`, open ones up to their last complete record. Raises UserError if there are no files."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
     reader = _WarcReader()
-    patterns = [f"*{suffix}{end}" for suffix in WARC_SUFFIXES for end in ("", OPEN_SUFFIX)]
-    warcs = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    warcs = open_and_finished(folder, WARC_SUFFIXES)
     requests = reader.read_all(warcs)
-    lines = list(line_files(folder))
+    lines = line_files(folder)
     if not warcs and not lines:
         raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
     unread = reader.unread + sum(_add_lines(path, requests) for path in lines)
@@ -107,7 +108,7 @@ class _WarcReader:
 
     def _read_file(self, path: Path) -> Iterator[Request]:
         at = 0
-        with path.open("rb") as stream:
+        with complete_part(path) as stream:
             try:
                 for record in records_in(stream, WANTED):
                     at = record.stream_pos
@@ -165,7 +166,7 @@ def _add_lines(path: Path, requests: list[Request]) -> int:
     """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived. Returns how many
     lines could not be parsed."""
     unread = 0
-    with path.open("rb") as lines:
+    with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for number, text in enumerate(lines, 1):
             if not text.endswith(b"\n"):
                 break  # an incomplete line, which is being written

@@ -16,6 +16,7 @@ from crawler.logs import printable
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import ExportSettings, Form
+from crawler.sinks.open_files import is_open
 from crawler.sinks.warc_reader import BrokenFraming
 
 Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
@@ -36,7 +37,7 @@ def export(
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page.
 
-    If it was interrupted, run the same command again to resume.
+    Open files are read up to their last complete record. If it was interrupted, run the same command again to resume.
 
     [bold]Examples[/bold]
 
@@ -56,6 +57,12 @@ def export(
         rows = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     what = "files" if settings.form == "markdown" else "rows"
     Terminal().print(f"{rows:,} {what} from {len(files):,} WARC files in {out}/")
+    if still_open := [path for path in files if is_open(path)]:
+        Terminal(stderr=True).print(
+            f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
+            f"replicas were killed, finish them: crawler finish {still_open[0].parent}",
+            soft_wrap=True,
+        )
 
 
 def extract(
@@ -65,14 +72,16 @@ def extract(
     links: Links = True,
     simhash: Simhash = False,
 ) -> None:
-    """Print a JSON line for each page in a WARC file.
+    """Print a JSON line for each page in a WARC file, which may be open.
 
     [bold]Example[/bold]
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
     settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash)
-    (file,) = exporting.warc_files([archive]) if archive.is_file() else _no_file(archive)
+    if archive.is_dir():
+        raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name a WARC file in it")
+    (file,) = exporting.warc_files([archive])
     try:
         for lines in exporting.encoded(file, settings):
             sys.stdout.buffer.write(printable(lines.decode()).encode())
@@ -81,7 +90,3 @@ def extract(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, BrokenFraming) as error:
         raise UserError(f"{archive}: {error}") from error
-
-
-def _no_file(path: Path) -> list[Path]:
-    raise UserError(f"{path}: no such file")

@@ -21,11 +21,12 @@ How a group of pages becomes durable, in the order in which data flows:
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
 
-`sink` defines what a sink is. `export` and `line_search` read the files of a crawl, WARC files with `warc_reader`.
+`sink` defines what a sink is. `export`, with `warc_rows`, and `line_search` read the files of a crawl, WARC files with
+`warc_reader` and files that are still open with `open_files`.
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Inside the project, `app` imports `archive`,
-`settings`, `sink` and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader` and the names
-of the files. Importing `crawler.sinks` does not load the archive.
+`settings`, `sink` and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader`,
+`open_files` and the names of the files. Importing `crawler.sinks` does not load the archive.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

@@ -1,37 +1,31 @@
-"""Searches the JSON lines of a crawl for a URL. The files are searched as bytes, without parsing the lines."""
+"""Searches the JSON lines of a crawl for a URL. Only lines that begin with it are parsed."""
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-_PATTERNS = ("*.pages.jsonl", "*.pages.jsonl.open")
+from crawler.sinks.open_files import open_and_finished, open_either
+from crawler.sinks.segment import LINES
 
 
 def line_files(folder: Path) -> list[Path]:
-    """All files with JSON lines in `folder`, finished or not."""
-    return sorted(path for pattern in _PATTERNS for path in folder.glob(pattern))
+    """All files with JSON lines in `folder`, finished or not. None if there is no such folder."""
+    return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
 
 
 def newest_line(folder: Path, url: str) -> dict[str, object] | None:
     """The line of the canonical `url` that was settled last. None if there is none, or no such folder."""
-    needle = b'{"url":' + msgspec.json.encode(url) + b","
-    lines = [line for path in line_files(folder) for line in _lines_with(path, needle)]
+    start = b'{"url":' + msgspec.json.encode(url) + b","
+    lines = [line for path in line_files(folder) for line in _lines_with(path, start)]
     return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
 
 
-def _lines_with(path: Path, needle: bytes) -> Iterator[dict[str, object]]:
-    if not path.stat().st_size:
-        return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = data.find(needle)
-        while at >= 0:
-            end = data.find(b"\n", at)
-            if end < 0:
-                return  # an incomplete line, which is being written
-            if at == 0 or data[at - 1 : at] == b"\n":
-                yield msgspec.json.decode(data[at:end])
-            at = data.find(needle, end)
+def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:
+    # Not mmap: a running replica may make an open file shorter.
+    with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
+        for line in lines:
+            if line.startswith(start) and line.endswith(b"\n"):  # the last line may be incomplete
+                yield msgspec.json.decode(line)
