@@ -30,6 +30,7 @@ MODULES = {
     "doctor": "doctor",
     "why": "why",
     "audit": "audit",
+    "finish": "finish",
     "export": "export",
     "extract": "export",
     "dead": "steer",

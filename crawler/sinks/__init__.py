@@ -16,7 +16,7 @@ How a group of pages becomes durable, in the order in which data flows:
    Pages that turn out not to be settled are removed again.
 7. When the files are finished, the index is written (`external_sort` keeps it sorted with little memory). In a thread of
    its own, `postprocess` converts the lines with `parquet` and copies the files with `upload`.
-8. At the next start, `recovery` finishes the files of crashed writers.
+8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers.
 
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
@@ -26,7 +26,8 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Inside the project, `app` imports `archive`,
 `settings`, `sink` and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader`,
-`open_files` and the names of the files. Importing `crawler.sinks` does not load the archive.
+`open_files` and the names of the files; `cli` also imports `recovery` and `postprocess`. Importing `crawler.sinks` does
+not load the archive.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

@@ -25,7 +25,7 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
 from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import Finished
-from crawler.sinks.recovery import OrphanedVolume, find_orphans, recover
+from crawler.sinks.recovery import OrphanedVolume, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import Revoke
@@ -133,24 +133,15 @@ class Archive:
     @staticmethod
     async def _unsettled(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int] | None:
         """The indexes of the pages in doubt that were not settled. None if this cannot be found out now."""
-        if not orphan.doubt or revoke is None:
-            return ()
         try:
-            answers = await revoke(orphan.doubt.leased, orphan.doubt.crawl)
+            return await unsettled_in(orphan, revoke)
         except (RedisAway, RedisMisused) as error:
             log(logging.WARNING, "recovery_put_off", volume=orphan.name, error=error)
             return None
-        return {number for number, unsettled in enumerate(answers) if unsettled}
 
     def _recover(self, orphans: Sequence[OrphanedVolume], unsettled: Sequence[Collection[int] | None]) -> None:
         judged = [(orphan, numbers) for orphan, numbers in zip(orphans, unsettled, strict=True) if numbers is not None]
-        for orphan, numbers in judged:
-            if numbers:
-                orphan.take_back(numbers)
-                log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(numbers))
-        recover(self._settings.folder, with_index=self._settings.index, ours={orphan.name for orphan, _ in judged})
-        for orphan, _ in judged:
-            orphan.journal.remove()
+        finish_orphans(self._settings.folder, judged, self._settings.index)
         self._finished.catch_up()
 
     async def _write(

@@ -11,18 +11,21 @@ The lock on a volume's `.journal.open` file covers all files of the volume. Only
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index, write_index
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
-from crawler.sinks.open_files import Extent, compression_of, whole_records
+from crawler.sinks.open_files import Extent, compression_of, is_open, open_and_finished, whole_records
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path
+from crawler.sinks.sink import Revoke
 
 
 class OrphanedVolume(msgspec.Struct, frozen=True):
@@ -85,6 +88,40 @@ def find_orphans(folder: Path) -> list[OrphanedVolume]:
     return found
 
 
+async def unsettled_in(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int]:
+    """The indexes of the pages of `orphan.doubt` that were not settled; without `revoke`, none. Raises what `revoke`
+    raises."""
+    if not orphan.doubt or revoke is None:
+        return ()
+    answers = await revoke(orphan.doubt.leased, orphan.doubt.crawl)
+    return {number for number, unsettled in enumerate(answers) if unsettled}
+
+
+def finish_orphans(
+    folder: Path, judged: Sequence[tuple[OrphanedVolume, Collection[int]]], with_index: bool
+) -> list[Path]:
+    """Finish the volumes in `judged`, without the pages with these indexes, and open files without a journal. Returns the
+    files that were kept. Raises OSError."""
+    for orphan, unsettled in judged:
+        if unsettled:
+            orphan.take_back(unsettled)
+            log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(unsettled))
+    kept = recover(folder, with_index, ours={orphan.name for orphan, _ in judged})
+    for orphan, _ in judged:
+        orphan.journal.remove()
+    return kept
+
+
+def open_volumes(folder: Path) -> set[str]:
+    """The names of the volumes in `folder` with open files. Raises OSError."""
+    return {_volume_of(path) for path in open_and_finished(folder, (*WARC_SUFFIXES, LINES, JOURNAL)) if is_open(path)}
+
+
+def journaled_volumes(folder: Path) -> set[str]:
+    """Those of the open volumes in `folder` that have a journal, as all have while they are written. Raises OSError."""
+    return {_volume_of(path) for path in folder.glob("*" + JOURNAL + OPEN_SUFFIX)}
+
+
 def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -> list[Path]:
     """Finish the files of dead writers in `folder`, and write the indexes of WARC files if `with_index`. Returns the files
     that were kept.
@@ -93,7 +130,7 @@ def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -
     """
     kept = []
     # List the journals first: if one is removed meanwhile, its volume counts as another's, which is true: it was finished.
-    others = {_volume_of(path) for path in folder.glob("*" + JOURNAL + OPEN_SUFFIX)}
+    others = journaled_volumes(folder)
     for path in sorted(folder.glob("*" + OPEN_SUFFIX)):
         if (volume := _volume_of(path)) in others and volume not in ours:
             continue

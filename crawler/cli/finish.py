@@ -1,0 +1,148 @@
+"""`crawler finish`: finishes the files that killed replicas left open, as a replica that starts in their folder does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from crawler import logs
+from crawler.app.build import archive_settings
+from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.shared_options import AsJson
+from crawler.cli.terminal import emit
+from crawler.errors import SinkFull, UserError
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.local import accepted, check_local
+from crawler.sinks.postprocess import Finished
+from crawler.sinks.recovery import (
+    OrphanedVolume,
+    find_orphans,
+    finish_orphans,
+    journaled_volumes,
+    open_volumes,
+    unsettled_in,
+)
+from crawler.sinks.segment import translated
+from crawler.sinks.sink import Revoke
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+
+SHOWN = 3
+
+
+class Result(msgspec.Struct, frozen=True):
+    """`files`: the finished files. `removed_pages`: pages that were not settled, and are fetched again. `being_written`:
+    volumes of running replicas. `of_other_crawls`: open volumes of crawls that were not named. Both were left alone."""
+
+    folder: str
+    files: list[str]
+    removed_pages: int
+    being_written: list[str]
+    of_other_crawls: list[str]
+
+
+@on_a_crawl
+def finish(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Output folder with open files; default: that of the settings.", show_default=False),
+    ] = None,
+    *,
+    where: Where,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not ask Redis: keep pages even if they will be fetched again.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Finish the files that killed replicas left open.
+
+    A replica that starts in a folder does the same. Files that a running replica writes are left alone.
+
+    The last pages of each file are kept if Redis counts them as settled. The others are removed, because the crawl
+    fetches them again.
+
+    [bold]Examples[/bold]
+
+        crawler finish crawl-out
+
+        crawler finish /mnt/node-7/crawl-out --crawl news --redis redis://10.0.0.5
+    """
+    folder = folder or where.settings.replica.out
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    logs.configure(where.settings.replica.log, "warning")
+    try:
+        with translated(folder), contextlib.ExitStack() as stack:
+            result = _finish_folder(folder, where, offline, stack)
+    except SinkFull as error:
+        raise UserError(f"{error}; free some space and repeat the command") from error
+    emit(result, json, _render(result), wraps=False)
+
+
+def _finish_folder(folder: Path, where: Where, offline: bool, stack: contextlib.ExitStack) -> Result:
+    """Finish the volumes of the crawl `where`, which stay locked until `stack` is closed."""
+    orphans = find_orphans(folder)
+    for orphan in orphans:
+        stack.callback(orphan.journal.close)
+    others = {one.name: one.doubt.crawl for one in orphans if one.doubt and one.doubt.crawl != where.crawl}
+    written = journaled_volumes(folder) - {orphan.name for orphan in orphans}
+    left = open_volumes(folder) - written - others.keys()
+    if others and not left:
+        crawl = min(others.values())
+        raise UserError(f"the open files in {folder} belong to crawl {crawl!r}: add --crawl {crawl}")
+    if written and not left:
+        raise UserError(
+            f"running replicas write the open files in {folder}, and finish them when they stop: "
+            + ", ".join(sorted(written)[:SHOWN])
+        )
+    ours = [orphan for orphan in orphans if orphan.name not in others]
+    kept, removed = _finish(folder, ours, where, offline) if left else ([], 0)
+    return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others))
+
+
+def _finish(folder: Path, orphans: Sequence[OrphanedVolume], where: Where, offline: bool) -> tuple[list[Path], int]:
+    """Finish `orphans`, and open files without a journal. Returns the files that were kept, and the number of pages that
+    were removed."""
+
+    async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int]:
+        replica = where.settings.replica.model_copy(update={"out": folder})
+        archive = archive_settings(where.crawl, "", settings, replica)
+        finished = Finished(archive)
+        try:
+            judged = [(orphan, await unsettled_in(orphan, revoke)) for orphan in orphans]
+            kept = finish_orphans(folder, judged, archive.index)
+            finished.catch_up()
+        finally:
+            await finished.stop()
+        return kept, sum(len(unsettled) for _, unsettled in judged)
+
+    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
+        settings = CrawlSettings.from_json(crawl.settings)
+        check_local(settings, accepted(where.settings), {"archive.upload"})
+        clock = ServerClock(SystemClock(), store.time_ms)
+        await clock.refresh()
+        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+        return await ask_and_finish(frontier.revoke, settings)
+
+    return asyncio.run(ask_and_finish(None, where.settings.crawl)) if offline else where.do(work)
+
+
+def _render(result: Result) -> str:
+    if not (result.files or result.removed_pages or result.being_written or result.of_other_crawls):
+        return f"{result.folder}/ has no open files with pages"
+    lines = [f"{len(result.files):,} files finished in {result.folder}/"]
+    if result.removed_pages:
+        lines.append(f"{result.removed_pages:,} pages removed that were not settled; the crawl fetches them again")
+    if result.being_written:
+        lines.append(f"{len(result.being_written):,} volumes left to the running replicas that write them")
+    if result.of_other_crawls:
+        lines.append(f"{len(result.of_other_crawls):,} volumes of other crawls left open; finish them with --crawl")
+    return "\n".join(lines)
