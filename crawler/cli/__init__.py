@@ -5,8 +5,8 @@ How a command runs, in the order in which data flows:
 1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
 2. `commands` lists which module has which command. A module is imported when one of its commands is called, because
    importing all of them takes half a second.
-3. The modules `crawl`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit` and `export` hold the commands. They share
-   their `options` and the access to a crawl (`output`).
+3. The modules `crawl`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit`, `finish` and `export` hold the commands.
+   They share their `options` and the access to a crawl (`output`).
 4. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic web. `checks` examines
    the machine for `doctor`.
 5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end.
