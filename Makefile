@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance lock clean
+.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance dist lock clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -53,6 +53,10 @@ fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses 
 
 conformance: setup  ## the scores on published test data
 	$(BIN)/python -m tests.conformance
+
+TAG ?=
+dist: setup  ## wheel and sdist in dist/, checked and tried out in an empty environment (TAG=v0.1.0: the version has to match)
+	$(BIN)/python -m tests.dist --tag "$(TAG)"
 
 # Every package that the image (runtime, build) and CI (dev, pywb) install, with the hashes of PyPI. Needs uv.
 COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-package peercrawl \
