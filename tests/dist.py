@@ -106,8 +106,9 @@ def version(wheel: Path) -> str:
 
 
 def try_out(wheel: Path) -> None:
-    """Install `wheel` as users do, into an environment with nothing else, and run the demo in an empty folder. Ends the program if a
-    step fails."""
+    """Install `wheel` as users do, into an environment with nothing else, and run the demo in an empty folder.
+
+    Ends the program if a step fails."""
     with tempfile.TemporaryDirectory(prefix="peercrawl-dist-") as scratch:
         folder = Path(scratch)
         venv.create(folder / "venv", with_pip=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -26,21 +30,35 @@ def blocks(name: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-async def crawl(tmp_path: Path) -> Path:
-    """A small crawl in `crawl-out`."""
-    folder = tmp_path / "crawl-out"
-    archive = Archive(settings(folder, max_bytes=1, parquet=True, simhash=True))
+async def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
+    """DuckDB in a folder with a crawl in `crawl-out`: a finished volume, and one whose last line is being written."""
+    monkeypatch.chdir(tmp_path)
+    archive = Archive(settings(Path("crawl-out"), max_bytes=1, parquet=True))
     await archive.start()
     about, html = (Link("https://example.com/about"),), {"content_type": "text/html"}
     a, b, c = (exchange(name, body) for name, body in (("a", b"<p>said"), ("b", b"<p><b>said"), ("c", b"c")))
     await archive.write([page(a, links=about, **html), page(b, **html)])
     await archive.write([page(replace(c, status=404)), page(None, "d", outcome=Outcome.DENIED, reason="robots")])
     await archive.stop()
-    return folder
+    reopen_last(tmp_path)
+    return duckdb.connect()
 
 
-def test_the_queries_are_answered(crawl: Path) -> None:
-    per_status, reasons, once, backlinks, near = (ask(query, crawl) for query in blocks("query-output.md", "sql"))
+def reopen_last(folder: Path) -> None:
+    """Make the last file one that is being written: half a line follows its last one."""
+    finished = max(folder.glob("crawl-out/*.pages.jsonl"))
+    with finished.open("a") as file:
+        file.write('{"url":"https://site.test/e","doma')
+    finished.rename(finished.with_name(f"{finished.name}.open"))
+
+
+def test_the_queries_are_answered(database: duckdb.DuckDBPyConnection) -> None:
+    """All blocks of the page are run in their order, in the folder that contains `crawl-out`."""
+    view, *queries, near = blocks("query-output.md", "sql")
+    (export,) = blocks("query-output.md", "sh")
+    (frame,) = blocks("query-output.md", "python")
+    database.execute(view)
+    per_status, reasons, once, backlinks = (database.execute(query).fetchall() for query in queries)
     assert per_status == [("site.test", 200, 2), ("site.test", 404, 1)]
     assert reasons == [("denied", "robots", 1)]
     assert [(url, status) for url, status, _ in once] == [
@@ -50,18 +68,20 @@ def test_the_queries_are_answered(crawl: Path) -> None:
         ("https://site.test/d", None),
     ]
     assert backlinks == [("https://site.test/a",)]
-    assert near == [("https://site.test/a", "https://site.test/b")]
+    subprocess.run([sys.executable, "-m", *shlex.split(export)], check=True, capture_output=True)
+    assert database.execute(near).fetchall() == [("https://site.test/a", "https://site.test/b")]
+    names: dict[str, Any] = {}
+    exec(frame, names)
+    assert set(names["pages"].url) == {"https://site.test/a", "https://site.test/b"}, "the finished file"
 
 
-def test_the_lines_answer_like_parquet(crawl: Path) -> None:
-    first = blocks("query-output.md", "sql")[0]
-    assert ask(first.replace(".parquet", ".jsonl"), crawl) == ask(first, crawl)
-
-
-def ask(query: str, crawl: Path) -> list[tuple[object, ...]]:
-    answer = duckdb.sql(query.replace("crawl-out", str(crawl)).strip().rstrip(";"))
-    assert answer is not None
-    return answer.fetchall()
+def test_parquet_answers_like_the_lines(database: duckdb.DuckDBPyConnection) -> None:
+    view, first, *_ = blocks("query-output.md", "sql")
+    database.execute(view)
+    page = (DOCS / "query-output.md").read_text()
+    (parquet, _) = re.findall(r"use `(FROM '.*?')`", page)
+    assert first.replace("FROM pages", parquet) != first
+    assert database.execute(first.replace("FROM pages", parquet)).fetchall() == database.execute(first).fetchall()
 
 
 async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
