@@ -1,4 +1,4 @@
-"""The commands in the README work in a fresh clone of the repository."""
+"""The README's first commands lead to a live page whose address the terminal shows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 
 
 def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Path) -> None:
-    """The second command is run unchanged, except for the URL, in an empty folder without a settings file. The tests of the
-    wheel cover the first one."""
+    """The second command is run unchanged, except for the URL, in an empty folder without a settings file.
+    `test_documents` runs the first one."""
     found = re.search(r"<!-- run -->\n```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found is not None
     install, crawl = found[1].splitlines()

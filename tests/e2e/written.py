@@ -167,10 +167,11 @@ class Shell:
         done = self.start(f"crawler status --json {options}").wait()
         return [one["address"] for one in json.loads(done.out)["replicas"]] if done.code == 0 else []
 
-    def wait_for_replicas(self, count: int, options: str) -> list[str]:
-        """Their addresses, once there are `count`."""
+    def wait_for_replicas(self, running: Running, count: int, options: str) -> list[str]:
+        """Their addresses, once `running` has started `count`."""
 
         def enough() -> list[str]:
+            assert running.is_running, running.err
             seen = self.replicas(options)
             return seen if len(seen) >= count else []
 
