@@ -119,7 +119,16 @@ def supervise(
     the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
     show."""
     local = settings.replica
-    words = ["--when-told", "--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir), "--out", str(local.out)]
+    words = [
+        "--when-told",
+        "--keep-settings",
+        "--crawl",
+        crawl,
+        "--data-dir",
+        str(local.data_dir),
+        "--out",
+        str(local.out),
+    ]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
     if "interval" in local.model_fields_set:
         words += ["--interval", str(local.interval)]
