@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.bench import backpressure, frontier, measure, memory, page_limit, politeness, throughput
+from tests.bench import backpressure, frontier, measure, memory, page_limit, politeness, start, throughput
 
 SHORT = {
     "throughput": throughput.short,
@@ -22,6 +22,7 @@ SHORT = {
     "memory": memory.short,
     "page_limit": page_limit.short,
     "backpressure": backpressure.short,
+    "start": start.short,
 }
 
 
