@@ -14,7 +14,8 @@ from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
-from frontier.store import RedisStore, command, connect
+from frontier.scripts import SAVE_ROBOTS
+from frontier.store import RedisStore, command, connect, run
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime
@@ -57,7 +58,9 @@ class Machine:
     async def step(self) -> None:
         """One transition."""
         self._time.ms += self._rng.choice((0, 1, 40, 700))
-        await self._rng.choice((self._push, self._lease, self._settle, self._release, self._reserve, self._ask_gate))()
+        await self._rng.choice(
+            (self._push, self._lease, self._settle, self._release, self._reserve, self._ask_gate, self._save_robots)
+        )()
 
     async def _push(self) -> None:
         made = [self._entry() for _ in range(self._rng.randint(0, 12))]
@@ -103,6 +106,20 @@ class Machine:
     async def _ask_gate(self) -> None:
         wait_s = await self._limiter.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
         assert wait_s is None or 0 <= wait_s <= 21
+
+    async def _save_robots(self) -> None:
+        """Afterwards the domain's other records have at most the limit of bytes, and none of them has expired."""
+        rng, now_ms, limit = self._rng, self._time.ms, self._rng.choice((0, 100, 5_000))
+        key = self._keys.shards[rng.randrange(SHARDS)].robots(f"d{rng.randrange(3)}.test")
+        origin = rng.choice(("http://a.test", "https://b.test:8443", "", "é\n{x}")).encode()
+        expiry_ms = now_ms + rng.choice((1, 500, 86_400_000))
+        record = b"%013d" % expiry_ms + rng.randbytes(rng.choice((0, 30, 3_000)))
+        await self._store.send([run(SAVE_ROBOTS, [key], now_ms, origin, record, limit)])
+        (saved,) = await self._store.send([command("HGETALL", key)])
+        kept = dict(zip(saved[::2], saved[1::2], strict=True))
+        assert kept.pop(origin) == record
+        assert sum(len(name) + len(value) for name, value in kept.items()) <= limit
+        assert all(int(value[:13]) > now_ms for value in kept.values())
 
     async def check(self) -> None:
         """Every accepted URL is settled, queued, leased or waiting, and each once."""
