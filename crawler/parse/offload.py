@@ -20,7 +20,7 @@ from crawler.parse.html import Extracted
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from crawler.scope.link_filter import NO_HINTS
 
-MAX_WAITING_BYTES = 384 << 20
+MAX_WAITING_BYTES = 192 << 20
 MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching."""
 
