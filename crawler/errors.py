@@ -13,11 +13,24 @@ class CrawlerError(Exception):
 
 
 class UserError(CrawlerError):
-    """Raised for a mistake that the operator can fix. The message is one line and says how."""
+    """Raised for a mistake that the operator can fix. The message is one line and says how. `details`: lines to show
+    before it."""
+
+    details: tuple[str, ...] = ()
+
+
+class SettingsInvalid(UserError):
+    """Raised for settings that cannot be used. `problems`: one line for each, with the place where it is set."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        if len(problems) > 1:
+            self.details = problems
+            problems = (f"{len(problems)} settings cannot be used; `crawler config explain NAME` describes a setting",)
+        super().__init__(*problems)
 
 
 class SettingsDiffer(UserError):
-    """Raised when a command's settings differ from those of its crawl. `differences`: one line for each. `named`: the
+    """Raised when a command's settings differ from those of its crawl. `details`: one line for each. `named`: the
     settings that `--apply-settings` would change, because the user gave them explicitly."""
 
     def __init__(self, crawl: str, differences: tuple[str, ...], named: tuple[str, ...]) -> None:
@@ -26,7 +39,7 @@ class SettingsDiffer(UserError):
             f"crawl {crawl!r} has other settings than this command, so nothing was started or changed: add --keep-settings "
             f"to go on with those of the crawl{apply}"
         )
-        self.differences = differences
+        self.details = differences
 
 
 class DataDirError(UserError):

@@ -11,6 +11,7 @@ from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import EmbeddedValkey, open_store
 from crawler.app.gc_schedule import paced_collection
+from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
@@ -50,6 +51,7 @@ async def _open(
     opened = await settle(store, await open_crawl(store, crawl), settings, on_difference)
     stored = CrawlSettings.from_json(opened.settings)
     check_local(stored, accepted(settings))
+    check_installed(stored)
     return opened, stored
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
-from crawler.settings.crawl_settings import Table
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.local import check_local
+from crawler.settings.table import Table
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
 from frontier.store import Store
@@ -99,7 +99,8 @@ class Follower:
             step = plan_step(self._settings, wanted)
             self._apply(step.settings)
         except (UserError, BadInput) as error:
-            self.refused = str(error)
+            details = error.details if isinstance(error, UserError) else ()
+            self.refused = "; ".join(details) or str(error)
             self._events.emit(SettingsRefused(crawl.revision, self.refused))
             return
         self._settings, self.waiting, self.refused = step.settings, step.waiting, ""

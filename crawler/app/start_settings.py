@@ -20,10 +20,10 @@ import msgspec
 
 from crawler.errors import SettingsDiffer, UserError
 from crawler.logs import log
-from crawler.settings.crawl_settings import Table
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml
+from crawler.settings.table import Table
 from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.store import Store, display_url
 

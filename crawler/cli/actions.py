@@ -11,6 +11,7 @@ import msgspec
 
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
+from crawler.app.installed import check_installed
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, summarize
@@ -55,7 +56,7 @@ async def seed_crawl(
 ) -> int:
     """Create the crawl if it does not exist, and push the seeds. Returns the exit code. Raises SettingsDiffer, without
     pushing anything, if the crawl exists with different settings."""
-    check(settings.crawl)
+    check(settings)
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
         raise UserError(NO_SEEDS)
@@ -146,7 +147,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
 
     async def run(self) -> int:
         logs.configure(self.settings.replica.log, "warning")
-        check(self.settings.crawl)
+        check(self.settings)
+        check_installed(self.settings)
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         local = self.settings.replica
         if not (seeds or local.redis or local.data_dir.exists()):
@@ -155,7 +157,9 @@ class CrawlJob(msgspec.Struct, frozen=True):
         supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
         async with supervisor.prepared(), open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
-            check_local(CrawlSettings.from_json(stored.settings), accepted(self.settings))
+            applied = CrawlSettings.from_json(stored.settings)
+            check_local(applied, accepted(self.settings))
+            check_installed(applied)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl {self.crawl} continues where it stopped")

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
+from crawler.app.installed import missing
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
 from crawler.cli import render
@@ -21,6 +22,8 @@ from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import check as check_usable
+from crawler.settings.policies import unusable
+from crawler.settings.problems import raise_for
 from crawler.settings.reference import Setting
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore
@@ -91,14 +94,15 @@ def check(
     json: AsJson = False,
 ) -> None:
     """Check a settings file, and show the resulting settings, including environment variables. Exit code 2 if it is
-    invalid.
+    invalid, or if a hook or package that it needs is not installed here.
 
     [bold]Example[/bold]
 
         crawler config check crawler.toml
     """
     loaded = load(file)
-    check_usable(loaded.crawl)
+    raise_for([*unusable(loaded), *missing(loaded)])
+    check_usable(loaded)
     values, defaults = _values(loaded), _values(Settings())
     shown_values = _without_secrets(values)
     changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
@@ -141,8 +145,9 @@ def apply(
 
         crawler config apply crawler.toml --crawl news
     """
-    wanted = load(file).crawl
-    check_usable(wanted)
+    loaded = load(file)
+    check_usable(loaded)
+    wanted = loaded.crawl
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int]:
         before = CrawlSettings.from_json(opened.settings)

@@ -8,7 +8,7 @@ import typer
 
 from crawler import __version__
 from crawler.cli.commands import Commands
-from crawler.errors import TRY_LATER, SettingsDiffer, UserError
+from crawler.errors import TRY_LATER, UserError
 from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
@@ -45,11 +45,11 @@ def _options(
 
 def main() -> None:
     """Run the command line. A user's mistake is printed as one line on standard error, without a traceback. Settings that
-    differ are printed before it, one per line."""
+    differ or cannot be used are printed before it, one per line."""
     try:
         app()
     except (UserError, FrontierError) as error:
         from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
 
-        print_error(error, error.differences if isinstance(error, SettingsDiffer) else ())
+        print_error(error, error.details if isinstance(error, UserError) else ())
         sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)

@@ -42,9 +42,9 @@ def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = Tru
         Terminal(soft_wrap=not wraps).print(screen)
 
 
-def print_error(error: Exception, differences: Iterable[str]) -> None:
-    """Print `differences`, one per line, and `error` as one line, on standard error."""
+def print_error(error: Exception, details: Iterable[str]) -> None:
+    """Print `details`, one per line, and `error` as one line, on standard error."""
     terminal = Terminal(stderr=True, soft_wrap=True)
-    for difference in differences:
-        terminal.print(difference)
+    for detail in details:
+        terminal.print(detail)
     terminal.print(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))

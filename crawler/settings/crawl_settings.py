@@ -1,7 +1,8 @@
-"""The tables of settings that belong to a crawl, one class each. `crawler.settings.loading` combines and loads them.
+"""The tables of settings that belong to a crawl, one class each, but for `[archive]`. `crawler.settings.loading` combines
+and loads them.
 
 Running replicas apply a change of these settings (`crawler.app.settings_reload`), except where the change needs a
-restart. The reason is given for a whole table in `Table.restart`, or for a single setting by `_restart`.
+restart. The reason is given for a whole table in `Table.restart`, or for a single setting by `needs_restart`.
 """
 
 from __future__ import annotations
@@ -9,49 +10,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from crawler import __version__
-from crawler.fetch.address_policy import WEB_PORTS
-from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS
+from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
+from crawler.scope.scope import Scope
+from crawler.settings.table import LOADED, Count, NotNegative, Table, needs_restart, usable
+from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
 from politeness.robots_text import is_product_token
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-
-
-class Table(BaseModel):
-    """A table of the TOML file. `restart`: why a change of its settings needs a restart of the replicas; empty if it does
-    not."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    restart: ClassVar[str] = ""
-
-    @classmethod
-    def waits_because(cls, key: str) -> str:
-        """Why a change of the setting `key` needs a restart of the replicas, or "" if running replicas apply it."""
-        extra = cls.model_fields[key].json_schema_extra
-        return str(extra["restart"]) if isinstance(extra, dict) else cls.restart
-
-
-def _restart(why: str) -> dict[str, JsonValue]:
-    """Marks a setting whose change needs a restart, with the reason."""
-    return {"restart": why}
-
-
 _NEW_URLS = "replicas with different values would queue the same page under two URLs; stop them all first"
-_LOADED = "code is loaded when a replica starts"
 
 
 class PolitenessTable(Table):
@@ -154,15 +124,25 @@ class ScopeTable(Table):
         TRACKING_PARAMS,
         description="Query parameters to remove from every URL, because they do not change the page. A name that "
         "ends in `*` is a prefix.",
-        json_schema_extra=_restart(_NEW_URLS),
+        json_schema_extra=needs_restart(_NEW_URLS),
     )
     session_params: tuple[str, ...] = Field(
         SESSION_PARAMS,
         description="Parameters to remove from the query and the path if their value looks like a session id. If you "
         "change this or `strip_params` during a crawl, pages whose URLs change are fetched again.",
-        json_schema_extra=_restart(_NEW_URLS),
+        json_schema_extra=needs_restart(_NEW_URLS),
     )
     nofollow: bool = Field(True, description="Respect `rel=nofollow`, and `nofollow` in meta robots and X-Robots-Tag.")
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return usable(patterns, lambda: Scope.of(include=patterns))
+
+    @field_validator("domains")
+    @classmethod
+    def _are_hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return usable(names, lambda: Scope.of(names=names))
 
 
 class LimitsTable(Table):
@@ -199,13 +179,14 @@ class FrontierTable(Table):
         1_024,
         description="Number of partitions of the frontier. It cannot be changed later; use at least 32 for each "
         "replica that you may ever run. Higher: load is spread more evenly; lower: fewer calls to Redis.",
-        json_schema_extra=_restart("every key of the crawl depends on it"),
+        json_schema_extra=needs_restart("every key of the crawl depends on it"),
     )
-    lease: PositiveFloat = Field(
+    lease: float = Field(
         30.0,
+        ge=1,
         description="Seconds for which a domain stays leased to a replica that has stopped responding. Lower: "
         "another replica takes over sooner, but leases are renewed more often.",
-        json_schema_extra=_restart("a replica relies on the lease time that it requested"),
+        json_schema_extra=needs_restart("a replica relies on the lease time that it requested"),
     )
     batch: Annotated[int, Field(ge=1, le=1_000)] = Field(
         32,
@@ -216,7 +197,7 @@ class FrontierTable(Table):
         "",
         description="Function that computes the priority of a URL, as `module:function`: (url, depth, kind) -> "
         "float. URLs with a higher value are fetched earlier. Empty: breadth first.",
-        json_schema_extra=_restart(_LOADED),
+        json_schema_extra=needs_restart(LOADED),
     )
 
 
@@ -228,7 +209,7 @@ class FetchTable(Table):
     user_agent: str = Field(
         "peercrawl",
         description="Product name in the User-Agent header, and the token by which robots.txt groups are matched.",
-        json_schema_extra=_restart("robots.txt files and records already use the old name"),
+        json_schema_extra=needs_restart("robots.txt files and records already use the old name"),
     )
     contact: str = Field(
         HOME_PAGE, description="URL or email address at which webmasters can reach you, sent in the User-Agent header."
@@ -270,102 +251,28 @@ class FetchTable(Table):
             )
         return name
 
+    @field_validator("contact")
+    @classmethod
+    def _fits_in_a_header(cls, contact: str) -> str:
+        if not contact.strip() or not contact.isascii() or not contact.isprintable():
+            raise ValueError(
+                "is sent in the User-Agent header: write a URL or an email address, in ASCII and without line breaks"
+            )
+        return contact
+
+    @field_validator("allow")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        return usable(networks, lambda: AddressPolicy.of(networks))
+
+    @field_validator("host_map")
+    @classmethod
+    def _are_mappings(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        return usable(entries, lambda: HostMap.parse(entries))
+
     @property
     def user_agent_header(self) -> str:
         return f"{self.user_agent}/{__version__} (+{self.contact})"
-
-
-class ArchiveTable(Table):
-    """The files that a crawl writes."""
-
-    restart: ClassVar[str] = "open files were started with the old value"
-
-    warc: bool = Field(True, description="Write WARC 1.1 files.")
-    pages: bool = Field(True, description="Write a JSON line for each URL that is settled.")
-    noarchive: bool = Field(
-        True,
-        description="Respect `noarchive` in meta robots and X-Robots-Tag: write only the JSON line of such a page.",
-    )
-    compression: Literal["gzip", "zstd"] = Field(
-        "gzip",
-        description="Compression of the WARC files. `zstd` is slightly smaller; FastWARC reads it, pywb and warcio "
-        "do not.",
-    )
-    links: bool = Field(True, description="Include the links of each page in its JSON line.")
-    metadata: bool = Field(True, description="Write a WARC metadata record, with the links, for each page.")
-    via: bool = Field(
-        False,
-        description="Include in each JSON line and metadata record the page on which the URL was first found. Stores "
-        "that page's URL in Redis with each queued URL.",
-    )
-    index: bool = Field(True, description="Write a CDXJ index for each WARC file, which pywb needs for replay.")
-    text: Literal["off", "text", "markdown"] = Field(
-        "off",
-        description="Include the main text of each page, or its main content as Markdown, in its JSON line. Uses "
-        "more CPU.",
-    )
-    structured: bool = Field(
-        False, description="Include the JSON-LD and OpenGraph data of each page in its JSON line. Uses more CPU."
-    )
-    simhash: bool = Field(
-        False,
-        description="Include a 64-bit fingerprint of the main text of each page, for finding near duplicates. Uses "
-        "more CPU.",
-    )
-    near_duplicates: Literal["off", "mark", "drop"] = Field(
-        "off",
-        description="How to treat pages whose main text is nearly the same as that of an earlier page of the replica. "
-        "`mark`: name that page in the JSON line; `drop`: also omit the WARC records and the text. Uses more CPU.",
-    )
-    soft_404: Literal["off", "mark", "drop"] = Field(
-        "off",
-        description="How to treat error pages that are sent with status 200 instead of 404. `mark`: mark the JSON "
-        "line; `drop`: also omit the WARC records and the text. Uses more CPU.",
-    )
-    near_remembered: Count = Field(
-        131_072,
-        description="Number of pages that a replica remembers for `near_duplicates`. Each takes about 200 bytes of "
-        "memory. Higher: copies are found across more pages.",
-    )
-    parquet: bool = Field(
-        False, description="Convert each finished file of JSON lines to a Parquet file. Requires pyarrow."
-    )
-    upload: str = Field(
-        "",
-        description="Destination to which finished files are copied: `s3://bucket/prefix`, `gs://`, `az://` or a "
-        "folder. Requires obstore.",
-    )
-    keep_local: bool = Field(
-        True, description="Keep local files after upload. If false, delete each file once its copy has been verified."
-    )
-    on_page: tuple[str, ...] = Field(
-        (),
-        description="Page hooks: `package.module:function`, or the name of an installed hook. See "
-        "docs/how-to/extend.md.",
-        json_schema_extra=_restart(_LOADED),
-    )
-    sinks: tuple[str, ...] = Field(
-        (),
-        description="Additional sinks: `package.module:factory`, or the name of an installed sink. See "
-        "docs/how-to/extend.md.",
-        json_schema_extra=_restart(_LOADED),
-    )
-    max_bytes: PositiveInt = Field(
-        1_073_741_824, description="Size of a WARC file, in bytes, at which the next file is started."
-    )
-    max_age: PositiveFloat = Field(
-        3_600.0,
-        description="Maximum time, in seconds, for which an output file stays open before the next one is started.",
-    )
-    fsync: bool = Field(
-        False,
-        description="Flush files to disk before a URL is settled. Slower; without it, a power failure can lose pages.",
-    )
-    revisits: Count = Field(
-        16_384,
-        description="Number of response bodies that are remembered, so that a later identical body is written as a "
-        "revisit record. 0: write no revisit records.",
-    )
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
@@ -382,6 +289,11 @@ class DutyTable(Table):
         "", description="Seed file to read again. New lines are queued. The file must exist on every machine."
     )
     sitemap: str = Field("", description="URL of a sitemap to fetch again.")
+
+    @field_validator("sitemap")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        return usable(url, lambda: url and canonicalize(url))
 
     @property
     def every_s(self) -> float:

@@ -10,30 +10,26 @@ composition root passes them only the values that they need.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
 
 from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from crawler.errors import UserError
+from crawler.errors import SettingsInvalid
+from crawler.settings.archive_settings import ArchiveTable
 from crawler.settings.crawl_settings import (
-    ArchiveTable,
     DutyTable,
     FetchTable,
     FrontierTable,
     LimitsTable,
-    NotNegative,
     PolitenessTable,
     ScopeTable,
-    Table,
 )
+from crawler.settings.problems import describe, raise_for
+from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
+from crawler.settings.table import NotNegative, Table
 from frontier.errors import BadInput
 from frontier.store import check_url
-
-T = TypeVar("T")
 
 
 class CrawlSettings(Table):
@@ -58,7 +54,12 @@ class CrawlSettings(Table):
 
     @classmethod
     def from_json(cls, text: bytes) -> CrawlSettings:
-        return _checked(lambda: cls.model_validate_json(text), "the crawl's stored settings")
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise SettingsInvalid(
+                tuple(describe(error, _names()[0], lambda _: "the crawl's stored settings"))
+            ) from error
 
     def to_json(self) -> bytes:
         return self.model_dump_json().encode()
@@ -83,6 +84,9 @@ LOCAL = frozenset(
     }
 )
 """Settings of a crawl that a replica takes from Redis only if its own machine allows them (`crawler.settings.local`)."""
+
+
+HIGHEST_PORT = 65_535
 
 
 class ReplicaSettings(Table):
@@ -146,6 +150,16 @@ class ReplicaSettings(Table):
         except BadInput as error:
             raise ValueError(error) from error
 
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, listen: str) -> str:
+        port = listen.rpartition(":")[2]
+        if not port.isdecimal():
+            raise ValueError(f"{listen!r} is no address: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
+        if int(port) > HIGHEST_PORT:
+            raise ValueError(f"{listen!r}: {port} is no port: use 1 to {HIGHEST_PORT}, or 0 for any free port")
+        return listen
+
     @field_validator("accept")
     @classmethod
     def _are_local(cls, accept: tuple[str, ...]) -> tuple[str, ...]:
@@ -160,22 +174,26 @@ class Settings(CrawlSettings):
 
     replica: ReplicaSettings = ReplicaSettings()
 
-    _file_has_crawl_tables: bool = PrivateAttr(False)
+    _sources: tuple[Source, ...] = PrivateAttr(())
 
     @classmethod
-    def read(cls, file: dict[str, Any], *layers: dict[str, Any]) -> Settings:
-        """Merge the tables of a file with the layers that override them, in rising precedence. Raises ValidationError."""
+    def read(cls, *sources: Source) -> Settings:
+        """Merge the sources, in rising precedence: first the file. Raises ValidationError."""
         merged: dict[str, Any] = {}
-        for layer in (file, *layers):
-            _merge(merged, layer)
+        for source in sources:
+            _merge(merged, source.values)
         made = cls(**merged)
-        made._file_has_crawl_tables = bool(file.keys() & CrawlSettings.model_fields.keys())
+        made._sources = sources
         return made
 
     @property
     def file_has_crawl_tables(self) -> bool:
         """Whether the settings file has any table other than `[replica]`."""
-        return self._file_has_crawl_tables
+        return bool(self._sources and self._sources[0].values.keys() & CrawlSettings.model_fields.keys())
+
+    def place_of(self, name: str) -> str:
+        """Where the setting `name` was set: a line of the file, an environment variable or an option; "" for a default."""
+        return place_of(name, self._sources)
 
     @property
     def crawl(self) -> CrawlSettings:
@@ -185,27 +203,32 @@ class Settings(CrawlSettings):
 def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
     """Load the settings from the defaults, the file at `path`, the environment, and `flags` ({table: {key: value}}).
 
-    Raises UserError, which names the key, for an unknown or malformed setting.
+    Raises SettingsInvalid, which names each unknown or malformed setting and where it was set, and UserError for a file
+    that cannot be read.
     """
-    layers = (_read_file(path) if path else {}, _environment(), flags or {})
-    return _checked(lambda: Settings.read(*layers), str(path) if path else "settings")
-
-
-def _read_file(path: Path) -> dict[str, Any]:
+    names, lists = _names()
+    file = from_file(path) if path else Source()
+    sources = (file, from_environment(names, lists), from_options(flags or {}))
+    problems = [problem for source in sources for problem in source.problems]
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"settings file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"settings file {path} is not TOML: {error}") from error
+        settings = Settings.read(*sources)
+    except ValidationError as error:
+        problems += describe(error, names, lambda name: place_of(name, sources))
+    raise_for(problems)
+    return settings
 
 
-def _environment() -> dict[str, Any]:
-    model = cast(type[BaseSettings], Settings)  # it uses only the fields of the model
-    try:
-        return EnvSettingsSource(model, env_prefix="CRAWLER_", env_nested_delimiter="__")()
-    except SettingsError as error:
-        raise UserError(f"environment: {error}; write lists as JSON, such as CRAWLER_FETCH__PORTS='[80]'") from error
+def _names() -> tuple[dict[str, list[str]], set[str]]:
+    """The keys of each table, and the settings and tables that are lists."""
+    names: dict[str, list[str]] = {}
+    lists = set()
+    for table, field in Settings.model_fields.items():
+        is_repeated = get_origin(field.annotation) is tuple
+        model = cast(type[Table], get_args(field.annotation)[0] if is_repeated else field.annotation)
+        names[table] = list(model.model_fields)
+        lists |= {table} if is_repeated else set()
+        lists |= {f"{table}.{key}" for key, one in model.model_fields.items() if get_origin(one.annotation) is tuple}
+    return names, lists
 
 
 def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
@@ -214,13 +237,3 @@ def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = dict(value) if isinstance(value, dict) else value
-
-
-def _checked(build: Callable[[], T], where: str) -> T:
-    try:
-        return build()
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        problem = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-        raise UserError(f"{where}: {key}: {problem}; see `crawler config explain`") from error

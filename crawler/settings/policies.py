@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from crawler.errors import UserError
@@ -9,7 +11,8 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.hooks import load
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.scope import Scope
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.loading import CrawlSettings, Settings
+from crawler.settings.problems import at, raise_for
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import RateLimitPolicy
@@ -27,12 +30,27 @@ SCORERS = "peercrawl.scorers"
 
 def check(settings: CrawlSettings) -> None:
     """Raises UserError or BadInput for values that have the right type but that no replica could use. Code that the
-    settings name is not imported, because it need not be installed on this machine."""
+    settings name is not imported, because it need not be installed on this machine (see `crawler.app.installed`)."""
+    raise_for(unusable(settings))
     scope(settings)
     addresses(settings)
     host_map(settings)
     refetched(settings)
     politeness_policy(settings)
+
+
+def unusable(settings: CrawlSettings) -> Iterator[str]:
+    """Return one line for each setting that does not work with the others."""
+    kind = settings.scope.kind
+    if kind in ("domains", "hosts") and not settings.scope.domains:
+        example = '["www.example.org"]' if kind == "hosts" else '["example.org"]'
+        reason = f'"{kind}" needs the list scope.domains, such as domains = {example}, or every link is out of scope'
+        yield located(settings, "scope.kind", reason)
+
+
+def located(settings: CrawlSettings, name: str, problem: str) -> str:
+    """Return the `problem` of the setting `name`, with the place where it was set if `settings` know it."""
+    return at(settings.place_of(name) if isinstance(settings, Settings) else "", f"{name}: {problem}")
 
 
 def url_rules(settings: CrawlSettings) -> UrlRules:

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from crawler.errors import UserError
-from crawler.settings.crawl_settings import Table
 from crawler.settings.loading import LOCAL, Settings
+from crawler.settings.table import Table
 
 FIXED = frozenset({"frontier.shards"})
 """Settings that cannot be changed once the crawl exists."""

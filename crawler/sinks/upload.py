@@ -31,6 +31,14 @@ class UploadFailed(CrawlerError):
     """Raised when a file could not be stored unchanged. The caller may repeat the call."""
 
 
+def require_obstore() -> None:
+    """Raise UserError if obstore is not installed."""
+    try:
+        import obstore  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise UserError("uploads need obstore: pip install 'peercrawl[upload]'") from error
+
+
 class Depot:
     """The store to which finished files are copied, under their own names."""
 
@@ -44,11 +52,10 @@ class Depot:
     @classmethod
     def at(cls, url: str) -> Depot:
         """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. Raises UserError if it is invalid."""
-        try:
-            from obstore.exceptions import BaseError  # noqa: PLC0415
-            from obstore.store import LocalStore, from_url  # noqa: PLC0415
-        except ImportError as error:
-            raise UserError("archive.upload needs obstore: pip install 'peercrawl[upload]'") from error
+        require_obstore()
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+        from obstore.store import LocalStore, from_url  # noqa: PLC0415
+
         scheme, mark, rest = url.partition("://")
         try:
             if not mark or scheme == "file":

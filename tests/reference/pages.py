@@ -13,8 +13,8 @@ from crawler.cli.main import EXIT_CODES, app
 from crawler.observe.collectors import ReplicaState, replica_families
 from crawler.observe.metrics import Metrics
 from crawler.settings import reference
-from crawler.settings.crawl_settings import Table
 from crawler.settings.reference import PRESETS, Setting
+from crawler.settings.table import Table
 from tests.metrics_list import families
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"

@@ -35,8 +35,10 @@ def test_the_interval_is_short_with_the_embedded_store_unless_it_was_given(tmp_p
 @pytest.mark.parametrize("value", ["10.0.0.0/8", "[10.0.0.0/8]"])
 def test_a_list_in_the_environment_that_is_not_json_is_reported(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CRAWLER_FETCH__ALLOW", value)
-    with pytest.raises(UserError, match=r"environment: .*\"fetch\".*write lists as JSON"):
+    with pytest.raises(UserError) as refused:
         load()
+    advice = """write a list as JSON, such as CRAWLER_FETCH__ALLOW='["10.0.0.0/8"]'"""
+    assert str(refused.value) == f"CRAWLER_FETCH__ALLOW: fetch.allow: {advice}"
 
 
 def test_a_redis_url_that_cannot_be_used_is_reported_without_its_password() -> None:

@@ -9,8 +9,10 @@ import pytest
 from crawler.app.build import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
+from crawler.settings.archive_settings import UPLOAD_SCHEMES
 from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
+from crawler.sinks.upload import SCHEMES
 from frontier.urls import canonicalize
 from politeness.delay import is_above_cap
 
@@ -69,3 +71,7 @@ def test_parameters_are_removed_by_the_lists_in_the_settings() -> None:
 def test_a_user_agent_that_robots_txt_cannot_name_stops_the_start(name: str) -> None:
     with pytest.raises(UserError, match=r"fetch\.user_agent.*letters, - and _ only"):
         crawl(fetch={"user_agent": name})
+
+
+def test_the_schemes_for_uploads_are_those_that_can_be_opened() -> None:
+    assert UPLOAD_SCHEMES == SCHEMES

@@ -1,0 +1,42 @@
+"""Checks that this machine has the code that a crawl needs: hooks, sinks, a scorer, and optional packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from crawler.errors import UserError
+from crawler.hooks import PAGE_HOOKS, SINKS, load
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.policies import SCORERS, located
+from crawler.settings.problems import raise_for
+from crawler.sinks.parquet import require_pyarrow
+from crawler.sinks.upload import require_obstore
+
+
+def check_installed(settings: CrawlSettings) -> None:
+    """Import the code that `settings` name. Raises SettingsInvalid, which names each setting whose code is missing."""
+    raise_for(missing(settings))
+
+
+def missing(settings: CrawlSettings) -> Iterator[str]:
+    """Return one line for each function and package that `settings` need and that cannot be imported."""
+    archive, scorer = settings.archive, settings.frontier.scorer
+    groups = {
+        "archive.on_page": (archive.on_page, PAGE_HOOKS),
+        "archive.sinks": (archive.sinks, SINKS),
+        "frontier.scorer": ((scorer,) if scorer else (), SCORERS),
+    }
+    for name, (functions, group) in groups.items():
+        for function in functions:
+            yield from _problem(settings, name, lambda function=function, group=group: load(function, group))  # type: ignore[misc]
+    if archive.parquet:
+        yield from _problem(settings, "archive.parquet", require_pyarrow)
+    if archive.upload:
+        yield from _problem(settings, "archive.upload", require_obstore)
+
+
+def _problem(settings: CrawlSettings, name: str, need: Callable[[], object]) -> Iterator[str]:
+    try:
+        need()
+    except UserError as error:
+        yield located(settings, name, str(error))

@@ -1,0 +1,154 @@
+"""Reads the sources of the settings, and remembers where each value is from: a line of the settings file, an environment
+variable or an option of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.settings.problems import Names, environment_name, unknown
+
+PREFIX = "CRAWLER_"
+
+_OPTIONS = {"scope.kind": "--scope", "fetch.ports": "--port", "replica.log": "--log-format"}
+"""Settings whose option has another name than their key."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The values of one source, as {table: {key: value}}. `places`: where each setting ("table.key") and table is from;
+    `problems`: what could not be read, in one line each."""
+
+    values: dict[str, Any] = {}
+    places: Mapping[str, str] = MappingProxyType({})
+    problems: tuple[str, ...] = ()
+
+
+def place_of(name: str, sources: Sequence[Source]) -> str:
+    """Return where the value of the setting `name` is from, or of the setting or table that contains it; "" if it is a
+    default. `sources`: in rising order of precedence."""
+    while name:
+        for source in reversed(sources):
+            if name in source.places:
+                return source.places[name]
+        name = name.rpartition(".")[0]
+    return ""
+
+
+# the file
+
+
+def from_file(path: Path) -> Source:
+    """Read the TOML file at `path`. Raises UserError if it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return Source(tomllib.loads(text), {name: f"{path}:{line}" for name, line in _lines(text).items()})
+    except OSError as error:
+        raise UserError(f"settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"settings file {path} is not TOML: {error}") from error
+
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*([\w.-]+)\s*\]\]?\s*(?:#.*)?")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=")
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the line of each setting and table. Items of a repeated table are numbered: "schedule.0.every". Keys in
+    quotes and in inline tables are not found; the line of their table is then the best place to name."""
+    lines: dict[str, int] = {}
+    table, repeated = "", dict[str, int]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.fullmatch(line):
+            table = header[2]
+            if header[1] == "[[":
+                repeated[table] = repeated.get(table, -1) + 1
+                lines.setdefault(table, number)
+                table = f"{table}.{repeated[table]}"
+            lines.setdefault(table, number)
+        elif key := _KEY.match(line):
+            name = f"{table}.{key[1]}" if table else key[1]
+            lines.setdefault(name, number)
+            lines.setdefault(name.partition(".")[0], number)
+    return lines
+
+
+# the environment
+
+
+def from_environment(names: Names, lists: Collection[str], environment: Mapping[str, str] = os.environ) -> Source:
+    """Read the variables CRAWLER_<TABLE>__<KEY>, and CRAWLER_<TABLE> with a whole table as JSON. `lists`: the settings and
+    tables that are lists, written as JSON.
+
+    Variables without two underscores that name no table belong to others. Kubernetes sets CRAWLER_PORT, for one, if there
+    is a service `crawler`.
+    """
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    problems = []
+    for variable in sorted(environment):  # tables before their keys
+        if not variable.upper().startswith(PREFIX):
+            continue
+        table, separator, key = variable[len(PREFIX) :].lower().partition("__")
+        name = f"{table}.{key}" if separator else table
+        if separator and key not in names.get(table, ()):
+            problems.append(f"{variable}: {name}: {unknown(name, names, environment_name)}")
+            continue
+        if not separator and table not in names:
+            continue
+        try:
+            value = _value(environment[variable], name in lists, not separator)
+        except ValueError:
+            problems.append(f"{variable}: {name}: {_as_json(variable, environment[variable], name in lists)}")
+            continue
+        places[name] = variable
+        if separator:
+            values.setdefault(table, {})[key] = value
+        else:
+            values[table] = value
+            if isinstance(value, dict):
+                places |= {f"{table}.{one}": variable for one in value}
+    return Source(values, places, tuple(problems))
+
+
+def _value(text: str, is_list: bool, is_table: bool) -> Any:
+    """Return the value of a variable. Raises ValueError if it is not the JSON that it has to be."""
+    if not (is_list or is_table):
+        return text
+    value = json.loads(text)
+    if not isinstance(value, list if is_list else dict):
+        raise ValueError("another type")
+    return value
+
+
+def _as_json(variable: str, text: str, is_list: bool) -> str:
+    """Return how to write `text`, which should be a list or a table. Text with a URL is not repeated, because the URL may
+    have a password."""
+    if not is_list:
+        return f'write a table as JSON, such as {variable}=\'{{"KEY": "VALUE"}}\''
+    items = [item.strip(" \"'") for item in text.strip("[] ").split(",") if item.strip()]
+    shown = ["VALUE"] if "://" in text else [int(item) if item.isdecimal() else item for item in items]
+    return f"write a list as JSON, such as {variable}={shlex.quote(json.dumps(shown))}"
+
+
+# the command line
+
+
+def from_options(flags: Mapping[str, Any]) -> Source:
+    """The options that were given, as {table: {key: value}}."""
+    names = [f"{table}.{key}" for table, keys in flags.items() if isinstance(keys, dict) for key in keys]
+    return Source(dict(flags), {name: option_of(name) for name in names})
+
+
+def option_of(name: str) -> str:
+    """Return the option for the setting `name`."""
+    return _OPTIONS.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))

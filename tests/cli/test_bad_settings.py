@@ -1,0 +1,182 @@
+"""Settings that cannot be used are reported together, each with the place where it was set and what to write instead."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Finished
+from tests.typed import Typed
+from tests.valkey import ValkeyProcess
+
+SITE = "http://a.test/"
+
+
+def refused(done: Finished) -> list[str]:
+    """Return the lines that the command printed on standard error, the last without "error: "."""
+    assert done.code == 2, done
+    assert "Traceback" not in done.err
+    *lines, last = done.err.splitlines()
+    assert last.startswith("error: ")
+    return [*lines, last.removeprefix("error: ")]
+
+
+def check(typed: Typed, folder: Path, text: str) -> list[str]:
+    (folder / "c.toml").write_text(text)
+    return refused(typed("config", "check", "c.toml"))
+
+
+def test_all_bad_settings_of_a_file_are_reported_with_their_lines(typed: Typed, tmp_path: Path) -> None:
+    text = """delay = 3
+[politeness]
+delya = 3
+delay = "soon"
+
+[fetch]
+ports = [80,
+  21001, true]
+user_agent = "my crawler"
+[archive]
+text = "markdwn"  # [politeness]
+[[schedule]]
+every = "6h"
+seeds = "news.txt"
+[[schedule]]
+every = "never"
+[politness]
+delay = 1
+"""
+    lines = check(typed, tmp_path, text)
+    told = {
+        "c.toml:1: delay: there is no such setting; did you mean politeness.delay?",
+        "c.toml:3: politeness.delya: there is no such setting; did you mean politeness.delay?",
+        'c.toml:4: politeness.delay = "soon": must be a valid number',
+        "c.toml:7: fetch.ports: must not be true or false",
+        "c.toml:11: archive.text = \"markdwn\": must be 'off', 'text' or 'markdown'; did you mean markdown?",
+        "c.toml:17: politness: there is no such setting; did you mean politeness?",
+        "8 settings cannot be used; `crawler config explain NAME` describes a setting",
+    }
+    assert told <= set(lines)
+    assert {line.partition(": ")[0] for line in lines[:-1]} == {f"c.toml:{n}" for n in (1, 3, 4, 7, 9, 11, 15, 17)}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[politeness]\ndelay = inf", "c.toml:2: politeness.delay = inf: must be a finite number"),
+        ("[politeness]\ndelay = nan", "c.toml:2: politeness.delay = nan: must be a finite number"),
+        ("[politeness]\ndelay = true", "c.toml:2: politeness.delay: must not be true or false"),
+        ("[limits]\nmax_pages = true", "c.toml:2: limits.max_pages: must not be true or false"),
+        ("[frontier]\nlease = 0.001", "c.toml:2: frontier.lease = 0.001: must be greater than or equal to 1"),
+        ('[archive]\nupload = "s4://pages"', "c.toml:2: archive.upload: write it as s3://BUCKET/PREFIX"),
+        ('[archive]\nupload = "s3://"', "c.toml:2: archive.upload: write it as s3://BUCKET/PREFIX"),
+        ('[archive]\non_page = ["no_such:hook"]', "c.toml:2: archive.on_page: 'no_such:hook' cannot be imported"),
+        ('[archive]\nsinks = ["no-such-sink"]', "c.toml:2: archive.sinks: 'no-such-sink': no installed package"),
+        ('[frontier]\nscorer = "json:nothing"', "c.toml:2: frontier.scorer: 'json:nothing' cannot be imported"),
+        ('[scope]\nkind = "domains"', 'c.toml:2: scope.kind: "domains" needs the list scope.domains'),
+        ('[scope]\nkind = "domain"', "did you mean domains?"),
+        ('[scope]\nexclude = ["["]', "c.toml:2: scope.exclude: not a regular expression: '['"),
+        ('[fetch]\ncontact = "a@b.test\\r\\nX: y"', "c.toml:2: fetch.contact: is sent in the User-Agent header"),
+        ('[fetch]\nallow = ["10.0.0.0/99"]', "c.toml:2: fetch.allow: allowed network"),
+        ('[replica]\nredis = "http://u:secret@h"', "c.toml:2: replica.redis: the Redis URL cannot be used"),
+        ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is no port"),
+        ("politeness = 3", "c.toml:1: politeness = 3: must be a table"),
+        ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list"),
+        ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
+    ],
+)
+def test_a_setting_that_no_replica_could_use_is_refused(typed: Typed, tmp_path: Path, text: str, told: str) -> None:
+    (line,) = check(typed, tmp_path, text)
+    assert told in line
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize(
+    ("package", "text", "told"),
+    [
+        ("pyarrow", "[archive]\nparquet = true", "c.toml:2: archive.parquet: Parquet needs pyarrow: pip install"),
+        ("obstore", '[archive]\nupload = "copies"', "c.toml:2: archive.upload: uploads need obstore: pip install"),
+    ],
+)
+def test_a_missing_package_is_refused_before_anything_is_created(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, text: str, told: str
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    (line,) = check(typed, tmp_path, text)
+    assert told in line
+    (line,) = refused(typed("crawl", SITE, "-s", "c.toml"))
+    assert told in line
+    assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_a_missing_hook_stops_each_start_before_anything_is_created(
+    typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str
+) -> None:
+    """`seed` accepts it: hooks are installed where replicas run."""
+    (line,) = refused(typed("crawl", SITE, "--on-page", "no_such:hook"))
+    assert line.startswith("--on-page: archive.on_page: 'no_such:hook' cannot be imported")
+    assert not list(tmp_path.iterdir())
+    where = ("--crawl", crawl_name, "--redis", valkey.url)
+    hook = {"CRAWLER_ARCHIVE__ON_PAGE": '["no_such:hook"]'}
+    assert typed("seed", SITE, *where, environment=hook).code == 0
+    for replicas in ("1", "2"):
+        (line,) = refused(typed("run", *where, "--replicas", replicas, environment=hook))
+        assert "archive.on_page: 'no_such:hook' cannot be imported" in line
+
+
+def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: Path) -> None:
+    environment = {
+        "CRAWLER_FETCH__PORTS": "80,21001",
+        "CRAWLER_FETCH__TIMEOUT": "soon",
+        "CRAWLER_POLITNESS__DELAY": "2",
+        "CRAWLER_LIMITS__MAX_PAGE": "2",
+        "CRAWLER_SCOPE": "seeds",
+        "CRAWLER_PORT": "tcp://10.0.0.1:80",  # as Kubernetes sets it for a service `crawler`
+    }
+    *lines, last = refused(typed("crawl", SITE, environment=environment))
+    assert set(lines) == {
+        "CRAWLER_FETCH__PORTS: fetch.ports: write a list as JSON, such as CRAWLER_FETCH__PORTS='[80, 21001]'",
+        'CRAWLER_FETCH__TIMEOUT: fetch.timeout = "soon": must be a valid number',
+        "CRAWLER_POLITNESS__DELAY: politness.delay: there is no such setting; did you mean CRAWLER_POLITENESS__DELAY?",
+        "CRAWLER_LIMITS__MAX_PAGE: limits.max_page: there is no such setting; did you mean CRAWLER_LIMITS__MAX_PAGES?",
+        'CRAWLER_SCOPE: scope: write a table as JSON, such as CRAWLER_SCOPE=\'{"KEY": "VALUE"}\'',
+    }
+    assert last.startswith("5 settings cannot be used")
+    assert not list(tmp_path.iterdir())
+
+
+def test_variables_with_a_list_or_a_whole_table_are_read(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("")
+    environment = {"crawler_fetch__ports": "[80, 21001]", "CRAWLER_LIMITS": '{"max_pages": 7}'}
+    shown = typed("config", "check", "c.toml", environment=environment).out
+    assert "ports = [80, 21001]" in shown
+    assert "max_pages = 7" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run", "--listen", "127.0.0.1:99999"), "--listen: replica.listen: '127.0.0.1:99999': 99999 is no port"),
+        (("run", "--listen", "localhost"), "--listen: replica.listen: 'localhost' is no address"),
+        (("status", "--redis", "http://h:6379"), "--redis: replica.redis: the Redis URL cannot be used; write it as"),
+        (("crawl", SITE, "--delay", "inf"), "--delay: politeness.delay = inf: must be a finite number"),
+        (("crawl", SITE, "--scope", "domain"), "--scope: scope.kind = \"domain\": must be 'seeds'"),
+        (("crawl", SITE, "--scope", "hosts"), '--scope: scope.kind: "hosts" needs the list scope.domains'),
+        (("crawl", SITE, "--host-map", "a=b"), "--host-map: fetch.host_map: host map 'a=b': expected PATTERN"),
+    ],
+)
+def test_a_bad_option_is_named_as_it_was_typed(typed: Typed, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    (line,) = refused(typed(*words))
+    assert line.startswith(told)
+    assert not list(tmp_path.iterdir())
+
+
+def test_problems_of_all_sources_are_reported_together(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[politeness]\ndelay = 'x'\ntries = 0\n")
+    words = ("crawl", SITE, "-s", "c.toml", "--host-map", "x", "--delay", "2")
+    lines = refused(typed(*words, environment={"CRAWLER_LIMITS__MAX_BODY": "0"}))
+    assert [line.partition(": ")[0] for line in lines[:-1]] == ["c.toml:3", "CRAWLER_LIMITS__MAX_BODY", "--host-map"]
