@@ -7,7 +7,7 @@ from itertools import chain
 
 import msgspec
 
-from frontier.errors import BadInput, CrawlLost, SchemaMismatch, SettingsMoved
+from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, SettingsMoved
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
 from frontier.store import Reply, Store, command, run
@@ -50,12 +50,12 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
 
 
 async def open_crawl(store: Store, name: str) -> Crawl:
-    """Open an existing crawl. Raises BadInput if there is none, SchemaMismatch, RedisAway."""
+    """Open an existing crawl. Raises NoSuchCrawl if there is none, SchemaMismatch, RedisAway."""
     check_crawl_name(name)
     (reply,) = await store.send([command("HGETALL", meta_key(name))])
     fields = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
     if not fields:
-        raise BadInput(f"no crawl named {name!r} here; create it by seeding it: crawler seed --crawl {name} -f FILE")
+        raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
     return _crawl(name, fields, created=False)
 
 

@@ -11,6 +11,10 @@ class BadInput(FrontierError):
     """Raised when the caller's input is malformed. The message says how to correct it."""
 
 
+class NoSuchCrawl(BadInput):
+    """Raised when the store has no crawl of a name."""
+
+
 class BadUrl(BadInput):
     """Raised when a text is not a URL that can be crawled. `reason`: one word for the counters."""
 

@@ -253,7 +253,7 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     """
     store = RedisStore(_client(url, timeout_s), display_url(url), timeout_s)
     try:
-        _check_version((await store.info("server")).get("redis_version", "0"), store)
+        _check_version((await store.info("server")).get("redis_version", "0"), display_url(url))
     except BaseException:
         await store.close()
         raise
@@ -287,10 +287,10 @@ def _driver() -> dict[str, Any]:
     return {"driver_info": driver_info()} if driver_info is not None else {}
 
 
-def _check_version(version: str, store: RedisStore) -> None:
+def _check_version(version: str, where: str) -> None:
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
-        raise RedisMisused(f"{store!r} is version {version}; use Redis {oldest} or later, or Valkey")
+        raise RedisMisused(f"Redis at {where} is version {version}; use Redis {oldest} or later, or Valkey")
 
 
 def check_url(url: str) -> str:

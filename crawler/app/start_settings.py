@@ -59,7 +59,7 @@ async def settle(
     since it was opened, UserError or BadInput if the settings cannot be used, and RedisAway. In these cases nothing has
     changed.
     """
-    stored = _with_shards(CrawlSettings.from_json(opened.settings), opened.shards)
+    stored = CrawlSettings.from_json(opened.settings).with_shards(opened.shards)
     wanted = _wanted(settings, stored, whole=False)
     named = differences(stored, wanted)
     found = differences(stored, _wanted(settings, stored, whole))
@@ -96,7 +96,7 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
         return _named(settings, stored)
     if "shards" in settings.frontier.model_fields_set:
         return settings.crawl
-    return _with_shards(settings.crawl, stored.frontier.shards)  # its default depends on the store
+    return settings.crawl.with_shards(stored.frontier.shards)  # its default depends on the store
 
 
 def _named(settings: Settings, stored: CrawlSettings) -> CrawlSettings:
@@ -109,10 +109,6 @@ def _named(settings: Settings, stored: CrawlSettings) -> CrawlSettings:
             table = getattr(stored, name).model_copy(update=named)
         values[name] = table
     return stored.model_copy(update=values)
-
-
-def _with_shards(settings: CrawlSettings, shards: int) -> CrawlSettings:
-    return settings.model_copy(update={"frontier": settings.frontier.model_copy(update={"shards": shards})})
 
 
 def _shown(name: str, value: Any) -> str:

@@ -30,18 +30,10 @@ from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.store import RedisStore
 
-EMBEDDED_SHARDS = 64
-"""Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
-
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
 
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
-
-
-def _shards(settings: Settings) -> int:
-    named = "shards" in settings.frontier.model_fields_set
-    return settings.frontier.shards if named or settings.replica.redis else EMBEDDED_SHARDS
 
 
 # seeds
@@ -61,7 +53,7 @@ async def seed_crawl(
     if not seeds:
         raise UserError(NO_SEEDS)
     async with open_store(settings.replica) as store:
-        opened = await create_crawl(store, crawl, _shards(settings), settings.crawl.to_json())
+        opened = await _created(store, crawl, settings)
         if not opened.created:
             opened = await settle(store, opened, settings, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings)
@@ -70,6 +62,12 @@ async def seed_crawl(
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
     return 0
+
+
+async def _created(store: RedisStore, name: str, settings: Settings) -> Crawl:
+    """Create the crawl `name` with `settings`, or open it if it exists."""
+    created = settings.created
+    return await create_crawl(store, name, created.frontier.shards, created.to_json())
 
 
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
@@ -174,7 +172,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
     async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:
         """Open the crawl, or create it if there are seeds. Raises SettingsDiffer, and UserError without crawl and seeds."""
         if seeds:
-            opened = await create_crawl(store, self.crawl, _shards(self.settings), self.settings.crawl.to_json())
+            opened = await _created(store, self.crawl, self.settings)
         else:
             try:
                 opened = await open_crawl(store, self.crawl)

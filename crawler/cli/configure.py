@@ -185,8 +185,7 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
 
 def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
     """Return `wanted`, with the settings that an existing crawl cannot change taken from `before`."""
-    frontier = wanted.frontier.model_copy(update={"shards": before.frontier.shards})
-    return wanted.model_copy(update={"frontier": frontier})
+    return wanted.with_shards(before.frontier.shards)
 
 
 def _values(settings: Settings) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import typer
 
 from crawler import logs
 from crawler.app.start_settings import OnDifference
+from crawler.cli.output import Where
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.loading import load
+from frontier.errors import NoSuchCrawl
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
@@ -190,7 +192,11 @@ def run(
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)
-    _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
+    try:
+        _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
+    except NoSuchCrawl:
+        Where(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
+        raise
 
 
 def demo(

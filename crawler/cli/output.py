@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
-from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
+from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
 from crawler.settings.loading import load
 from frontier.crawls import Crawl, open_crawl
-from frontier.errors import BadInput, FrontierError
+from frontier.errors import FrontierError, NoSuchCrawl
 from frontier.keys import meta_key
-from frontier.store import RedisStore, command
+from frontier.store import RedisStore, command, display_url
 
 T = TypeVar("T")
 
@@ -26,6 +26,9 @@ SCANS, SCANNED_AT_ONCE = 100, 10_000
 
 SHOWN_NAMES = 8
 
+DEFAULT_NAME = "crawl"
+"""The crawl that a command is about unless `--crawl` names another."""
+
 
 class Where:
     """The crawl that a command is about: its name, and the options that select its store."""
@@ -33,6 +36,7 @@ class Where:
     def __init__(self, crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> None:
         self.crawl = crawl
         self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
+        self._typed = typed(redis, data_dir, settings)
 
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]]) -> T:
         """Open the crawl, run `work` on it, and return the result. Raises FrontierError, and UserError, without creating
@@ -40,8 +44,8 @@ class Where:
         local = self.settings.replica
         if not local.redis and not local.data_dir.exists():
             raise UserError(
-                f"no crawl here, because there is no folder {local.data_dir}/: start one with `crawler crawl URL`, "
-                "or name its store with --data-dir or --redis"
+                f"no crawl here, because there is no folder {local.data_dir}/: start one with `{self._command('crawl')} "
+                "URL`, or name its store with --data-dir or --redis"
             )
 
         async def opened() -> T:
@@ -50,19 +54,32 @@ class Where:
 
         return asyncio.run(opened())
 
+    def check(self) -> None:
+        """Raises UserError if there is no such crawl, and FrontierError."""
+
+        async def nothing(store: RedisStore, opened: Crawl) -> None:
+            pass
+
+        self.do(nothing)
+
     async def _open(self, store: RedisStore) -> Crawl:
         try:
             return await open_crawl(store, self.crawl)
-        except BadInput as error:
+        except NoSuchCrawl as error:
+            local = self.settings.replica
+            place = f"at {display_url(local.redis)}" if local.redis else f"in {local.data_dir}/"
             names = await crawl_names(store)
-            if not names:
-                raise
             names.sort(key=lambda name: -SequenceMatcher(None, self.crawl, name).ratio())
             more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            others = f"; there are: {', '.join(names[:SHOWN_NAMES])}{more}" if names else ""
             raise UserError(
-                f"no crawl named {self.crawl!r} here; there are: {', '.join(names[:SHOWN_NAMES])}{more}; to create it: "
-                f"crawler seed --crawl {self.crawl} -f FILE"
+                f"no crawl named {self.crawl!r} {place}{others}; to create it: {self._command('seed')} -f FILE"
             ) from error
+
+    def _command(self, command: str) -> str:
+        """Return the command line of `command` for this crawl and store."""
+        name = f" --crawl {self.crawl}" if self.crawl != DEFAULT_NAME else ""
+        return f"crawler {command}{name}{self._typed}"
 
 
 async def crawl_names(store: RedisStore) -> list[str]:
@@ -81,7 +98,7 @@ async def crawl_names(store: RedisStore) -> list[str]:
 
 
 _WHICH: dict[str, tuple[object, Any]] = {
-    "crawl": ("crawl", CrawlName),
+    "crawl": (DEFAULT_NAME, CrawlName),
     "redis": (None, Redis),
     "data_dir": (None, DataDir),
     "settings": (None, SettingsFile),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from frontier.keys import check_crawl_name
+from frontier.store import display_url
 
 
 def _checked(crawl: str) -> str:
@@ -27,6 +30,20 @@ SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (TOML).", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def typed(redis: str | None, data_dir: Path | None, settings: Path | None) -> str:
+    """Return the options that select a store as they were typed, to be copied: each after a space. Credentials in the URL
+    are replaced by USER:PASSWORD."""
+    words: list[str] = []
+    for option, value in (("--redis", redis and _copied(redis)), ("--data-dir", data_dir), ("--settings", settings)):
+        words += [option, str(value)] if value else []
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _copied(url: str) -> str:
+    shown = display_url(url)
+    return shown.replace("://", "://USER:PASSWORD@", 1) if "@" in urlsplit(url).netloc else shown
 
 
 def flags(**tables: dict[str, Any]) -> dict[str, dict[str, Any]]:

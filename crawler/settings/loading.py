@@ -52,6 +52,10 @@ class CrawlSettings(Table):
             )
         return flat
 
+    def with_shards(self, shards: int) -> CrawlSettings:
+        """These settings with another number of shards."""
+        return self.model_copy(update={"frontier": self.frontier.model_copy(update={"shards": shards})})
+
     @classmethod
     def from_json(cls, text: bytes) -> CrawlSettings:
         try:
@@ -88,6 +92,9 @@ LOCAL = frozenset(
 
 HIGHEST_PORT = 65_535
 
+EMBEDDED_SHARDS = 64
+"""Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
+
 
 class ReplicaSettings(Table):
     """The settings of one process."""
@@ -111,7 +118,8 @@ class ReplicaSettings(Table):
     interval: PositiveFloat = Field(
         5.0,
         description="Seconds between two claims in the peer loop. A dead replica is removed after one to two "
-        "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis.",
+        "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis. With the embedded "
+        "server, the default is 1.",
     )
     capacity: PositiveFloat = Field(
         1.0,
@@ -194,6 +202,12 @@ class Settings(CrawlSettings):
     def place_of(self, name: str) -> str:
         """Where the setting `name` was set: a line of the file, an environment variable or an option; "" for a default."""
         return place_of(name, self._sources)
+
+    @property
+    def created(self) -> CrawlSettings:
+        """The settings with which a crawl is created. The default number of shards depends on the store alone."""
+        is_default = "shards" not in self.frontier.model_fields_set
+        return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
     @property
     def crawl(self) -> CrawlSettings:

@@ -246,7 +246,7 @@ def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
 
 
 def test_the_error_for_an_unknown_crawl_lists_the_existing_ones(hand: Hand) -> None:
-    with pytest.raises(UserError, match=rf"no crawl named '{hand.crawl}x' here; there are: {hand.crawl}\b"):
+    with pytest.raises(UserError, match=rf"no crawl named '{hand.crawl}x' at .*; there are: {hand.crawl}\b"):
         hand.type("status", "--crawl", f"{hand.crawl}x", "--redis", hand.url, here=False)
 
 
