@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -45,7 +46,8 @@ def printable(text: str) -> str:
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        about = {"at": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")  # RFC 3339
+        about = {"at": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": record.getMessage()}
         return printable(msgspec.json.encode({**about, **_fields(record)}).decode())
 
 
@@ -94,8 +96,8 @@ class Repeats(logging.Filter):
 
 
 def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:
-    """Write the crawler's log to `stream` (default: standard error) in the given form, starting at `level` ("info",
-    "warning" or "error")."""
+    """Write the crawler's log to `stream` (default: standard error) in the given form, starting at `level`
+    ("debug", "info", "warning" or "error")."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
@@ -122,6 +124,50 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.CrawlEnded,
 )
 """The events that are logged one by one. The frequent ones are only metrics."""
+
+
+DETAILS: tuple[type[ev.Event], ...] = (
+    ev.DomainsLeased,
+    ev.ShardFenced,
+    ev.PageSettled,
+    ev.RobotsSettled,
+    ev.BackedOff,
+    ev.UrlPostponed,
+    ev.GroupCommitted,
+)
+"""The events that are also logged at the level "debug"."""
+
+
+class DetailListener:
+    """Logs the events in `DETAILS`, at the level "debug"."""
+
+    def __init__(self, replica: str) -> None:
+        self._replica = replica
+
+    def observe(self, event: ev.Event) -> None:
+        match event:
+            case ev.DomainsLeased(domains, urls, seconds):
+                self._log("domains_leased", domains=domains, urls=urls, seconds=round(seconds, 4))
+            case ev.ShardFenced(message):
+                self._log("shard_fenced", message=message)
+            case ev.PageSettled(page):
+                status = page.exchange.status if page.exchange else None
+                self._log(
+                    "page", url=page.url, outcome=page.outcome, reason=page.reason, status=status, tries=page.tries
+                )
+            case ev.RobotsSettled(origin, access, status):
+                self._log("robots", origin=origin, access=access, status=status)
+            case ev.BackedOff(reason, delay_s):
+                self._log("backed_off", reason=reason, delay_s=round(delay_s, 1))
+            case ev.UrlPostponed(reason):
+                self._log("url_postponed", reason=reason)
+            case ev.GroupCommitted(pages, done, stale=stale, lag_s=lag_s):
+                self._log("committed", pages=pages, done=done, stale=stale, lag_s=round(lag_s, 4))
+            case _:
+                pass
+
+    def _log(self, name: str, **fields: object) -> None:
+        log(logging.DEBUG, name, replica=self._replica, **fields)
 
 
 class LogListener:

@@ -9,8 +9,6 @@ from crawler.hooks import PAGE_HOOKS, SINKS, load
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import SCORERS, located
 from crawler.settings.problems import raise_for
-from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.upload import require_obstore
 
 
 def check_installed(settings: CrawlSettings) -> None:
@@ -30,8 +28,12 @@ def missing(settings: CrawlSettings) -> Iterator[str]:
         for function in functions:
             yield from _problem(settings, name, lambda function=function, group=group: load(function, group))  # type: ignore[misc]
     if archive.parquet:
+        from crawler.sinks.parquet import require_pyarrow  # noqa: PLC0415 - imports the parsers, which takes long
+
         yield from _problem(settings, "archive.parquet", require_pyarrow)
     if archive.upload:
+        from crawler.sinks.upload import require_obstore  # noqa: PLC0415
+
         yield from _problem(settings, "archive.upload", require_obstore)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
 from crawler.events import PageSettled
-from crawler.logs import LOGGED, LogListener, log
+from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.observe.loop_lag import LoopLag
@@ -42,6 +42,7 @@ class Replica:
         self._seams = seams
         self._local = local
         self._doubts = settings.doubts
+        self._pages_per_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         keys = seams.crawl.keys
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
@@ -59,6 +60,8 @@ class Replica:
         self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
         seams.events.subscribe(self.metrics.observe)
         seams.events.subscribe(LogListener(self.id).observe, *LOGGED)
+        if logger.isEnabledFor(logging.DEBUG):
+            seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
         store.watch_round_trips(self.metrics.round_trip)
 
@@ -75,6 +78,8 @@ class Replica:
             raise
         spawn = self.engine.tasks.spawn
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
+        if self._local.progress:
+            self._tasks.append(spawn(self._log_progress()))
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for doubt in self._doubts:
             log(logging.WARNING, "settings_doubtful", doubt=doubt)
@@ -101,14 +106,30 @@ class Replica:
             settings_revision=engine.follower.revision,
         )
 
+    async def _log_progress(self) -> None:
+        while True:
+            await self._seams.clock.sleep(self._local.progress)
+            now = self._record(self._pages_per_s)
+            log(
+                logging.INFO,
+                "progress",
+                replica=self.id,
+                pages=now.pages,
+                pages_per_s=now.pages_per_s,
+                received_bytes=now.received_bytes,
+                shards=now.shards,
+                leased_urls=now.urls,
+                in_flight=now.busy,
+            )
+
     async def _report(self) -> None:
         clock, retry = self._seams.clock, self.engine.runtime.retry
         samples = deque([(0, clock.monotonic())], maxlen=RATE_SAMPLES)
         while True:
             samples.append((self.metrics.pages_total, clock.monotonic()))
             (pages_before, at_before), (pages, at) = samples[0], samples[-1]
-            rate = (pages - pages_before) / max(at - at_before, 0.001)
-            record = msgspec.json.encode(self._record(rate))
+            self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
+            record = msgspec.json.encode(self._record(self._pages_per_s))
             await retry.call(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
             await clock.sleep(min(1.0, self._local.interval))
 

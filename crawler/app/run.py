@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 
 from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
@@ -104,8 +105,10 @@ async def _run_several(
 
 def local_settings(settings: Settings) -> ReplicaSettings:
     """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
-    are on one machine, the interval is shorter unless the user has set it."""
+    are on one machine, the interval is shorter unless the user has set it. A terminal gets no lines of progress."""
     local = settings.replica.model_copy(update={"accept": tuple(accepted(settings))})
+    if sys.stderr.isatty():
+        local = local.model_copy(update={"progress": 0.0})
     if local.redis or "interval" in settings.replica.model_fields_set:
         return local
     return local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})

@@ -116,8 +116,8 @@ def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
 ) -> Supervisor:
     """Return a supervisor for replicas of `crawl`. The replicas use the crawl's settings without comparing them, since
-    the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
-    show."""
+    the caller has done that. `log_level` replaces that of the settings; the caller then logs the progress, and they do not.
+    The Redis URL may have a password, so it is passed in the environment, which `ps` does not show."""
     local = settings.replica
     words = [
         "--when-told",
@@ -137,6 +137,7 @@ def supervise(
     environment = {
         "CRAWLER_REPLICA__LOG": local.log,
         "CRAWLER_REPLICA__LOG_LEVEL": log_level or local.log_level,
+        "CRAWLER_REPLICA__PROGRESS": str(local.progress if log_level is None else 0),
         "CRAWLER_REPLICA__ACCEPT": json.dumps(sorted(accepted(settings))),
     }
     if local.redis:

@@ -15,6 +15,7 @@ from crawler.app.installed import check_installed
 from crawler.app.start_settings import OnDifference, settle
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, summarize
+from crawler.cli.progress import progress_logged
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
@@ -32,6 +33,10 @@ from frontier.store import RedisStore
 
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
+
+QUIET, VERBOSE = "warning", ("debug", "info")
+"""The log level of the replicas of `crawler crawl` unless one is set, and the levels at which the log replaces the live
+display."""
 
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
@@ -144,15 +149,17 @@ class CrawlJob(msgspec.Struct, frozen=True):
     on_difference: OnDifference = "stop"
 
     async def run(self) -> int:
-        logs.configure(self.settings.replica.log, "warning")
+        local = self.settings.replica
+        console = Terminal(stderr=True)
+        level = local.log_level if "log_level" in local.model_fields_set else None
+        shows = self.show and console.is_terminal and level not in VERBOSE
+        logs.configure(local.log, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
         check_installed(self.settings)
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
-        local = self.settings.replica
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
-        console = Terminal(stderr=True)
-        supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level="warning")
+        supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level=level or QUIET)
         async with supervisor.prepared(), open_store(self.settings.replica) as store:
             stored = await self._open(store, seeds)
             applied = CrawlSettings.from_json(stored.settings)
@@ -165,7 +172,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)
-            code = await follow(store, self.crawl, supervisor, console if self.show else None)
+            async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
+                code = await follow(store, self.crawl, supervisor, console if shows else None)
             await summarize(store, self.crawl, self.settings.replica.out, Terminal())
         return code
 

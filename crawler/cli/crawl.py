@@ -13,7 +13,7 @@ import typer
 from crawler import logs
 from crawler.app.start_settings import OnDifference
 from crawler.cli.output import Where
-from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags
+from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.loading import load
 from frontier.errors import NoSuchCrawl
@@ -45,7 +45,7 @@ OnPage = Annotated[
     list[str] | None,
     typer.Option(help="package.module:function to call with each page; see docs/how-to/extend.md.", show_default=False),
 ]
-Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display.")]
+Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display and no lines of progress.")]
 Capacity = Annotated[
     float | None, typer.Option(min=0.01, help="Weight in the distribution of shards.", show_default=False)
 ]
@@ -82,6 +82,8 @@ def crawl(
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
     quiet: Quietly = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Crawl from URLs or seed files until nothing is left.
 
@@ -108,7 +110,14 @@ def crawl(
             politeness={"delay": delay},
             fetch={"host_map": host_map},
             archive={"on_page": on_page},
-            replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency},
+            replica={
+                "redis": redis,
+                "data_dir": data_dir,
+                "out": out,
+                "concurrency": concurrency,
+                "log_level": log_level,
+                "log": log_format,
+            },
         ),
     )
     job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
@@ -124,6 +133,8 @@ def seed(
     settings: SettingsFile = None,
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Create a crawl, or add seeds to an existing one. Running replicas pick them up.
 
@@ -137,7 +148,9 @@ def seed(
     from crawler.cli.actions import seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    loaded = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
+    loaded = load(
+        settings, flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log": log_format})
+    )
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ()), otherwise))
 
@@ -159,6 +172,8 @@ def run(
     settings: SettingsFile = None,
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     when_told: Annotated[bool, typer.Option("--when-told", hidden=True)] = False,
 ) -> None:
     """Run replicas of a crawl. They join replicas that already run on this or other machines.
@@ -186,6 +201,8 @@ def run(
                 "listen": listen,
                 "interval": interval,
                 "grace": grace,
+                "log_level": log_level,
+                "log": log_format,
             }
         ),
     )

@@ -143,11 +143,17 @@ class ReplicaSettings(Table):
     grace: NotNegative = Field(
         20.0, description="Seconds to wait for requests in flight when the replica stops. The rest are then cancelled."
     )
-    log_level: Literal["info", "warning", "error"] = Field(
-        "info", description="Minimum severity of messages that are logged."
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        description="Minimum severity of messages that are logged. `debug` logs each page. `crawler crawl` shows only "
+        "warnings unless this is set.",
     )
     log: Literal["console", "json"] = Field(
         "console", description="Format of the log, which is written to standard error."
+    )
+    progress: NotNegative = Field(
+        30.0,
+        description="Seconds between two lines of progress in the log, if standard error is not a terminal. 0: none.",
     )
 
     @field_validator("redis")

@@ -1,0 +1,122 @@
+"""What a person and a program read in the log: times with their zone, levels, and progress where no terminal shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Bench, Finished, Web, bench
+from tests.typed import Typed
+
+pytestmark = pytest.mark.e2e
+
+OFTEN = {"CRAWLER_REPLICA__PROGRESS": "0.3"}
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Bench]:
+    """Commands on a web of 20 pages."""
+    with (
+        Web(tmp_path, domains=2, pages=20) as web,
+        bench(tmp_path, web, tables={"replica": {"interval": 0.3}}) as commands,
+    ):
+        yield commands
+
+
+def lines(done: Finished) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.err.splitlines()]
+
+
+def crawl(commands: Bench, *words: str) -> Finished:
+    return commands.start("crawl", "-f", str(commands.seeds), *words, environment=OFTEN).wait()
+
+
+def test_a_crawl_without_a_terminal_logs_its_progress_as_json(commands: Bench) -> None:
+    done = crawl(commands, "--log-format", "json")
+    assert done.code == 0, done.err
+    told = [line for line in lines(done) if line["event"] == "progress"]
+    assert told
+    assert {line["level"] for line in told} == {"info"}
+    assert told[-1]["crawl"] == "crawl"
+    assert told[-1]["pages"] >= told[0]["pages"]
+    assert {"pages_per_s", "known", "left", "replicas"} <= told[-1].keys()
+    assert not any("replica" in line for line in told), "replicas leave it to the crawl"
+    moment = datetime.fromisoformat(told[0]["at"])
+    assert moment.utcoffset() == timedelta(0)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told[0]["at"]), "RFC 3339"
+
+
+@pytest.mark.parametrize("words", [("--quiet",), ("--log-level", "warning")])
+def test_a_crawl_that_should_be_quiet_logs_no_progress(commands: Bench, words: tuple[str, ...]) -> None:
+    done = crawl(commands, *words)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_debug_logs_each_page(commands: Bench) -> None:
+    done = crawl(commands, "--log-level", "debug", "--log-format", "json")
+    assert done.code == 0, done.err
+    pages = [line for line in lines(done) if line["event"] == "page"]
+    assert {line["level"] for line in pages} == {"debug"}
+    assert {line["url"] for line in pages} == {line["url"] for line in commands.lines()}
+    assert {"robots", "committed", "domains_leased", "replica_started"} <= {line["event"] for line in lines(done)}
+
+
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_replicas_without_a_terminal_log_their_progress(commands: Bench, replicas: str) -> None:
+    assert commands.start("seed", "-f", str(commands.seeds)).wait().code == 0
+    words = ("run", "--until-empty", "--replicas", replicas, "--log-format", "json")
+    done = commands.start(*words, environment=OFTEN).wait()
+    assert done.code == 0, done.err
+    told = [line for line in lines(done) if line["event"] == "progress"]
+    assert len({line["replica"] for line in told}) == int(replicas)
+    assert {"pages", "pages_per_s", "shards", "in_flight"} <= told[0].keys()
+
+
+def test_a_terminal_gets_no_lines_of_progress(commands: Bench, tmp_path: Path) -> None:
+    assert commands.start("seed", "-f", str(commands.seeds)).wait().code == 0
+    ours, theirs = pty.openpty()
+    place = ["--settings", str(commands.settings)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crawler", "run", "--until-empty", *place],
+        cwd=tmp_path,
+        stderr=theirs,
+        env={**os.environ, **OFTEN},
+    )
+    os.close(theirs)
+    text = b""
+    while chunk := _read(ours):
+        text += chunk
+    assert process.wait() == 0
+    assert b"replica_stopped" in text
+    assert b"progress" not in text
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # Linux reports EIO at the end
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--log-level", "verbose", "--log-level: replica.log_level = \"verbose\": must be 'debug', 'info', 'warning'"),
+        ("--log-format", "jsn", "--log-format: replica.log = \"jsn\": must be 'console' or 'json'; did you mean json?"),
+    ],
+)
+@pytest.mark.parametrize("command", ["crawl", "seed", "run"])
+def test_a_bad_level_or_format_is_refused(typed: Typed, command: str, option: str, value: str, told: str) -> None:
+    done = typed(command, option, value)
+    assert done.code == 2
+    assert told in done.err
