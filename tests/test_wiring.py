@@ -16,6 +16,8 @@ VALUES = ("str", "int", "float", "bool", "bytes", "Path", "frozenset", "Sequence
 """Annotations of values. So are those that end in Settings, Policy, Rules or Limits: they do nothing."""
 
 FOREIGN = {
+    "crawler/cli/commands.py": {"cls"},
+    "crawler/cli/value_names.py": {"metavar", "display_type_rich"},
     "crawler/fetch/compat.py": {"max_size", "_call_connection_lost", "_read_ready_cb", "_write_ready"},  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's

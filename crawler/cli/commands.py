@@ -9,37 +9,39 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from crawler.cli.value_names import name_value
 from crawler.errors import UserError
 
-MODULES = {
-    "crawl": "crawl",
-    "seed": "crawl",
-    "run": "crawl",
-    "demo": "crawl",
-    "status": "watch",
-    "top": "watch",
-    "domains": "watch",
-    "shards": "watch",
-    "pause": "steer",
-    "resume": "steer",
-    "stop": "steer",
-    "block": "steer",
-    "unblock": "steer",
-    "delay": "steer",
-    "init": "configure",
-    "doctor": "doctor",
-    "why": "why",
-    "audit": "audit",
-    "finish": "finish",
-    "export": "export",
-    "extract": "export",
-    "dead": "steer",
-    "config": "configure",
+GROUPS = {
+    "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl"},
+    "Look": {"status": "watch", "top": "watch", "domains": "watch", "shards": "watch", "why": "why"},
+    "Steer": {
+        "pause": "steer",
+        "resume": "steer",
+        "stop": "steer",
+        "block": "steer",
+        "unblock": "steer",
+        "delay": "steer",
+        "dead": "steer",
+    },
+    "Data": {"export": "export", "extract": "export", "audit": "audit", "finish": "finish"},
+    "Settings": {"init": "configure", "config": "configure", "doctor": "doctor"},
 }
-"""Command -> the module of this package that defines a function or group of that name; in the order of the help."""
+"""Group in the help -> command -> the module of this package that defines a function or group of that name."""
+
+MODULES = {command: module for commands in GROUPS.values() for command, module in commands.items()}
+"""Command -> its module, in the order of the help."""
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """A group whose help names the values of options."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with the names of their values."""
+        return _named(super().get_params(ctx))
+
+
+class Commands(Group):
     """The group of all commands. Names come from the table; a command is loaded from its module when it is needed."""
 
     def __init__(self, **settings: Any) -> None:
@@ -60,26 +62,50 @@ class Commands(TyperGroup):
 def _load(name: str) -> Any:
     """Return the command `name` with its parameters, as a Click command."""
     found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), name)
+    (panel,) = (panel for panel, commands in GROUPS.items() if name in commands)
     app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+        for one in found.registered_commands:
+            one.cls = Command
+        app.add_typer(found, name=name, cls=Group, rich_help_panel=panel)
         group: Any = typer.main.get_command(app)
         return group.commands[name]
-    app.command(name, cls=Command)(found)
+    app.command(name, cls=Command, rich_help_panel=panel)(found)
     return typer.main.get_command(app)
 
 
+def _named(parameters: list[Any]) -> list[Any]:
+    for one in parameters:
+        name_value(one)
+    return parameters
+
+
 class Command(TyperCommand):
-    """A command that says where an option belongs that it does not take."""
+    """A command that says where an option belongs that it does not take, and whose help names the values of options."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with the names of their values."""
+        return _named(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`. Raises UserError for an option that another command takes."""
+        if ctx.resilient_parsing:  # for completion, which may be of an option that is not complete
+            return super().parse_args(ctx, args)
         known = {"-h", "--help", *_options(self)}
         for word in args[: args.index("--") if "--" in args else None]:
             option = word.partition("=")[0]
             if option.startswith("--") and option not in known and (hint := _hint(option)):
-                raise UserError(f"`crawler {ctx.info_name}` takes no {option}; {hint}")
+                raise UserError(f"`crawler {_path(ctx)}` takes no {option}; {hint}")
         return super().parse_args(ctx, args)
+
+
+def _path(context: Any) -> str:
+    """Return the name of a command after those of its groups, such as "config check"."""
+    names = []
+    while context.parent is not None:
+        names.append(context.info_name)
+        context = context.parent
+    return " ".join(reversed(names))
 
 
 def _options(command: Any) -> set[str]:

@@ -15,6 +15,7 @@ from crawler.app.installed import missing
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
 from crawler.cli import render
+from crawler.cli.completion import presets, setting_names
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.terminal import emit
@@ -28,7 +29,9 @@ from crawler.settings.reference import Setting
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore
 
-Preset = Annotated[str, typer.Option("--preset", "-p", help=f"One of {', '.join(reference.PRESETS)}.")]
+Preset = Annotated[
+    str, typer.Option("--preset", "-p", help=f"One of {', '.join(reference.PRESETS)}.", autocompletion=presets)
+]
 
 config = typer.Typer(
     help="Show, check, explain and apply settings.",
@@ -114,7 +117,10 @@ def check(
 
 @config.command()
 def explain(
-    setting: Annotated[str | None, typer.Argument(help="A setting, its key, or a table.", show_default=False)] = None,
+    setting: Annotated[
+        str | None,
+        typer.Argument(help="A setting, its key, or a table.", show_default=False, autocompletion=setting_names),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Explain a setting: its meaning, bounds and default, and when a change takes effect. Default: all settings.

@@ -12,6 +12,7 @@ import typer
 
 from crawler import logs
 from crawler.app.start_settings import OnDifference
+from crawler.cli.completion import scopes
 from crawler.cli.output import Where
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
@@ -35,7 +36,10 @@ Delay = Annotated[
     float | None,
     typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own sites.", show_default=False),
 ]
-ScopeKind = Annotated[str | None, typer.Option("--scope", help="seeds, domains, hosts or any.", show_default=False)]
+ScopeKind = Annotated[
+    str | None,
+    typer.Option("--scope", help="seeds, domains, hosts or any.", show_default=False, autocompletion=scopes),
+]
 HostMap = Annotated[
     list[str] | None,
     typer.Option(help="PATTERN=ADDRESS:PORT: connect to this address for matching hosts.", show_default=False),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from crawler.cli.completion import log_formats, log_levels
 from frontier.keys import check_crawl_name
 from frontier.store import display_url
 
@@ -29,8 +30,14 @@ DataDir = Annotated[
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (TOML).", show_default=False)
 ]
-LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default=False)]
-LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json.", show_default=False)]
+LogLevel = Annotated[
+    str | None,
+    typer.Option("--log-level", help="debug, info, warning or error.", show_default=False, autocompletion=log_levels),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option("--log-format", help="console or json.", show_default=False, autocompletion=log_formats),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

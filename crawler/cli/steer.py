@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from crawler.cli import render
+from crawler.cli.completion import reasons
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
@@ -23,7 +24,10 @@ from frontier.urls import canonicalize
 
 DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]
 OfDomain = Annotated[str | None, typer.Option("--domain", help="Only those of this domain.", show_default=False)]
-WithReason = Annotated[str | None, typer.Option("--reason", help="Only those with this reason.", show_default=False)]
+WithReason = Annotated[
+    str | None,
+    typer.Option("--reason", help="Only those with this reason.", show_default=False, autocompletion=reasons),
+]
 
 REQUEUED_AT_ONCE = 5_000
 
