@@ -30,7 +30,7 @@ def missing(settings: CrawlSettings) -> Iterator[str]:
     if archive.parquet:
         from crawler.sinks.parquet import require_pyarrow  # noqa: PLC0415 - imports the parsers, which takes long
 
-        yield from _problem(settings, "archive.parquet", require_pyarrow)
+        yield from _problem(settings, "archive.parquet", lambda: require_pyarrow("Parquet"))
     if archive.upload:
         from crawler.sinks.upload import require_obstore  # noqa: PLC0415
 

@@ -3,13 +3,15 @@
 How a command runs, in the order in which data flows:
 
 1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
-2. `commands` lists which module has which command. A module is imported when one of its commands is called, because
-   importing all of them takes half a second.
+2. `commands` lists which module has which command, in the groups of the help. `value_names` and `completion` say what an
+   option takes, to people and to the shell. A module is imported when one of its commands is called,
+   because importing all of them takes half a second.
 3. The modules `crawl`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit`, `finish` and `export` hold the commands.
-   They share their `options` and the access to a crawl (`output`).
+   They share their options (`shared_options`) and the access to a crawl (`output`).
 4. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic web. `checks` examines
    the machine for `doctor`.
-5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end.
+5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end;
+   `progress` logs how far it is where no terminal shows it.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 
 Only `crawler/__main__.py` imports this package, and only `main`.
