@@ -4,7 +4,8 @@ How a replica lives, in the order in which data flows:
 
 1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. If several
    replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
-   `start_settings` decides what happens if the settings of the start are not those of the crawl.
+   `start_settings` decides what happens if the settings of the start are not those of the crawl, and `seed_check` which
+   seeds it may fetch.
 2. `build` creates the parts that depend on the settings: the fetcher, the sinks, and what pages are parsed with.
 3. `engine` creates the other parts and connects all of them. It starts the tasks, finds the end of the crawl, and stops
    everything in a fixed order.
@@ -12,6 +13,6 @@ How a replica lives, in the order in which data flows:
 5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    and `gc_schedule` runs the garbage collector in small steps.
 
-The command line imports `run`, `supervisor`, `embedded_valkey`, `start_settings` and `settings_reload`.
-No other package imports this one.
+The command line imports `run`, `supervisor`, `embedded_valkey`, `start_settings`, `seed_check` and
+`settings_reload`. No other package imports this one.
 """

@@ -8,7 +8,7 @@ existing crawl. With a settings file that has tables of the crawl they compare a
 without one, only those set in the environment.
 
 Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
-raising one limit does not reset the others.
+raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from crawler.errors import SettingsDiffer, UserError
 from crawler.logs import log
-from crawler.settings.loading import CrawlSettings, Settings
+from crawler.settings.loading import CrawlSettings, Settings, extended
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml
 from crawler.settings.table import Table
@@ -49,15 +49,27 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.name}: {crawl} in the crawl, {here} here"
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """The settings that apply to a command. `changes`: those that have to be stored first, because they are new."""
+
+    settings: CrawlSettings
+    changes: list[Difference]
+
+
 async def settle(
     store: Store, opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False
 ) -> Crawl:
     """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all settings,
+    including defaults. Raises what `choose` and `adopt` raise. In these cases nothing has changed."""
+    return await adopt(store, opened, choose(opened, settings, on_difference, whole))
+
+
+def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False) -> Choice:
+    """Return which settings apply to a command with `settings` for the crawl `opened`. `whole`: compare all settings,
     including defaults.
 
-    Raises SettingsDiffer if they differ and `on_difference` is "stop", SettingsMoved if the crawl's settings were changed
-    since it was opened, UserError or BadInput if the settings cannot be used, and RedisAway. In these cases nothing has
-    changed.
+    Raises SettingsDiffer if they differ and `on_difference` is "stop", and UserError or BadInput if the settings cannot be
+    used.
     """
     stored = CrawlSettings.from_json(opened.settings).with_shards(opened.shards)
     wanted = _wanted(settings, stored, whole=False)
@@ -67,15 +79,23 @@ async def settle(
         raise SettingsDiffer(opened.name, tuple(map(str, found)), tuple(one.name for one in named))
     if not named or on_difference == "keep":
         _log("setting_ignored", named)
-        return opened
+        return Choice(stored, [])
     if wanted.frontier.shards != opened.shards:
         raise UserError(
             f"{_SHARDS} is {opened.shards} for the whole life of crawl {opened.name!r}: "
             "leave it out, or start a crawl of another name with --crawl NAME"
         )
     check(wanted)
-    await save_settings(store, opened, wanted.to_json())
-    _log("setting_changed", named)
+    return Choice(wanted, named)
+
+
+async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
+    """Store the changes in `choice`, and return the crawl with them. Raises SettingsMoved, without changing anything, if
+    the crawl's settings were changed since it was opened, and RedisAway."""
+    if not choice.changes:
+        return opened
+    await save_settings(store, opened, choice.settings.to_json())
+    _log("setting_changed", choice.changes)
     return await open_crawl(store, opened.name)
 
 
@@ -93,10 +113,16 @@ def _log(event: str, found: list[Difference]) -> None:
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:
     """Return the settings that a command with `settings` requests for a crawl with the settings `stored`."""
     if not (whole or settings.file_has_crawl_tables):
-        return _named(settings, stored)
-    if "shards" in settings.frontier.model_fields_set:
-        return settings.crawl
-    return settings.crawl.with_shards(stored.frontier.shards)  # its default depends on the store
+        wanted = _named(settings, stored)
+    elif "shards" in settings.frontier.model_fields_set:
+        wanted = settings.crawl
+    else:
+        wanted = settings.crawl.with_shards(stored.frontier.shards)  # its default depends on the store
+    if not settings.added:
+        return wanted
+    own = {key: getattr(stored.fetch, key) for key in settings.added}
+    fetch = extended(wanted.fetch.model_copy(update=own), settings.added)
+    return wanted.model_copy(update={"fetch": fetch})
 
 
 def _named(settings: Settings, stored: CrawlSettings) -> CrawlSettings:

@@ -12,7 +12,8 @@ import msgspec
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
-from crawler.app.start_settings import OnDifference, settle
+from crawler.app.seed_check import refused_seeds
+from crawler.app.start_settings import OnDifference, adopt, choose, settle
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, summarize
 from crawler.cli.progress import progress_logged
@@ -38,6 +39,9 @@ QUIET, VERBOSE = "warning", ("debug", "info")
 """The log level of the replicas of `crawler crawl` unless one is set, and the levels at which the log replaces the live
 display."""
 
+SHOWN_REFUSED = 20
+"""Seeds that cannot be fetched, of which each is reported in a line."""
+
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
 
@@ -57,10 +61,9 @@ async def seed_crawl(
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
         raise UserError(NO_SEEDS)
+    seeds = await check_first(seeds, settings)
     async with open_store(settings.replica) as store:
-        opened = await _created(store, crawl, settings)
-        if not opened.created:
-            opened = await settle(store, opened, settings, on_difference)
+        opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings)
     Terminal().print(
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
@@ -69,10 +72,64 @@ async def seed_crawl(
     return 0
 
 
-async def _created(store: RedisStore, name: str, settings: Settings) -> Crawl:
-    """Create the crawl `name` with `settings`, or open it if it exists."""
+async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
+    """Check the seeds of a crawl that cannot exist yet before its folder is created. Returns and raises what `fetchable`
+    does."""
+    local = settings.replica
+    return seeds if local.redis or local.data_dir.exists() else await fetchable(seeds, settings.crawl)
+
+
+async def open_for(
+    store: RedisStore,
+    name: str,
+    settings: Settings,
+    seeds: list[Seed],
+    on_difference: OnDifference,
+    whole: bool = False,
+) -> tuple[Crawl, list[Seed]]:
+    """Open the crawl `name` with the settings that apply, or create it if there are seeds. Returns the crawl, and the seeds
+    that it can fetch. `whole`: see `settle`.
+
+    Raises SettingsDiffer, and UserError if there is neither a crawl nor a seed, or if no seed can be fetched. Nothing has
+    changed then.
+    """
+    existing = await _find(store, name)
+    if existing is not None:
+        choice = choose(existing, settings, on_difference, whole)
+        seeds = await fetchable(seeds, choice.settings, "--apply-settings")
+        return await adopt(store, existing, choice), seeds
+    if not seeds:
+        raise UserError(NO_SEEDS)
+    seeds = await fetchable(seeds, settings.crawl)
     created = settings.created
-    return await create_crawl(store, name, created.frontier.shards, created.to_json())
+    opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
+    if not opened.created:  # by another command, since `_find`
+        opened = await settle(store, opened, settings, on_difference, whole)
+    return opened, seeds
+
+
+async def _find(store: RedisStore, name: str) -> Crawl | None:
+    try:
+        return await open_crawl(store, name)
+    except BadInput:
+        return None
+
+
+async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") -> list[Seed]:
+    """Return the seeds that `settings` allow to fetch, and report the others. `also`: what else a command needs to change
+    the settings. Raises UserError if there are only others."""
+    refused = await refused_seeds(seeds, settings)
+    console = Terminal(stderr=True, soft_wrap=True)
+    for one in list(refused.values())[:SHOWN_REFUSED]:
+        console.print(" ".join([str(one), also]).rstrip())
+    if len(refused) > SHOWN_REFUSED:
+        console.print(f"and {len(refused) - SHOWN_REFUSED:,} more seeds that cannot be fetched")
+    if seeds and len(refused) == len(seeds):
+        raise UserError(
+            f"none of {len(seeds):,} seeds can be fetched, so nothing was queued or started: add the options shown above, "
+            "or change these settings"
+        )
+    return [seed for seed in seeds if seed not in refused]
 
 
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
@@ -159,9 +216,10 @@ class CrawlJob(msgspec.Struct, frozen=True):
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
+        seeds = await check_first(seeds, self.settings)
         supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level=level or QUIET)
         async with supervisor.prepared(), open_store(self.settings.replica) as store:
-            stored = await self._open(store, seeds)
+            stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)
             check_local(applied, accepted(self.settings))
             check_installed(applied)
@@ -176,16 +234,3 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 code = await follow(store, self.crawl, supervisor, console if shows else None)
             await summarize(store, self.crawl, self.settings.replica.out, Terminal())
         return code
-
-    async def _open(self, store: RedisStore, seeds: list[Seed]) -> Crawl:
-        """Open the crawl, or create it if there are seeds. Raises SettingsDiffer, and UserError without crawl and seeds."""
-        if seeds:
-            opened = await _created(store, self.crawl, self.settings)
-        else:
-            try:
-                opened = await open_crawl(store, self.crawl)
-            except BadInput as error:
-                raise UserError(NO_SEEDS) from error
-        if opened.created:
-            return opened
-        return await settle(store, opened, self.settings, self.on_difference, whole=True)

@@ -17,7 +17,7 @@ import msgspec
 from crawler.app.embedded_valkey import open_store
 from crawler.errors import CrawlerError
 from crawler.fetch import fd_limit
-from crawler.fetch.resolver import DnsLookup
+from crawler.fetch.dns import DnsLookup
 from crawler.settings.crawl_settings import HOME_PAGE
 from crawler.settings.loading import ReplicaSettings, Settings
 from frontier.errors import FrontierError

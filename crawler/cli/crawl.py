@@ -44,6 +44,20 @@ HostMap = Annotated[
     list[str] | None,
     typer.Option(help="PATTERN=ADDRESS:PORT: connect to this address for matching hosts.", show_default=False),
 ]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NETWORK",
+        help="Also allow connections to this private network or address (fetch.allow). Can be repeated.",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=1, max=65_535, help="Also allow URLs with this port (fetch.ports). Can be repeated.", show_default=False
+    ),
+]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
 OnPage = Annotated[
     list[str] | None,
@@ -77,6 +91,8 @@ def crawl(
     delay: Delay = None,
     scope: ScopeKind = None,
     host_map: HostMap = None,
+    allow: Allow = None,
+    port: Port = None,
     concurrency: Concurrency = None,
     on_page: OnPage = None,
     crawl: CrawlName = "crawl",
@@ -93,7 +109,8 @@ def crawl(
 
     No service is needed: the queue is stored in the data directory. Ctrl-C stops cleanly, and the same command resumes
     the crawl. If the settings, including defaults, differ from those of the crawl, the command shows the differences and
-    stops, unless `--keep-settings` or `--apply-settings` is given.
+    stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings do not allow to fetch are
+    reported and not queued.
 
     [bold]Examples[/bold]
 
@@ -101,29 +118,29 @@ def crawl(
 
         crawler crawl -f seeds.txt --replicas 4 --out pages
 
+        crawler crawl http://localhost:3000 --allow 127.0.0.1 --allow ::1 --port 3000
+
         crawler crawl --keep-settings
     """
     from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which replicas do not need
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    loaded = load(
-        settings,
-        flags(
-            limits={"max_pages": max_pages},
-            scope={"max_depth": max_depth, "kind": scope},
-            politeness={"delay": delay},
-            fetch={"host_map": host_map},
-            archive={"on_page": on_page},
-            replica={
-                "redis": redis,
-                "data_dir": data_dir,
-                "out": out,
-                "concurrency": concurrency,
-                "log_level": log_level,
-                "log": log_format,
-            },
-        ),
+    given = flags(
+        limits={"max_pages": max_pages},
+        scope={"max_depth": max_depth, "kind": scope},
+        politeness={"delay": delay},
+        fetch={"host_map": host_map},
+        archive={"on_page": on_page},
+        replica={
+            "redis": redis,
+            "data_dir": data_dir,
+            "out": out,
+            "concurrency": concurrency,
+            "log_level": log_level,
+            "log": log_format,
+        },
     )
+    loaded = load(settings, given).adding(allow or (), port or ())
     job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
     _finish(job.run())
 
@@ -131,6 +148,8 @@ def crawl(
 def seed(
     urls: Urls = None,
     file: SeedFile = None,
+    allow: Allow = None,
+    port: Port = None,
     crawl: CrawlName = "crawl",
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -142,8 +161,9 @@ def seed(
 ) -> None:
     """Create a crawl, or add seeds to an existing one. Running replicas pick them up.
 
-    The first call sets the crawl's settings; later ones need none. If a settings file or an environment variable differs
-    from them, the command stops, unless `--keep-settings` or `--apply-settings` is given.
+    The first call sets the crawl's settings; later ones need none. If a settings file, flag or environment variable
+    differs from them, the command stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
+    do not allow to fetch are reported and not queued.
 
     [bold]Example[/bold]
 
@@ -152,9 +172,8 @@ def seed(
     from crawler.cli.actions import seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    loaded = load(
-        settings, flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log": log_format})
-    )
+    given = flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log": log_format})
+    loaded = load(settings, given).adding(allow or (), port or ())
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ()), otherwise))
 

@@ -5,7 +5,7 @@ In the order in which data flows:
 1. `client` receives a canonical URL and sends exactly one GET. It follows no redirect and decompresses nothing.
 2. `request` builds the head of the request. `conditional` remembers the headers that ask for a page only if it has
    changed.
-3. `resolver` finds the addresses of the host in the host map, its cache or the DNS. `address_policy` judges each
+3. `resolver` finds the addresses of the host in the host map, its cache or the DNS (`dns`). `address_policy` judges each
    address, because a page must not lead the crawler into the operator's own network.
 4. `connection` judges the address once more at the moment of connecting, and limits the duration of the exchange.
 5. `response` reads the response from bytes and limits each part of it.
@@ -13,6 +13,6 @@ In the order in which data flows:
    asyncio.
 
 `worker` imports `client` and `conditional`, and `audit` imports `client.host_of`. `settings` imports `address_policy`,
-`app` imports what it builds (`client`, `conditional`, `fd_limit`, `compat`), and `cli` imports what `crawler doctor` checks
-(`fd_limit`, `resolver`).
+`app` imports what it builds (`client`, `conditional`, `fd_limit`, `compat`) and what judges seeds (`address_policy`,
+`dns`), and `cli` imports what `crawler doctor` checks (`fd_limit`, `dns`).
 """

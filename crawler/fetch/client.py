@@ -22,9 +22,10 @@ import msgspec
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
+from crawler.fetch.dns import DnsLookup, HostLookup
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
 from crawler.fetch.request import Origin, header_lines
-from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings
+from crawler.fetch.resolver import Resolver, ResolverSettings
 from crawler.fetch.response import describe
 from crawler.page import Exchange
 from frontier.clock import Clock

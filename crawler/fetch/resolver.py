@@ -3,9 +3,6 @@
 aiohttp's connector calls `Resolver`, which consults the operator's host map, then its cache, then the DNS, with one look-up
 at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
 
-`HostLookup` is the seam to the DNS. `DnsLookup` implements it with c-ares through aiodns. Unlike getaddrinfo in threads,
-c-ares returns the records' time to live, and a slow name server can neither fill a thread pool nor delay a shutdown.
-
 aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """
 
@@ -13,35 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Protocol
 
-import aiodns
 import msgspec
-import pycares
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
+from crawler.fetch.dns import DnsAnswer, HostLookup
 from frontier.clock import Clock
-
-
-class DnsAnswer(msgspec.Struct, frozen=True):
-    """Addresses in text form, best first, and the seconds for which they may be kept."""
-
-    addresses: tuple[str, ...]
-    ttl_s: float
-
-
-class HostLookup(Protocol):
-    """Asks the DNS."""
-
-    async def lookup(self, host: str) -> DnsAnswer:
-        """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST or DNS."""
-
-    async def close(self) -> None:
-        """Cancel the look-ups in progress."""
 
 
 class ResolverSettings(msgspec.Struct, frozen=True):
@@ -161,80 +139,3 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
         proto=socket.IPPROTO_TCP,
         flags=socket.AI_NUMERICHOST,
     )
-
-
-_NO_SUCH_HOST = frozenset({pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME})
-"""Name error, no address records, and a malformed name. All other errors may be temporary."""
-
-
-class DnsLookup:
-    """c-ares. It reads /etc/hosts and /etc/resolv.conf, or asks only `nameservers` ("ADDRESS:PORT").
-
-    Search domains are off: a link contains the full name of its host, and on Kubernetes, trying names such as
-    `example.org.svc.cluster.local` first would multiply the queries by five. IPv6 addresses are requested if this machine
-    has a route to them.
-
-    c-ares caches any number of answers for their time to live, and this cannot be turned off. To bound its memory, the
-    channel is replaced after `lookups_per_channel` look-ups. The previous one is closed after as many again, when its last
-    query has long been answered or has timed out.
-    """
-
-    def __init__(
-        self,
-        nameservers: Sequence[str] = (),
-        *,
-        timeout_s: float = 3.0,
-        tries: int = 3,
-        ipv6: bool | None = None,
-        lookups_per_channel: int = 10_000,
-    ) -> None:
-        self._nameservers = list(nameservers)
-        self._timeout_s = timeout_s
-        self._tries = tries
-        self._lookups_per_channel = lookups_per_channel
-        self._family = socket.AF_UNSPEC if (has_ipv6_route() if ipv6 is None else ipv6) else socket.AF_INET
-        self._channel = self._new_channel()
-        self._previous: aiodns.DNSResolver | None = None
-        self._lookups = 0
-
-    async def lookup(self, host: str) -> DnsAnswer:
-        if self._lookups >= self._lookups_per_channel:
-            await self._replace_channel()
-        self._lookups += 1
-        try:
-            found = await self._channel.getaddrinfo(host, family=self._family, type=socket.SOCK_STREAM)
-        except aiodns.error.DNSError as error:
-            code, *text = error.args
-            kind = FailureKind.NO_SUCH_HOST if code in _NO_SUCH_HOST else FailureKind.DNS
-            raise FetchFailed(kind, f"{host}: {' '.join(map(str, text))}") from error
-        ttls = [node.ttl for node in found.nodes] + [alias.ttl for alias in found.cnames]
-        return DnsAnswer(tuple(node.addr[0].decode() for node in found.nodes), float(min(ttls, default=0)))
-
-    async def close(self) -> None:
-        await self._channel.close()
-        if self._previous is not None:
-            await self._previous.close()
-
-    async def _replace_channel(self) -> None:
-        oldest, self._previous, self._channel = self._previous, self._channel, self._new_channel()
-        self._lookups = 0
-        if oldest is not None:
-            await oldest.close()
-
-    def _new_channel(self) -> aiodns.DNSResolver:
-        return aiodns.DNSResolver(
-            nameservers=self._nameservers or None,
-            timeout=self._timeout_s,
-            tries=self._tries,
-            flags=pycares.ARES_FLAG_NOSEARCH,
-        )
-
-
-def has_ipv6_route() -> bool:
-    """Whether this machine has a route to the public IPv6 Internet. Sends nothing."""
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-            probe.connect(("2001:4860:4860::8888", 53))  # any address in 2000::/3 will do
-    except OSError:
-        return False
-    return True

@@ -10,6 +10,7 @@ composition root passes them only the values that they need.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
 
@@ -119,7 +120,7 @@ class ReplicaSettings(Table):
         5.0,
         description="Seconds between two claims in the peer loop. A dead replica is removed after one to two "
         "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis. With the embedded "
-        "server, the default is 1.",
+        "server, the default is 0.5.",
     )
     capacity: PositiveFloat = Field(
         1.0,
@@ -189,6 +190,7 @@ class Settings(CrawlSettings):
     replica: ReplicaSettings = ReplicaSettings()
 
     _sources: tuple[Source, ...] = PrivateAttr(())
+    _added: dict[str, tuple[Any, ...]] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def read(cls, *sources: Source) -> Settings:
@@ -215,9 +217,28 @@ class Settings(CrawlSettings):
         is_default = "shards" not in self.frontier.model_fields_set
         return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
+    def adding(self, allow: Sequence[str], ports: Sequence[int]) -> Settings:
+        """Return these settings with more networks in `fetch.allow` and more ports in `fetch.ports`."""
+        named, more = self.fetch.model_fields_set, {"allow": tuple(allow), "ports": tuple(ports)}
+        made = self.model_copy(update={"fetch": extended(self.fetch, {key: more[key] for key in more if more[key]})})
+        made._added = {key: values for key, values in more.items() if values and key not in named}
+        return made
+
+    @property
+    def added(self) -> dict[str, tuple[Any, ...]]:
+        """The items that `adding` has added to keys of `[fetch]` that are not set otherwise. An existing crawl gets them in
+        addition to its own."""
+        return self._added
+
     @property
     def crawl(self) -> CrawlSettings:
         return CrawlSettings(**{name: getattr(self, name) for name in CrawlSettings.model_fields})
+
+
+def extended(fetch: FetchTable, more: dict[str, tuple[Any, ...]]) -> FetchTable:
+    """Return `fetch` with more items in some of its lists, by key."""
+    lists = {key: tuple(dict.fromkeys([*getattr(fetch, key), *items])) for key, items in more.items()}
+    return fetch.model_copy(update={k: tuple(sorted(v)) if k == "ports" else v for k, v in lists.items()})
 
 
 def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:

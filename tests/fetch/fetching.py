@@ -9,7 +9,7 @@ from typing import Any
 from crawler.fetch import compat
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.resolver import DnsAnswer
+from crawler.fetch.dns import DnsAnswer
 from frontier.clock import SystemClock
 
 AGENT = "testcrawl/1 (+https://crawler.test/about)"

@@ -12,7 +12,8 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
-from crawler.fetch.resolver import DnsAnswer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
+from crawler.fetch.dns import DnsAnswer, DnsLookup, has_ipv6_route
+from crawler.fetch.resolver import Resolver, ResolverSettings
 
 
 class ManualClock:
