@@ -21,6 +21,12 @@ class Outcome(StrEnum):
     DENIED = "denied"
 
 
+KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbidden_port"})
+"""The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
+operator's own settings and commands, which may change. URLs that a robots.txt denies are not kept: there may be more of
+them than pages."""
+
+
 class LinkKind(StrEnum):
     """Where a link was found. The members are ordered by their value to a crawl, highest first.
 

@@ -1,4 +1,5 @@
-"""Dead letters: URLs that the crawl failed to fetch. They can be listed and queued again."""
+"""Dead letters: URLs that the crawl failed to fetch, and denied URLs that were kept (`frontier.queue.KEEP`). They can be
+listed and queued again."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ REQUEUE_CHUNK = 500
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead URL. `reason`: one word, as in the crawl's counters; `entry`: its text in the frontier."""
+    """A dead or kept URL. `reason`: one word, as in the crawl's counters; `entry`: its text in the frontier."""
 
     shard: int
     domain: str

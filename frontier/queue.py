@@ -84,12 +84,15 @@ class LeasedUrl(NamedTuple):
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
     """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
-    crawl's counters."""
+    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters."""
 
     entry: Entry
     outcome: str
     reason: str
     again: str = ""
+
+
+KEEP = "keep"
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
@@ -350,7 +353,7 @@ def _ends(urls: Sequence[Settled]) -> list[str | int]:
     words: list[str | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:
-        if settled.outcome in ("dead", "retry"):
+        if settled.outcome in ("dead", "retry") or settled.again:
             words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
         else:
             groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)

@@ -16,7 +16,7 @@ import msgspec
 
 from frontier.queue import Frontier
 from frontier.scripts import SAVE_ROBOTS
-from frontier.store import Store, command, run
+from frontier.store import Call, Store, command, run
 from politeness.errors import BadRecord
 from politeness.robots import Rules
 from politeness.robots_excerpt import Excerpt, extract
@@ -109,10 +109,11 @@ class RobotsCache:
 
         A record that cannot be unpacked counts as missing, so the origin is asked again.
         """
-        if stored is None:
+        record = _unpacked(stored)
+        if record is None:
             return None
         try:
-            return await self._keep(origin, RobotsRecord.unpack(stored[_EXPIRY_DIGITS:]))
+            return await self.keep(origin, record)
         except BadRecord:
             return None
 
@@ -125,15 +126,32 @@ class RobotsCache:
 
     async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> KnownRobots:
         """Store `record` for all replicas. Raises RedisAway."""
+        await self._store.send([self._save_call(origin, domain, record, now_ms)])
+        return await self.keep(origin, record)
+
+    async def forget_failures(self, domains: Mapping[str, str], now_ms: int) -> None:
+        """Have those of some origins whose robots.txt was unreachable asked again, as if it had not failed before.
+        `domains`: the domain of each origin. Other replicas notice with their next leases. Raises RedisAway."""
+        calls = []
+        for origin, stored in (await self.read(domains)).items():
+            record = _unpacked(stored)
+            if record is not None and record.access == "disallow":
+                # Not deleted, because it also says since when the file is unreachable (RFC 9309 2.3.1.4).
+                fresh = msgspec.structs.replace(record, failures=0, retry_at_ms=now_ms)
+                calls.append(self._save_call(origin, domains[origin], fresh, now_ms))
+        if calls:
+            await self._store.send(calls)
+
+    def _save_call(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> Call:
         expiry_ms = record.retry_at_ms + KEPT_STALE_MS
         stored = b"%0*d" % (_EXPIRY_DIGITS, expiry_ms) + record.pack()
-        await self._store.send([run(SAVE_ROBOTS, [self._key(domain)], now_ms, origin, stored, DOMAIN_BYTES)])
-        return await self._keep(origin, record)
+        return run(SAVE_ROBOTS, [self._key(domain)], now_ms, origin, stored, DOMAIN_BYTES)
 
     def _key(self, domain: str) -> str:
         return self._frontier.keys.shards[self._frontier.shard_of(domain)].robots(domain)
 
-    async def _keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
+    async def keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
+        """Cache `record` in this process only."""
         rules = error = None
         try:
             if record.access == "rules":
@@ -162,3 +180,11 @@ class RobotsCache:
                 except StopIteration as finished:
                     return cast(T, finished.value)
                 await asyncio.sleep(0)
+
+
+def _unpacked(stored: bytes | None) -> RobotsRecord | None:
+    """The record as it is stored, None if there is none or it cannot be unpacked."""
+    try:
+        return None if stored is None else RobotsRecord.unpack(stored[_EXPIRY_DIGITS:])
+    except BadRecord:
+        return None

@@ -122,8 +122,10 @@ class RobotsFetch:
         return RobotsFetchResult("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
 
     def failed(self, kind: str, now_ms: int) -> RobotsFetchResult:
-        """The result if the request for `url` failed. `kind`: one word, such as "timeout"."""
-        return RobotsFetchResult("disallow", kind)  # RFC 9309 2.3.1.4: network errors count as server errors
+        """The result if the request for `url` failed. `kind`: one word, such as "timeout". The reason says whether it was a
+        redirect that failed, because this tells nothing about the origin's own host."""
+        reason = f"redirect_{kind}" if self.hops else kind
+        return RobotsFetchResult("disallow", reason)  # RFC 9309 2.3.1.4: network errors count as server errors
 
     def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
         if answer.truncated in ("time", "disconnect"):

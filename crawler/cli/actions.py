@@ -27,7 +27,7 @@ from crawler.settings.policies import check, scorer, url_rules
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, Pushed
 from frontier.store import RedisStore
@@ -48,23 +48,25 @@ NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 # seeds
 
 
-async def seed_crawl(
-    crawl: str,
-    settings: Settings,
-    urls: tuple[str, ...],
-    files: tuple[Path, ...],
-    on_difference: OnDifference = "stop",
-) -> int:
+class SeedLists(msgspec.Struct, frozen=True):
+    """The seeds of a command. `again`: queue also those that were queued before."""
+
+    urls: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    again: bool = False
+
+
+async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_difference: OnDifference = "stop") -> int:
     """Create the crawl if it does not exist, and push the seeds. Returns the exit code. Raises SettingsDiffer, without
     pushing anything, if the crawl exists with different settings."""
     check(settings)
-    seeds = gather_seeds(settings.crawl, urls, files)
+    seeds = gather_seeds(settings.crawl, lists.urls, lists.files)
     if not seeds:
         raise UserError(NO_SEEDS)
     seeds = await check_first(seeds, settings)
     async with open_store(settings.replica) as store:
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
-        pushed = await push_seeds(store, opened, seeds, settings)
+        pushed = await push_seeds(store, opened, seeds, settings, "again" if lists.again else "new")
     Terminal().print(
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
@@ -152,9 +154,11 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
     return seeds
 
 
-async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings) -> Pushed:
-    """Queue the seeds at depth 0. `read_by`: the settings with which they were parsed. Raises UserError for a scorer
-    in Redis that `read_by` does not accept."""
+async def push_seeds(
+    store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
+) -> Pushed:
+    """Queue the seeds at depth 0, as `mode` says. `read_by`: the settings with which they were parsed. Raises UserError for
+    a scorer in Redis that `read_by` does not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
     check_local(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
@@ -174,6 +178,7 @@ async def push_seeds(store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by
             seed.url.href,
             seed.url.domain,
             score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
+            mode=mode,
         )
         for seed in seeds
     ]

@@ -148,6 +148,7 @@ def crawl(
 def seed(
     urls: Urls = None,
     file: SeedFile = None,
+    again: Annotated[bool, typer.Option("--again", help="Queue also seeds that were queued before.")] = False,
     allow: Allow = None,
     port: Port = None,
     crawl: CrawlName = "crawl",
@@ -169,13 +170,13 @@ def seed(
 
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
-    from crawler.cli.actions import seed_crawl  # noqa: PLC0415 - as above
+    from crawler.cli.actions import SeedLists, seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log": log_format})
     loaded = load(settings, given).adding(allow or (), port or ())
     logs.configure(loaded.replica.log, loaded.replica.log_level)
-    _finish(seed_crawl(crawl, loaded, tuple(urls or ()), tuple(file or ()), otherwise))
+    _finish(seed_crawl(crawl, loaded, SeedLists(tuple(urls or ()), tuple(file or ()), again), otherwise))
 
 
 def run(

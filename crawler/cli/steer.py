@@ -9,6 +9,8 @@ import msgspec
 import typer
 from rich.text import Text
 
+from crawler.app.requeue import find_letters
+from crawler.app.requeue import requeue as requeue_letters
 from crawler.cli import render
 from crawler.cli.completion import reasons
 from crawler.cli.output import Where, on_a_crawl
@@ -17,7 +19,6 @@ from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from frontier.control import Control
 from frontier.crawls import Crawl
-from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.errors import BadUrl
 from frontier.store import RedisStore
 from frontier.urls import canonicalize
@@ -28,8 +29,6 @@ WithReason = Annotated[
     str | None,
     typer.Option("--reason", help="Only those with this reason.", show_default=False, autocompletion=reasons),
 ]
-
-REQUEUED_AT_ONCE = 5_000
 
 
 class ControlChange(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 dead = typer.Typer(
-    help="URLs that were given up: list them, or queue them again.",
+    help="URLs that were given up, or denied by your own settings: list them, or queue them again.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -114,7 +113,7 @@ def block(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None
 
 @on_a_crawl
 def unblock(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None:
-    """Undo `block`. URLs that were settled in the meantime stay settled.
+    """Undo `block`. To queue the URLs again that were denied in the meantime, use `crawler dead requeue --reason blocked`.
 
     [bold]Example[/bold]
 
@@ -163,7 +162,10 @@ def list_dead(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """List URLs that were given up, with the reason.
+    """List URLs that were given up, or denied by your own settings, with the reason.
+
+    Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `forbidden_address` or `forbidden_port`. Those that a
+    robots.txt denies are only in the output.
 
     [bold]Example[/bold]
 
@@ -172,7 +174,7 @@ def list_dead(
     domain = _domain_named(of_domain) if of_domain else None
 
     async def look(store: RedisStore, opened: Crawl) -> list[Letter]:
-        letters = await _find(store, opened, domain, with_reason, limit)
+        letters = await find_letters(store, opened, domain, with_reason, limit)
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters]
 
     letters = where.do(look)
@@ -180,17 +182,6 @@ def list_dead(
     for letter in letters:
         table.add_row(letter.reason, Text(letter.url, overflow="fold", no_wrap=False))
     emit(letters, json, table if letters else Text("no dead letters"))
-
-
-async def _find(
-    store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int
-) -> list[DeadLetter]:
-    found = []
-    async for letter in DeadLetters(store, crawl.keys).find(domain, reason):
-        found.append(letter)
-        if len(found) >= limit:
-            break
-    return found
 
 
 @dead.command()
@@ -203,13 +194,16 @@ def requeue(
     where: Where,
     json: AsJson = False,
 ) -> None:
-    """Queue URLs again that were given up, with their tries reset to 0.
+    """Queue URLs again that were given up, or denied by your own settings, with their tries reset to 0.
 
-    Select them with `--domain`, `--reason` or both, or use `--all`.
+    Select them with `--domain`, `--reason` or both, or use `--all`. A robots.txt that was unreachable is fetched again.
+    URLs that a robots.txt denied are not kept: queue them with `crawler seed --again`.
 
     [bold]Examples[/bold]
 
         crawler dead requeue --reason robots_unreachable
+
+        crawler dead requeue --reason forbidden_port
 
         crawler dead requeue --domain example.org
     """
@@ -218,13 +212,7 @@ def requeue(
     domain = _domain_named(of_domain) if of_domain else None
 
     async def work(store: RedisStore, opened: Crawl) -> int:
-        number, letters = 0, DeadLetters(store, opened.keys)
-        now_ms = int(await store.time_ms())
-        while found := await _find(store, opened, domain, with_reason, REQUEUED_AT_ONCE):
-            number += await letters.requeue(found, now_ms)
-            if len(found) < REQUEUED_AT_ONCE:
-                break  # URLs that are given up again in the meantime are left alone
-        return number
+        return await requeue_letters(store, opened, domain, with_reason)
 
     number = where.do(work)
     counted = {"crawl": where.crawl, "requeued": number}

@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from crawler.page import KEPT_DENIALS
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
@@ -172,6 +173,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return f"never queued: looks like a trap ({trap})"
         case "unseen":
             return "never queued: no page that was crawled links to it, or a limit dropped the link"
+        case "dead" if status.reason in KEPT_DENIALS:
+            return f"denied: {status.reason}"
         case "dead":
             return f"given up: {status.reason}"
         case "leased":

@@ -45,6 +45,9 @@ _FAILURES = {
 DEFECT = UrlResult(Outcome.DEAD, "defect")
 """The result for a URL whose handling raised an unexpected exception. It is not retried, because it would raise again."""
 
+FORBIDDEN = frozenset({FailureKind.FORBIDDEN_ADDRESS, FailureKind.FORBIDDEN_PORT})
+"""Failures because the settings do not allow the request. They do not go away by waiting."""
+
 NOT_THE_URLS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION})
 """Failures that say nothing about the URL: our lease or process ended, or the server closed a kept-alive connection."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import Exchange, Outcome
+from crawler.page import KEPT_DENIALS, Exchange, Outcome
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer, Result
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
@@ -14,7 +14,7 @@ from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
-from frontier.queue import Settled, postpone, retry
+from frontier.queue import KEEP, Settled, postpone, retry
 from politeness.robots_cache import KnownRobots
 
 
@@ -110,7 +110,8 @@ class PageVisits:
             result, links = DEFECT, ()
             page = bare_page(entry, result, exchange, self._now_s())
         reason = str(exchange.status) if exchange and result.outcome is Outcome.DONE else result.reason
-        await self._committer.add(Result(visit, Settled(entry, result.outcome, reason), page, links))
+        keep = KEEP if result.outcome is Outcome.DENIED and result.reason in KEPT_DENIALS else ""
+        await self._committer.add(Result(visit, Settled(entry, result.outcome, reason, keep), page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000

@@ -12,7 +12,7 @@ from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decode_body
 from crawler.worker.commit import Committer, Result
-from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_status
+from crawler.worker.outcomes import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
@@ -20,7 +20,7 @@ from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
-from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, next_record
+from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
 from politeness.robots_text import MAX_BODY
 
 
@@ -48,16 +48,20 @@ class RobotsService:
 
     def _is_cached(self, origin: str) -> bool:
         known = self._cache.recall(origin)
-        return known is not None and known.record.is_fresh(self._now_ms())
+        return known is not None and known.record.is_fresh(self._now_ms()) and known.record.access != "disallow"
 
     async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
         """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it."""
         origin = origin_of(url)
         now_ms = self._now_ms()
-        known = self._cache.recall(origin)
+        known = cached = self._cache.recall(origin)
         if known is not None and known.record.is_fresh(now_ms):
-            return known
-        known = await self._load(visit, origin)
+            # An operator may have had an unreachable file asked again (`RobotsCache.forget_failures`).
+            if known.record.access != "disallow" or visit.confirm_robots(origin):
+                return known
+        else:
+            cached = None
+        known = await self._load(visit, origin) or cached
         if known is not None and known.record.is_fresh(now_ms):
             await self._offer_sitemaps(visit, origin, known)
             return known
@@ -101,6 +105,9 @@ class RobotsService:
             if failure.kind in NOT_THE_URLS_FAULT:
                 await self._fetch.end_foreign_request(visit, None)
                 return
+            if failure.kind in FORBIDDEN and not fetch.hops:
+                await self._forbidden(visit, origin, fetch, str(failure.kind))
+                return
             result = fetch.failed(str(failure.kind), self._now_ms())
         except Exception as error:
             result = self._defect(fetch, error)
@@ -120,10 +127,18 @@ class RobotsService:
             del visit.robots[origin]
             await self._save(visit, origin, known, result)
 
-    async def _save(self, visit: Visit, origin: str, known: KnownRobots | None, result: RobotsFetchResult) -> None:
-        now_ms = self._now_ms()
+    async def _forbidden(self, visit: Visit, origin: str, fetch: RobotsFetch, reason: str) -> None:
+        """Our settings do not allow to ask the origin at all. This is not stored, because it lasts until they change, which
+        a replica notices by restarting."""
+        del visit.robots[origin]
+        await self._cache.keep(origin, self._next(None, fetch.failed(reason, self._now_ms())))
+
+    def _next(self, known: KnownRobots | None, result: RobotsFetchResult) -> RobotsRecord:
         rand, policy = self._runtime.rng.random(), self._runtime.policy.robots
-        record = next_record(known.record if known else None, result, now_ms, rand, policy)
+        return next_record(known.record if known else None, result, self._now_ms(), rand, policy)
+
+    async def _save(self, visit: Visit, origin: str, known: KnownRobots | None, result: RobotsFetchResult) -> None:
+        now_ms, record = self._now_ms(), self._next(known, result)
         saved = await self._runtime.retry.call(lambda: self._cache.save(origin, visit.domain, record, now_ms))
         self._report(origin, saved)
         self._runtime.events.emit(RobotsSettled(origin, record.access, record.status))

@@ -26,6 +26,7 @@ class Visit:
     """
 
     __slots__ = (
+        "_confirmed",
         "_slot",
         "_stored_robots",
         "backoff",
@@ -67,6 +68,7 @@ class Visit:
         self.wants_permit = False
         self._slot: tuple[str, float] | None = None  # reserved by the address limiter: network, monotonic seconds
         self._stored_robots: tuple[str, bytes | None] | None = None
+        self._confirmed: set[str] = set()  # origins whose robots.txt is still unreachable according to Redis
 
     def __repr__(self) -> str:
         return f"<Visit {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
@@ -176,3 +178,9 @@ class Visit:
         """Return whether the record of `origin` was read from Redis, and the record; then forget it."""
         stored, self._stored_robots = self._stored_robots, None
         return (True, stored[1]) if stored is not None and stored[0] == origin else (False, None)
+
+    def confirm_robots(self, origin: str) -> bool:
+        """Record that Redis is asked for the robots.txt of `origin`. Returns whether it was asked before."""
+        before = origin in self._confirmed
+        self._confirmed.add(origin)
+        return before

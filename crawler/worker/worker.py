@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 
 from crawler.defects import defect
+from crawler.errors import FailureKind
 from crawler.events import TurnTaken
 from crawler.page import Outcome
 from crawler.worker.leases import LeaseManager
-from crawler.worker.outcomes import DEFECT, UrlResult
+from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.robots import RobotsService
 from crawler.worker.runtime import Runtime
@@ -132,6 +133,8 @@ class Worker:
         record = known.record
         if known.error is not None:
             return DEFECT
+        if record.access == "disallow" and record.reason in FORBIDDEN:
+            return judge_failure(FailureKind(record.reason))
         if record.access == "disallow":
             # RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to
             # fetch the file; there are as many attempts as for a page.

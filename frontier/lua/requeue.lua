@@ -1,7 +1,7 @@
--- requeue: queue dead letters again. Each returns to its domain's queue with its tries reset. The domain's backoff is
+-- requeue: queue dead letters and kept denied URLs again. Each returns to its domain's queue with its tries reset. The domain's backoff is
 -- reset too, because it may have marked the domain as given up. A dead letter that no longer exists is skipped.
 --
--- A requeued URL is counted as accepted once more and stays counted as dead, so accepted minus settled is still the number
+-- A requeued URL is counted as accepted once more and stays counted as dead or denied, so accepted minus settled is still the number
 -- of open URLs.
 --
 -- KEYS[1] due     zset  domain -> due ms

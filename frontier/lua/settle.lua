@@ -8,14 +8,14 @@
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
 --                         cut:<reason>, first_ms, last_ms
--- KEYS[5] dead     hash  "domain LF entry" -> reason
+-- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
 -- ARGV[1] now_ms   ARGV[2] lease_ms
 -- ARGV[3...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
 --   by reason ("reason number" pairs, or ""), number of arguments that follow:
---   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry" else "", number of entries
---   (1 for dead and retry), the entries
+--   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
+--   with the dead letters "keep", else "", number of entries (1 for dead, retry and keep), the entries
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1}
 
@@ -38,7 +38,7 @@ local function settle_urls(domain, inflight, at, last)
       settled = settled + gone
       count(outcome, gone)
       count(outcome .. ':' .. reason, gone)
-      if outcome == 'dead' then
+      if outcome == 'dead' or again == 'keep' then
         redis.call('HSET', KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
       elseif outcome == 'retry' then
         local ready_ms, priority, entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crawler.app.start_settings import settle
-from crawler.cli.actions import seed_crawl
+from crawler.cli.actions import SeedLists, seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.loading import load
 from frontier.crawls import open_crawl
@@ -191,7 +191,9 @@ def test_one_of_two_concurrent_creations_with_different_settings_stops(cluster: 
         return load(None, {"politeness": {"delay": delay}, "replica": {"redis": cluster.url}})
 
     async def both() -> list[Any]:
-        seeds = [seed_crawl(cluster.crawl, wanted(delay), (f"https://{delay}.test/",), ()) for delay in (2.0, 3.0)]
+        seeds = [
+            seed_crawl(cluster.crawl, wanted(delay), SeedLists((f"https://{delay}.test/",))) for delay in (2.0, 3.0)
+        ]
         return await asyncio.gather(*seeds, return_exceptions=True)
 
     codes = asyncio.run(both())

@@ -6,7 +6,7 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
-from frontier.queue import Frontier, Settled, Settlement
+from frontier.queue import KEEP, Frontier, Settled, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
@@ -90,3 +90,20 @@ async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier
     (reply,) = await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
     assert reply.due_ms is not None
     assert (await Counters(store, frontier.keys).counts()).open == 1
+
+
+async def test_a_denied_url_that_is_kept_can_be_queued_again(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    letters, counters = DeadLetters(store, frontier.keys), Counters(store, frontier.keys)
+    await frontier.push([entry(f"https://a.test/{number}", "a.test") for number in range(4)])
+    leased, _ = await frontier.lease(range(4), 1, "r1", 9)
+    (lease,) = [lease for answer in leased for lease in answer.leases]
+    keeps = (KEEP, "", KEEP, "")
+    denied = [Settled(one, "denied", "blocked", keep) for one, keep in zip(lease.entries, keeps, strict=True)]
+    await frontier.settle([Settlement(lease, time.ms, urls=denied)])
+    kept = await found(letters, reason="blocked")
+    assert {letter.url for letter in kept} == {lease.entries[0].url, lease.entries[2].url}
+    assert await letters.requeue(kept, time.ms) == 2
+    counts = await counters.counts()
+    assert (counts.accepted, counts.denied, counts.dead, counts.open) == (6, 4, 0, 2)

@@ -182,3 +182,20 @@ async def test_an_origin_is_cached_until_its_next_turn(store: RedisStore, fronti
     assert await known() == ["b", "c", "d"]
     in_turn[0] = 0
     assert await known() == ["c", "d"]
+
+
+async def test_forgotten_failures_make_other_replicas_ask_again(store: RedisStore, frontier: Frontier) -> None:
+    """Rules stay, and so does the time since which a file is unreachable."""
+    cache, other = RobotsCache(store, frontier, "peercrawl"), RobotsCache(store, frontier, "peercrawl")
+    failed = next_record(next_record(None, DOWN, NOW, 0.5), DOWN, NOW + MINUTE, 0.5)
+    good, www = record(b"User-agent: *\nDisallow: /\n"), "https://www.a.test"
+    await cache.save(ORIGIN, "a.test", failed, NOW)
+    await cache.save(www, "a.test", good, NOW)
+    await other.forget_failures({ORIGIN: "a.test", www: "a.test", "https://b.test": "a.test"}, NOW + 2)
+    after, rules = await cache.load(ORIGIN, "a.test"), await cache.load(www, "a.test")
+    assert after is not None
+    assert rules is not None
+    assert (failed.failures, after.record.failures) == (2, 0)
+    assert not after.record.is_fresh(NOW + 2)
+    assert after.record.unreachable_since_ms == NOW
+    assert rules.record == good

@@ -1,0 +1,44 @@
+"""Queues dead letters and kept denied URLs again. What is stored of their failures is reset, so that they are tried."""
+
+from __future__ import annotations
+
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl
+from frontier.dead_letters import DeadLetter, DeadLetters
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+from frontier.urls import origin_of
+from politeness.robots_cache import RobotsCache
+
+AT_ONCE = 5_000
+"""Dead letters that are read before they are queued again."""
+
+
+async def find_letters(
+    store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int
+) -> list[DeadLetter]:
+    """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given. Raises RedisAway."""
+    found = []
+    async for letter in DeadLetters(store, crawl.keys).find(domain, reason):
+        found.append(letter)
+        if len(found) >= limit:
+            break
+    return found
+
+
+async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> int:
+    """Queue all dead letters again, or those of `domain` and with `reason`. Returns their number. Raises RedisAway.
+
+    A robots.txt that was unreachable is asked again first. Otherwise its count of failures, which is stored, would end
+    these URLs as dead at once.
+    """
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    robots, letters, number = RobotsCache(store, frontier, ""), DeadLetters(store, crawl.keys), 0
+    while found := await find_letters(store, crawl, domain, reason, AT_ONCE):
+        await robots.forget_failures({origin_of(letter.url): letter.domain for letter in found}, clock.now_ms())
+        number += await letters.requeue(found, clock.now_ms())
+        if len(found) < AT_ONCE:
+            break  # URLs that are given up again in the meantime are left alone
+    return number

@@ -1,0 +1,174 @@
+"""URLs that were given up, or denied by the operator's own settings, are fetched after `crawler dead requeue`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Finished, Running, Tables, answering, wait_until
+from tests.e2e.test_start_settings import Folder
+from tests.typed import Typed
+
+pytestmark = pytest.mark.e2e
+
+LONG: Tables = {"politeness": {"delay": 0.02, "response_share": 0, "tries": 1, "backoff_base": 3_600.0}}
+"""The first failure is the last one, and what is stored of it counts for an hour."""
+
+
+class Site(ThreadingHTTPServer):
+    """Three pages, the first of which links to the others and to `link`. `robots`, `pages`: the status of its robots.txt
+    and of its pages; `rules`: the robots.txt, which is sent with status 200 if it is given."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.robots, self.pages = 404, 200
+        self.rules = ""
+        self.link = ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Any
+
+    def do_GET(self) -> None:
+        site: Site = self.server
+        body = (
+            f"<a href=/1><a href=/2><a href='{site.link}'>" if self.path == "/" and site.pages == 200 else "<p>a page"
+        )
+        if self.path == "/robots.txt":
+            body = site.rules
+            self.send_response(200 if site.rules else site.robots)
+        else:
+            self.send_response(site.pages)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with answering(Site()) as site:
+        yield site
+
+
+class Quick(Folder):
+    """Types commands that do not crawl in the test's own process."""
+
+    def __init__(self, path: Path, port: int, typed: Typed) -> None:
+        super().__init__(path, port)
+        self._typed = typed
+
+    def type(self, *words: str, **environment: str) -> Finished:
+        return super().type(*words, **environment) if words[0] == "crawl" else self._typed(*words)
+
+
+@pytest.fixture
+def folder(site: Site, tmp_path: Path, typed: Typed) -> Folder:
+    made = Quick(tmp_path, site.server_port, typed)
+    made.write(LONG)
+    return made
+
+
+def crawl(folder: Folder, *words: str) -> None:
+    done = folder.type("crawl", "--quiet", "-s", "crawler.toml", *words)
+    assert done.code in (0, 1), done.err
+
+
+def requeued(folder: Folder, *words: str) -> int:
+    done = folder.type("dead", "requeue", *words, "--json")
+    assert done.code == 0, done.err
+    return int(json.loads(done.out)["requeued"])
+
+
+def test_an_unreachable_robots_txt_is_fetched_again(site: Site, folder: Folder) -> None:
+    site.robots = 500
+    crawl(folder, folder.seed)
+    assert folder.status["reasons"] == {"dead:robots_unreachable": 1}
+    site.robots = 404
+    assert requeued(folder, "--reason", "robots_unreachable") == 1
+    crawl(folder)
+    assert folder.counts == (3, 0, 0)
+
+
+def test_a_running_replica_fetches_it_again(site: Site, folder: Folder, tmp_path: Path) -> None:
+    """It has the record of the failure in memory, too."""
+    site.robots = 500
+    assert folder.type("seed", folder.seed, "-s", "crawler.toml").code == 0
+    replica = Running([sys.executable, "-m", "crawler", "run"], tmp_path, "replica", {})
+    try:
+        wait_until(lambda: folder.status["dead"] == 1, "the seed to be given up")
+        for dead in (2, 3):  # the site is still down
+            assert requeued(folder, "--all") == 1
+            wait_until(lambda dead=dead: folder.status["dead"] == dead, "the seed to be given up again")
+        site.robots = 404
+        assert requeued(folder, "--reason", "robots_unreachable") == 1
+        wait_until(lambda: folder.counts == (3, 0, 0), "the site to be crawled")
+    finally:
+        replica.send(signal.SIGTERM)
+        replica.wait()
+
+
+def test_urls_denied_for_a_block_are_queued_again(site: Site, folder: Folder) -> None:
+    assert folder.type("seed", folder.seed, "-s", "crawler.toml").code == 0
+    assert folder.type("block", "127.0.0.1").code == 0
+    crawl(folder)
+    assert folder.counts == (0, 1, 0)
+    assert folder.type("unblock", "127.0.0.1").code == 0
+    shown = json.loads(folder.type("dead", "list", "--json").out)
+    assert shown == [{"url": folder.seed, "domain": "127.0.0.1", "reason": "blocked"}]
+    assert "denied: blocked" in folder.type("why", folder.seed).out
+    assert requeued(folder, "--reason", "forbidden_port") == 0
+    assert requeued(folder, "--reason", "blocked") == 1
+    crawl(folder)
+    assert folder.counts == (3, 1, 0)
+
+
+def test_urls_denied_for_their_port_are_queued_again(site: Site, folder: Folder) -> None:
+    """Given a crawl that goes on with settings that deny what is queued, then they can be corrected."""
+    folder.write({**LONG, "limits": {"max_pages": 1}})
+    crawl(folder, folder.seed)
+    assert folder.counts == (1, 0, 2)
+    folder.write({**LONG, "fetch": {"allow_private": True, "ports": [80]}})
+    crawl(folder, "--apply-settings")
+    assert folder.status["reasons"]["denied:forbidden_port"] == 2
+    folder.write(LONG)
+    assert requeued(folder, "--all") == 2
+    crawl(folder, "--apply-settings")
+    assert folder.counts == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [("http://127.0.0.1:1/", "forbidden_port"), ("http://169.254.169.254/", "forbidden_address")],
+)
+def test_links_that_the_settings_forbid_are_denied_at_once(site: Site, folder: Folder, link: str, reason: str) -> None:
+    """They do not wait for their robots.txt, which cannot be fetched either, and can be queued again."""
+    folder.write({**LONG, "scope": {"kind": "any"}, "fetch": {"allow_private": True, "ports": [80, site.server_port]}})
+    site.link = link
+    crawl(folder, folder.seed)
+    assert folder.counts == (3, 1, 0)
+    assert folder.status["reasons"][f"denied:{reason}"] == 1
+    shown = json.loads(folder.type("dead", "list", "--json", "--reason", reason).out)
+    assert [one["url"] for one in shown] == [link]
+
+
+def test_urls_denied_by_robots_txt_are_seeded_again(site: Site, folder: Folder) -> None:
+    """They are not kept, but in the output."""
+    crawl(folder, folder.seed)
+    words = ("seed", folder.seed, "-s", "crawler.toml")
+    assert "0 seeds queued, 1 known before" in folder.type(*words).out
+    assert "1 seeds queued" in folder.type(*words, "--again").out
+    crawl(folder)
+    assert folder.counts == (4, 0, 0)
