@@ -30,7 +30,7 @@ from frontier.clock import Clock, ServerClock
 from frontier.errors import RedisAway, RedisMisused
 from frontier.owners import OwnerTable
 from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS
-from frontier.store import Store, run
+from frontier.store import Store, command, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
 """A roster is kept for this many intervals (the open one, the one in effect, and one for a late reader), and for at least
@@ -119,11 +119,16 @@ class PeerLoop:
         self._rng = rng
         self._skew_s = rng.random() * settings.interval_s / 2
         self._leaving = False
+        self._working = True
         self._table = OwnerTable(settings.shards)
 
     def advertise(self, address: str) -> None:
         """Publish `address` as the address of this replica in all later claims."""
         self.settings = msgspec.structs.replace(self.settings, address=address)
+
+    def pause(self, paused: bool) -> None:
+        """While `paused`, the time does not count as running time (`running_ms`)."""
+        self._working = not paused
 
     def __repr__(self) -> str:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
@@ -134,7 +139,8 @@ class PeerLoop:
         epoch = epoch_of(self.server_clock.now_ms(), self.settings.interval_s)
         ttl_ms = int(max(KEPT_EPOCHS * self.settings.interval_s, KEPT_AT_LEAST_S) * 1000)
         mine = (self.replica, self.settings.capacity, self.settings.address or "-")
-        (reply,) = await self._store.send([run(CLAIM, [self._key], epoch, *mine, self._table.version, ttl_ms)])
+        time = (self.server_clock.now_ms(), int(self._working), ttl_ms)
+        (reply,) = await self._store.send([run(CLAIM, [self._key], epoch, *mine, self._table.version, *time)])
         _, claimed_epoch, _, version, table, *fields = reply
         roster = parse_roster(fields)
         self._table.read(version.decode(), table)
@@ -170,7 +176,16 @@ class PeerLoop:
     async def leave(self) -> None:
         """Remove this replica from the open epoch, so that the next view no longer includes it. Raises RedisAway."""
         self._leaving = True
-        await self._store.send([run(LEAVE, [self._key], self.replica)])
+        await self.server_clock.refresh()
+        await self._store.send([run(LEAVE, [self._key], self.replica, self.server_clock.now_ms())])
+
+
+async def running_ms(store: Store, key: str, until_ms: int) -> int:
+    """For how long, up to `until_ms`, replicas of the loop `key` have worked: without the time in which none ran, or all
+    were paused. If the last replica crashes, up to an interval is missing. Raises RedisAway."""
+    (reply,) = await store.send([command("HMGET", f"{key}:running", "total_ms", "last_ms")])
+    total_ms, last_ms = int(reply[0] or 0), int(reply[1] or 0)
+    return total_ms + (max(0, until_ms - last_ms) if last_ms else 0)
 
 
 def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:

@@ -284,6 +284,7 @@ class Engine:
             if control.stopped:
                 self._end("stopped")
             self.leases.pause(control.paused)
+            self.peers.pause(control.paused)
             await retry.call(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 

@@ -15,7 +15,7 @@ from crawler.app.installed import check_installed
 from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import OnDifference, adopt, choose, settle
 from crawler.app.supervisor import supervise
-from crawler.cli.live import follow, summarize
+from crawler.cli.live import follow, good_pages, has_failed, summarize
 from crawler.cli.progress import progress_logged
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
@@ -26,6 +26,7 @@ from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import check, scorer, url_rules
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
+from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
@@ -41,6 +42,8 @@ display."""
 
 SHOWN_REFUSED = 20
 """Seeds that cannot be fetched, of which each is reported in a line."""
+
+NO_PAGE = "error: no page was fetched successfully, and nothing is left: see the reasons above, or `crawler why URL`"
 
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
@@ -231,11 +234,16 @@ class CrawlJob(msgspec.Struct, frozen=True):
             pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl {self.crawl} continues where it stopped")
+            good_before = good_pages(await Counters(store, stored.keys).counts())
             await Control(store, stored.keys).set("run")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, console if shows else None)
-            await summarize(store, self.crawl, self.settings.replica.out, Terminal())
+            found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())
+        has_work = bool(pushed.accepted or not good_before)  # otherwise the crawl had ended before
+        if code == 0 and found is not None and has_work and has_failed(found, good_before):
+            console.print(NO_PAGE)
+            return 1
         return code

@@ -15,6 +15,7 @@ from rich.text import Text
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.snapshot import Status, status
+from frontier.counters import Counts
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
@@ -52,14 +53,27 @@ def live_view(found: Status, elapsed_s: float) -> RenderableType:
     return Group(head, render.status(found))
 
 
-async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> None:
-    """Print the closing summary of a crawl."""
+async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> Status | None:
+    """Print the closing summary of a crawl, and return the status that it shows; None if Redis is away."""
     try:
         found = await status(store, await open_crawl(store, crawl))
     except FrontierError as error:
         console.print(f"no summary: {error}", style="yellow")
-        return
+        return None
     console.print(summary(found, out))
+    return found
+
+
+def has_failed(found: Status, good_before: int) -> bool:
+    """Return whether the crawl has ended without a page in this run: no URL was left and no response was successful.
+    `good_before`: the successful responses of earlier runs."""
+    return not found.open and good_pages(found) <= good_before
+
+
+def good_pages(counts: Counts) -> int:
+    """Return how many responses had a status below 400."""
+    statuses = {name.removeprefix("done:"): number for name, number in counts.reasons.items() if name[:5] == "done:"}
+    return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
 
 
 def summary(found: Status, out: Path) -> RenderableType:
@@ -89,7 +103,11 @@ def summary(found: Status, out: Path) -> RenderableType:
 def how_to_continue(found: Status) -> str:
     """Return what to do about the URLs that are left."""
     if found.max_pages and found.done >= found.max_pages:
-        return f"limits.max_pages = {found.max_pages} is reached: add --max-pages N --apply-settings to continue"
+        more = 2 * found.max_pages
+        return (
+            f"limits.max_pages = {found.max_pages} is reached: to continue, run the same command with a higher limit, "
+            f"such as --max-pages {more} --apply-settings"
+        )
     return "run the same command again to continue"
 
 

@@ -13,7 +13,8 @@ from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
     0: "done",
-    1: "something failed: a replica crashed, an audit found a breach, or the doctor found a problem",
+    1: "something failed: a replica crashed, `crawler crawl` ended without a page, an audit found a breach, or the doctor "
+    "found a problem",
     2: "the command cannot be run as given; the message says what to change",
     TRY_LATER: "Redis is unavailable; the same command may succeed later",
     130: "interrupted twice: the command did not wait for requests in flight",

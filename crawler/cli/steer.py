@@ -9,8 +9,6 @@ import msgspec
 import typer
 from rich.text import Text
 
-from crawler.app.requeue import find_letters
-from crawler.app.requeue import requeue as requeue_letters
 from crawler.cli import render
 from crawler.cli.completion import reasons
 from crawler.cli.output import Where, on_a_crawl
@@ -173,6 +171,8 @@ def list_dead(
     """
     domain = _domain_named(of_domain) if of_domain else None
 
+    from crawler.app.requeue import find_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
+
     async def look(store: RedisStore, opened: Crawl) -> list[Letter]:
         letters = await find_letters(store, opened, domain, with_reason, limit)
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters]
@@ -210,6 +210,8 @@ def requeue(
     if not (of_domain or with_reason or everything):
         raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
     domain = _domain_named(of_domain) if of_domain else None
+
+    from crawler.app.requeue import requeue as requeue_letters  # noqa: PLC0415 - as above
 
     async def work(store: RedisStore, opened: Crawl) -> int:
         return await requeue_letters(store, opened, domain, with_reason)

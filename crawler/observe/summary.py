@@ -18,6 +18,7 @@ import msgspec
 from crawler.observe.health_record import health_records
 from frontier.counters import Counts, counts_of
 from frontier.keys import CrawlKeys
+from frontier.peers import running_ms
 from frontier.store import RedisStore, command
 from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
 from politeness.backoff import BackoffState
@@ -46,7 +47,8 @@ class Summary(Counts, frozen=True, kw_only=True):
     `owned`: the number of shards that each replica was the last to lease from. `leased`: URLs leased to replicas.
     `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the
     domains with the most queued URLs, the longest-overdue ones, and those due last, among the domains that a survey
-    returns. `rates`: pages done per second between summaries, latest last.
+    returns. `rates`: pages done per second between summaries, latest last. `running_ms`: how long replicas have worked,
+    until the last settled page; 0 if it is unknown.
     """
 
     crawl: str
@@ -63,6 +65,7 @@ class Summary(Counts, frozen=True, kw_only=True):
     overdue: list[DomainLine]
     resting: list[DomainLine]
     rates: list[float] = msgspec.field(default_factory=list)
+    running_ms: int = 0
     redis_bytes: int = 0
     redis_max_bytes: int = 0
 
@@ -72,8 +75,9 @@ class Summary(Counts, frozen=True, kw_only=True):
 
     @property
     def crawled_s(self) -> float:
-        """Seconds from the first settled page to the last."""
-        return max(0.001, (self.last_ms - self.first_ms) / 1000)
+        """Seconds from the first settled page to the last, without the time in which no replica worked."""
+        span_ms = self.last_ms - self.first_ms
+        return max(1, min(span_ms, self.running_ms or span_ms)) / 1000
 
     @property
     def pages_per_s(self) -> float:
@@ -91,6 +95,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     owned = Counter(one.owner.replica for one in surveys if one.owner is not None)
     orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.counters.open]
     listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
+    worked_ms = await running_ms(store, keys.peers, counts.last_ms)
     delays = await domain_delays(store, keys, chain.from_iterable(listed))
     busiest, overdue, resting = ([_line(sample, delays[sample.domain]) for sample in samples] for samples in listed)
     oldest = min((one.oldest_due_ms for one in surveys if one.oldest_due_ms is not None), default=0)
@@ -109,6 +114,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         busiest=busiest,
         overdue=overdue,
         resting=resting,
+        running_ms=worked_ms,
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_max_bytes=int(memory.get("maxmemory", 0)),
     )

@@ -7,7 +7,9 @@
 -- also   peers:claims:<epoch>  string  last index that was assigned
 --        peers:roster:<epoch>  hash    replica -> "index capacity address"
 --        peers:owners          hash    version, table: who owns which shard (save_owners.lua)
--- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version   ARGV[6] ttl_ms
+--        peers:running         hash    total_ms: how long replicas have worked; last_ms: of the last claim; working: since then
+-- ARGV[1] epoch   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version   ARGV[6] now_ms
+-- ARGV[7] 1 if the replica works, 0 if it is paused   ARGV[8] ttl_ms
 --
 -- Returns {"claimed", epoch, index, version, table, replica, "index capacity address", replica, ... of the epoch before};
 -- version is empty if no table is stored; table is empty if the caller already has that version.
@@ -15,12 +17,21 @@
 local function claims_key(epoch) return KEYS[1] .. ':claims:' .. string.format('%.0f', epoch) end
 local function roster_key(epoch) return KEYS[1] .. ':roster:' .. string.format('%.0f', epoch) end
 
-local replica, ttl_ms = ARGV[2], ARGV[6]
+local replica, ttl_ms = ARGV[2], ARGV[8]
 local open = tonumber(redis.call('GET', KEYS[1]) or '0')
 local epoch = math.max(open, tonumber(ARGV[1]))
 if epoch > open then
   redis.call('SET', KEYS[1], string.format('%.0f', epoch))
 end
+
+-- The time since the last claim counts if replicas have worked since then: if they are not paused, the last one has not left,
+-- and none of the epochs in between has passed without a claim.
+local running, now_ms = KEYS[1] .. ':running', tonumber(ARGV[6])
+local before = redis.call('HMGET', running, 'last_ms', 'working')
+if before[1] and before[2] == '1' and epoch - open <= 2 and now_ms - before[1] <= tonumber(ttl_ms) then
+  redis.call('HINCRBY', running, 'total_ms', string.format('%.0f', math.max(0, now_ms - before[1])))
+end
+redis.call('HSET', running, 'last_ms', ARGV[6], 'working', ARGV[7])
 
 local held = redis.call('HGET', roster_key(epoch), replica)
 local index = held and tonumber(string.match(held, '^%d+')) or redis.call('INCR', claims_key(epoch))

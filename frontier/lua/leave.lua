@@ -2,7 +2,8 @@
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:roster:<epoch>  hash  replica -> "index capacity address"
--- ARGV[1] replica
+--        peers:running         hash  total_ms, last_ms, working (claim.lua)
+-- ARGV[1] replica   ARGV[2] now_ms
 --
 -- Returns {"left"} | {"absent"}
 
@@ -10,6 +11,14 @@ local function roster_key(epoch) return KEYS[1] .. ':roster:' .. epoch end
 
 local open = redis.call('GET', KEYS[1])
 if open and redis.call('HDEL', roster_key(open), ARGV[1]) == 1 then
+  if redis.call('EXISTS', roster_key(open)) == 0 then  -- it was the last one, so nothing runs until the next claim
+    local running = KEYS[1] .. ':running'
+    local before = redis.call('HMGET', running, 'last_ms', 'working')
+    if before[1] and before[2] == '1' then
+      redis.call('HINCRBY', running, 'total_ms', string.format('%.0f', math.max(0, ARGV[2] - before[1])))
+    end
+    redis.call('HSET', running, 'last_ms', ARGV[2], 'working', 0)
+  end
   return {'left'}
 end
 return {'absent'}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from frontier.health import Health
-from frontier.peers import PeerLoop, PeerSettings, View, epoch_of, parse_roster
+from frontier.peers import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 
@@ -205,3 +205,44 @@ async def test_health_records_expire_with_their_replica(store: RedisStore, crawl
     assert await lasting.records() == {"two": b"fine"}
     await lasting.withdraw("two")
     assert await lasting.records() == {}
+
+
+async def test_running_time_counts_only_while_replicas_work(
+    peer: Callable[..., PeerLoop], store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    async def worked_s() -> float:
+        return await running_ms(store, f"{{{crawl_name}}}:peers", time.ms) / 1000
+
+    async def tick(loop: PeerLoop, times: int) -> None:
+        for _ in range(times):
+            time.ms += 5_000
+            await loop.tick()
+
+    assert await worked_s() == 0
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await tick(one, 2)
+    await two.tick()  # several replicas count once
+    await tick(two, 2)
+    assert await worked_s() == 20
+    time.ms += 1_000
+    assert await worked_s() == 21  # also the time since the last claim
+    two.pause(True)
+    await two.tick()
+    await tick(two, 10)
+    two.pause(False)
+    await tick(two, 1)
+    assert await worked_s() == 21
+    await tick(two, 1)
+    time.ms += 2_000
+    await two.leave()
+    assert await worked_s() == 28
+    time.ms += 20_000  # nothing runs
+    three = peer("three")
+    await three.tick()
+    await tick(three, 1)
+    assert await worked_s() == 33
+    time.ms += 40_000  # it was killed
+    four = peer("four")
+    await four.tick()
+    assert await worked_s() == 33
