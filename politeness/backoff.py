@@ -44,20 +44,30 @@ class BackoffPolicy(msgspec.Struct, frozen=True):
     give_up_after: int | None = 16
 
 
+NO_REASON: Final = "-"
+"""In the text of a state: there is no reason, but another word follows."""
+
+
 class BackoffState(msgspec.Struct, frozen=True):
     """The failures of a domain. Times are milliseconds since 1970.
 
     `failures`: number of failures in a row, 0 for a healthy domain. `until_ms`: when its backoff ends. `well_since_ms`:
     time of the first good response since the last failure, 0 if there was none. `reason`: one word for the last failure.
+    `limited_until_ms`: until when the domain waits because of the rate limit of its address, 0 if it never did. Only
+    status pages read it.
     """
 
     failures: int = 0
     until_ms: int = 0
     well_since_ms: int = 0
     reason: str = ""
+    limited_until_ms: int = 0
 
     def __str__(self) -> str:
         """The text that `parse` reads. It is empty for a healthy domain, to save memory."""
+        if self.limited_until_ms:
+            times = f"{self.failures} {self.until_ms} {self.well_since_ms}"
+            return f"{times} {self.reason or NO_REASON} {self.limited_until_ms}"
         if not self.failures:
             return ""
         return f"{self.failures} {self.until_ms} {self.well_since_ms} {self.reason}".rstrip()
@@ -65,8 +75,12 @@ class BackoffState(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> BackoffState:
         """The state in `text`. An invalid text gives a healthy state."""
-        found = re.fullmatch(r"(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})(?:\s+(\S+))?", text.strip(), re.ASCII)
-        return cls(int(found[1]), int(found[2]), int(found[3]), found[4] or "") if found else HEALTHY
+        number = r"(\d{1,18})"
+        found = re.fullmatch(rf"{number}\s+{number}\s+{number}(?:\s+(\S+)(?:\s+{number})?)?", text.strip(), re.ASCII)
+        if not found:
+            return HEALTHY
+        reason = "" if found[5] and found[4] == NO_REASON else found[4] or ""
+        return cls(int(found[1]), int(found[2]), int(found[3]), reason, int(found[5] or 0))
 
 
 HEALTHY: Final = BackoffState()

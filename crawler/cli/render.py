@@ -200,7 +200,9 @@ def _when(ms: int) -> str:
 
 
 def why(line: DomainLine) -> str:
-    """Return why a domain waits: its failures, or its delay."""
+    """Return why a domain waits: the rate limit of its address, its failures, or its delay."""
+    if line.is_rate_limited:
+        return "address rate limit"
     if line.failures:
         return f"{line.failures} x {line.reason or 'failed'}"
     return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"

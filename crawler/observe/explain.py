@@ -214,6 +214,8 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
     backoff = BackoffState.parse(domain.state)
     if backoff.until_ms > facts.now_ms:
         return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {backoff.failures} failures in a row)"
+    if backoff.limited_until_ms > facts.now_ms:
+        return backoff.limited_until_ms, "the rate limit of its network address"
     if domain.next_ms is not None and domain.next_ms > facts.now_ms:
         return domain.next_ms, "its delay"
     if status.where == "queued" and domain.leased_until_ms is not None:

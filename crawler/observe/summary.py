@@ -34,11 +34,13 @@ NAMED = 256
 
 
 class DomainLine(DomainSample, frozen=True):
-    """A domain in one of the lists. `failures`: in a row, the last one for `reason`."""
+    """A domain in one of the lists. `failures`: in a row, the last one for `reason`. `is_rate_limited`: it waits because of
+    the rate limit of its address."""
 
     delay_ms: int | None
     failures: int
     reason: str
+    is_rate_limited: bool = False
 
 
 class Summary(Counts, frozen=True, kw_only=True):
@@ -97,7 +99,9 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
     worked_ms = await running_ms(store, keys.peers, counts.last_ms)
     delays = await domain_delays(store, keys, chain.from_iterable(listed))
-    busiest, overdue, resting = ([_line(sample, delays[sample.domain]) for sample in samples] for samples in listed)
+    busiest, overdue, resting = (
+        [_line(sample, delays[sample.domain], now_ms) for sample in samples] for samples in listed
+    )
     oldest = min((one.oldest_due_ms for one in surveys if one.oldest_due_ms is not None), default=0)
     return Summary(
         **msgspec.structs.asdict(counts),
@@ -131,13 +135,14 @@ def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample
     )
 
 
-def _line(sample: DomainSample, delays: DomainDelay) -> DomainLine:
+def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
     backoff = BackoffState.parse(delays.state)
     return DomainLine(
         **msgspec.structs.asdict(sample),
         delay_ms=delays.delay_ms,
         failures=backoff.failures,
         reason=backoff.reason,
+        is_rate_limited=backoff.until_ms <= now_ms < backoff.limited_until_ms,
     )
 
 

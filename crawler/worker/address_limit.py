@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from crawler.errors import FetchFailed
 from crawler.fetch.client import HttpClient
 from crawler.worker.runtime import Runtime
@@ -47,7 +49,9 @@ class AddressLimiter:
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
-            visit.wait_until(self._runtime.now() + HORIZON_S)
+            at = self._runtime.now() + HORIZON_S
+            visit.wait_until(at)
+            visit.back_off(replace(visit.backoff, limited_until_ms=self._runtime.server_ms(at)))
             visit.close()
             return False
         if wait_s <= 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from msgspec.structs import replace
+
 from frontier.entries import Entry
 from frontier.queue import Lease
 from frontier.reservations import Reservation
@@ -57,7 +59,7 @@ class Visit:
         self.ended_at = float("-inf")  # when the last response ended
         self.delay_ms = lease.delay_ms
         self.body_bytes = 0  # size of the last body
-        self.backoff = BackoffState.parse(lease.state)
+        self.backoff = replace(BackoffState.parse(lease.state), limited_until_ms=0)
         self.robots: dict[str, RobotsFetch] = {}  # unfinished fetches, by origin
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # refused reservations in a row

@@ -21,6 +21,9 @@ class ManualTime:
     def monotonic(self) -> float:
         return self.ms / 1000
 
+    def now_ms(self) -> int:
+        return self.ms
+
     async def sleep(self, seconds: float) -> None:
         self.ms += int(seconds * 1000)
 

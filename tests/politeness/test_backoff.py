@@ -132,11 +132,17 @@ states = st.builds(
     st.integers(0, 10**15),
     st.integers(0, 10**15),
     st.from_regex(r"[a-z0-9_]{0,12}", fullmatch=True),
+    st.integers(0, 10**15),
 )
 
 
 @given(states)
 def test_a_state_survives_its_text(state: BackoffState) -> None:
+    assert BackoffState.parse(str(state)) == state
+
+
+def test_a_healthy_domain_that_waits_for_its_address_survives_its_text() -> None:
+    state = BackoffState(limited_until_ms=NOW)
     assert BackoffState.parse(str(state)) == state
 
 

@@ -99,6 +99,7 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
         ("delay", delay),
         ("delay set by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
         ("backoff", failures if backoff.failures else ""),
+        ("waited for the address rate limit until", _time(backoff.limited_until_ms or None)),
         (
             "shard",
             f"{status.shard}, last leased by {status.owner}" if status.owner else f"{status.shard}, not leased yet",

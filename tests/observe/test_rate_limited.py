@@ -1,0 +1,45 @@
+"""A domain that waits because of its address: the lists and the account of its URL name that reason."""
+
+from __future__ import annotations
+
+from crawler.cli import render
+from crawler.observe import summary
+from crawler.observe.explain import account, gather
+from crawler.settings.loading import CrawlSettings
+from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.visit import Visit
+from frontier.clock import ServerClock
+from frontier.crawls import create_crawl
+from frontier.queue import Frontier, FrontierSettings, Settlement
+from frontier.store import RedisStore
+from politeness.address_rate_limit import HORIZON_S, LocalRateLimiter, RateLimitPolicy
+from politeness.backoff import BackoffState
+from tests.frontier.helpers import ManualTime, entry, lease_one
+from tests.politeness.test_address_rate_limit import OneAddress, runtime_with
+
+
+async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStore, crawl_name: str) -> None:
+    crawl = await create_crawl(store, crawl_name, 1, CrawlSettings().to_json())
+    time, policy = ManualTime(int(await store.time_ms())), RateLimitPolicy(rate_per_s=0.01, burst=1)
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([entry("https://a.test/", "a.test")])
+    limiter = LocalRateLimiter(time, policy)
+    assert await limiter.reserve("192.0.2.1") == 0.0  # given a slot that another domain at the address has used
+
+    lease = await lease_one(frontier)
+    visit = Visit(lease, 1e12, time.monotonic())
+    gate = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
+    assert not await gate.may_request(visit, "https://a.test/")  # when the domain has to wait for the next one
+    until_ms = time.ms + int(1000 * HORIZON_S)
+    await frontier.release([Settlement(lease, until_ms, 1_000, str(visit.backoff), [])])
+
+    (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
+    assert (line.is_rate_limited, render.why(line)) == (True, "address rate limit")
+    account_ = account(await gather(store, crawl, "https://a.test/", None), CrawlSettings())
+    assert account_.waits_for == "the rate limit of its network address"
+    (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
+    assert not line.is_rate_limited
+    time.ms = until_ms
+    assert Visit(await lease_one(frontier), 1e12, time.monotonic()).backoff == BackoffState()
