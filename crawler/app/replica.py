@@ -11,12 +11,13 @@ import msgspec
 
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
-from crawler.events import PageSettled
+from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.observe.loop_lag import LoopLag
 from crawler.observe.metrics import Metrics
+from crawler.observe.obstacles import Obstacles
 from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
@@ -56,6 +57,7 @@ class Replica:
         clocks = (seams.clock, engine.runtime.server_clock)
         self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
         self._failures = RecentFailures()
+        self._obstacles = Obstacles()
         self.loop_lag = LoopLag(seams.clock, self.metrics.lagged)
         self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
         seams.events.subscribe(self.metrics.observe)
@@ -63,6 +65,7 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
+        seams.events.subscribe(self._obstacles.observe, SinkBlocked, GroupCommitted)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
@@ -154,4 +157,5 @@ class Replica:
             settings_revision=engine.follower.revision,
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,
+            blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
         )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -14,7 +18,9 @@ from rich.text import Text
 
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
-from crawler.observe.snapshot import Status, status
+from crawler.observe.condition import STARTING
+from crawler.observe.snapshot import LastRead, Status, status
+from frontier.clock import SystemClock
 from frontier.counters import Counts
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
@@ -22,35 +28,80 @@ from frontier.store import RedisStore
 
 REFRESH_S = 0.5
 
+STDERR = 2
+"""The file descriptor of standard error."""
 
-async def follow(store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None) -> int:
-    """Run the replicas until they end, with a live display on `console` (None: no display). Returns the exit code."""
+LONGEST_LINE = 1 << 20
+"""Bytes of a line of a log: tracebacks and URLs are far shorter."""
+
+LAST_LINES_S = 1.0
+"""Seconds for the last lines of the logs to arrive after the replicas have ended."""
+
+
+@contextlib.asynccontextmanager
+async def log_above(console: Console | None) -> AsyncIterator[int]:
+    """Yield the file descriptor to which replicas write their log. With a live display on `console`, their lines appear
+    above it and stay there; the display would otherwise erase them. Without one, it is standard error."""
+    if console is None or not console.is_terminal:
+        yield STDERR
+        return
+    inlet, outlet = os.pipe()
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(inlet, "rb")
+    )
+
+    async def copy() -> None:
+        while line := await reader.readline():
+            console.print(line.decode(errors="replace").rstrip(), soft_wrap=True)
+
+    copying = asyncio.create_task(copy())
+    try:
+        yield outlet
+    finally:
+        os.close(outlet)
+        await asyncio.wait({copying}, timeout=LAST_LINES_S)  # a process that a replica left behind may keep it open
+        copying.cancel()
+        transport.close()
+
+
+async def follow(
+    store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None, place: str = ""
+) -> int:
+    """Run the replicas until they end, with a live display on `console` (None: no display). Returns the exit code.
+    `place`: the options that select the crawl, for commands in the display."""
     running = asyncio.create_task(supervisor.run())
     if console is None or not console.is_terminal:
         return await running
-    started = time.monotonic()
+
+    async def read() -> Status:
+        return await status(store, await open_crawl(store, crawl), exact=False)
+
+    started, last = time.monotonic(), LastRead[Status](SystemClock())
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not running.done():
-            try:
-                found = await status(store, await open_crawl(store, crawl), exact=False)
-                live.update(live_view(found, time.monotonic() - started), refresh=True)
-            except FrontierError as error:
-                live.update(Text(f"waiting for Redis: {error}", style="yellow"), refresh=True)
+            await last.update(read())
+            shown = [live_view(last.value, time.monotonic() - started, place)] if last.value is not None else []
+            if last.error:
+                shown.insert(0, render.old(last.error, last.age_s))
+            live.update(Group(*shown), refresh=True)
             await asyncio.wait([running], timeout=REFRESH_S)
     return running.result()
 
 
-def live_view(found: Status, elapsed_s: float) -> RenderableType:
-    """Return the live display: the progress of the crawl, and its replicas."""
+def live_view(found: Status, elapsed_s: float, place: str = "") -> RenderableType:
+    """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas."""
     settled = found.done + found.denied + found.dead
     head = Table.grid(padding=(0, 2))
     head.add_row(
         Text(f"{elapsed_s:5.0f} s"),
-        ProgressBar(total=max(found.accepted, 1), completed=settled, width=40),
+        ProgressBar(total=max(found.accepted, 1), completed=settled, width=20),
         Text(f"{settled:,} of {found.accepted:,} known URLs"),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
-    return Group(head, render.status(found))
+    if found.condition.word == "no replica":  # this command is starting them
+        found = msgspec.structs.replace(found, condition=STARTING)
+    return Group(head, render.status(found, place))
 
 
 async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> Status | None:

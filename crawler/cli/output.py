@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shlex
 from collections.abc import Awaitable, Callable
 from difflib import SequenceMatcher
 from inspect import Parameter, Signature, signature
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from crawler.app.embedded_valkey import open_store
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
+from crawler.logs import without_secrets
 from crawler.settings.loading import load
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, NoSuchCrawl
@@ -31,10 +33,12 @@ DEFAULT_NAME = "crawl"
 
 
 class Where:
-    """The crawl that a command is about: its name, and the options that select its store."""
+    """The crawl that a command is about: its name, and the options that select its store. `place`: these options as they
+    were given, for commands in messages."""
 
     def __init__(self, crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> None:
         self.crawl = crawl
+        self.place = place_of(crawl, redis, data_dir, settings)
         self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
         self._typed = typed(redis, data_dir, settings)
 
@@ -80,6 +84,19 @@ class Where:
         """Return the command line of `command` for this crawl and store."""
         name = f" --crawl {self.crawl}" if self.crawl != DEFAULT_NAME else ""
         return f"crawler {command}{name}{self._typed}"
+
+
+def place_of(crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> str:
+    """Return the options that select the crawl, those that are given, for a command in a message."""
+    words = ["--crawl", crawl]
+    for option, value in (
+        ("--redis", without_secrets(redis or "")),
+        ("--data-dir", data_dir),
+        ("--settings", settings),
+    ):
+        if value:
+            words += [option, str(value)]
+    return shlex.join(words)
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

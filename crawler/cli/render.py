@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from rich.console import Group, RenderableType
+from rich.columns import Columns
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from crawler.observe.condition import Condition
 from crawler.observe.health_record import HealthRecord
-from crawler.observe.snapshot import Snapshot, Status
+from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
 
 _BARS = "▁▂▃▄▅▆▇█"
+
+SIDE_BY_SIDE = 120
+"""Columns of a terminal from which the two lists of domains are side by side."""
+
+WIDEST = 500
+"""Columns. Tables are measured as if a terminal had this many, to find out how wide they want to be."""
 
 
 class ShardLine(msgspec.Struct, frozen=True):
@@ -47,11 +56,11 @@ def table(*columns: str, wraps: str = "") -> Table:
     return made
 
 
-def status(found: Status) -> RenderableType:
-    """Return the output of `crawler status`."""
+def status(found: Status, place: str = "") -> RenderableType:
+    """Return the output of `crawler status`. `place`: the options that select the crawl, for commands in the text."""
     grid = Table.grid(padding=(0, 3))
     name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
-    grid.add_row(name, f"{found.shards} shards", revision, "")
+    grid.add_row(name, condition(found.condition), f"{found.shards} shards", revision)
     _marked(
         grid,
         f"accepted [b]{found.accepted:,}[/b]",
@@ -74,7 +83,57 @@ def status(found: Status) -> RenderableType:
         f"pages cut {sum(found.cut.values()):,}",
     )
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
-    return Group(grid, replicas(found.replicas, found.crawl), *behind)
+    listed = [Replicas(found.replicas)] if found.replicas else []
+    advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
+    return Group(grid, *listed, *advised, *rules(found.rules), *behind)
+
+
+_STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
+
+
+def condition(found: Condition) -> Text:
+    return Text(found.word, style=_STYLES[found.level])
+
+
+def alerts(found: Condition, is_attended: bool, place: str) -> list[Text]:
+    """Return what keeps the crawl from making progress, and what to do about it. `is_attended`: whether replicas run;
+    `place`: the options that select the crawl."""
+    lines = [Text(line, style=_STYLES["bad" if found.level == "bad" else "warn"]) for line in found.obstacles]
+    advice = _advice(found.word, is_attended, place)
+    return [*lines, Text(advice, style="yellow")] if advice else lines
+
+
+def _advice(word: str, is_attended: bool, place: str) -> str:
+    run, resume = f"crawler run {place}", f"crawler resume {place}"
+    match word:
+        case "paused" if is_attended:
+            return f"to continue: {resume}"
+        case "paused" | "stopped":
+            return f"to continue: {resume}\nthen start replicas: {run}"
+        case "stopping":
+            return "the replicas finish the requests in flight"
+        case "page limit reached":
+            return "to continue, raise limits.max_pages and start replicas again"
+        case "no replica":
+            return f"no replica runs; start one with: {run}"
+        case _:
+            return ""
+
+
+def rules(found: Sequence[DomainRule], shown: int | None = None) -> list[Text]:
+    """Return a line for the domains that an operator has blocked, and one for those with a delay; at most `shown` of each,
+    None for all."""
+    blocked = [rule.domain for rule in found if rule.delay_s is None]
+    delayed = [f"{rule.domain} {rule.delay_s:g} s" for rule in found if rule.delay_s is not None]
+    return [
+        Text.assemble((title, "bold"), "  ", ", ".join(names[:shown]), _more(len(names[shown:]) if shown else 0))
+        for title, names in (("blocked", blocked), ("delays", delayed))
+        if names
+    ]
+
+
+def _more(number: int) -> str:
+    return f" and {number:,} more" if number else ""
 
 
 def settings_behind(found: Status) -> list[str]:
@@ -91,31 +150,41 @@ def settings_behind(found: Status) -> list[str]:
     return lines
 
 
-def top(snapshot: Snapshot, rows: int = 8) -> RenderableType:
-    """Return the screen of `crawler top`. `rows`: the most rows in each list."""
-    parts: list[RenderableType] = [_headline(snapshot)]
+def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> RenderableType:
+    """Return the screen of `crawler top`. `place`: the options that select the crawl; `rows`: the most rows in each
+    list; `hint`: the keys that work."""
+    parts: list[RenderableType] = [Text.assemble(_headline(snapshot), (f"  {hint}", "dim"))]
     if snapshot.error:
-        return Group(*parts, Text(snapshot.error, style="red"))
+        parts.append(old(snapshot.error, snapshot.age_s))
+    parts += alerts(snapshot.condition, bool(snapshot.replicas), place or f"--crawl {snapshot.crawl}")
     if snapshot.summary is not None:
-        parts.append(_figures(snapshot.summary, snapshot.replicas))
-    parts.append(_panel("replicas", replicas(snapshot.replicas, snapshot.crawl)))
+        parts.append(_figures(snapshot.summary))
+    parts += rules(snapshot.rules, rows)
+    if snapshot.replicas:
+        parts.append(_panel("replicas", Replicas(snapshot.replicas)))
     if snapshot.summary is not None:
-        parts.append(_two_lists(snapshot.summary, rows))
-    parts.append(_panel("recent failures", failures(snapshot.replicas, rows)))
+        parts.append(_TwoLists(snapshot.summary, rows))
+    if snapshot.replicas:
+        parts.append(_panel("recent failures", failures(snapshot.replicas, rows)))
     return Group(*parts)
+
+
+def old(error: str, age_s: float) -> Text:
+    """Return the notice that the data below it are old. `error`: why there are no newer ones."""
+    return Text(f"{error}\nwaiting for Redis; the data below are {span(age_s)} old", style="bold red")
 
 
 def _panel(title: str, content: RenderableType) -> Panel:
     return Panel(content, title=title, title_align="left", border_style="dim")
 
 
-def _headline(snapshot: Snapshot) -> RenderableType:
-    state = "Redis away" if snapshot.error else {"pause": "paused", "stop": "stopped"}.get(snapshot.state, "running")
-    style = "bold green" if state == "running" else "bold yellow"
-    rate = sum(record.pages_per_s for record in snapshot.replicas)
-    text = Text.assemble((snapshot.crawl, "bold"), "  ", (state, style), "  ", (f"{rate:,.1f} pages/s", "bold"))
-    if snapshot.summary is not None and snapshot.summary.rates:
-        text.append("  " + sparkline(snapshot.summary.rates[-60:]), style="cyan")
+def _headline(snapshot: Snapshot) -> Text:
+    text = Text.assemble((snapshot.crawl, "bold"), "  ", condition(snapshot.condition))
+    if snapshot.replicas and not snapshot.error:
+        rate = sum(record.pages_per_s for record in snapshot.replicas)
+        text.append(f"  {rate:,.1f} pages/s", style="bold")
+    if snapshot.summary is not None and snapshot.summary.samples:
+        text.append("  " + sparkline([sample.pages for sample in snapshot.summary.samples[-30:]]), style="cyan")
     return text
 
 
@@ -125,29 +194,24 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[min(7, int(8 * value / most))] for value in values)
 
 
-def _figures(summary: Summary, records: Sequence[HealthRecord]) -> RenderableType:
-    grid = Table.grid(padding=(0, 4, 0, 0))
-    _marked(
-        grid,
+def _figures(summary: Summary) -> RenderableType:
+    unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned else "all owned"
+    overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
+    cells = [
         f"done [b]{summary.done:,}[/b]",
         f"queued [b]{summary.queued:,}[/b]",
         f"leased {summary.leased:,}",
         f"waiting {summary.waiting:,}",
         f"denied {summary.denied:,}",
         f"dead [red]{summary.dead:,}[/red]" if summary.dead else "dead 0",
-    )
-    unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned else "all owned"
-    overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
-    _marked(
-        grid,
         f"domains {summary.domains:,}",
-        f"due {summary.domains_ready:,}",
-        f"resting {summary.domains_due - summary.domains_ready:,}",
-        f"leased {summary.domains_leased:,}",
-        f"{summary.shards} shards, {unowned}",
+        f"domains due {summary.domains_ready:,}",
+        f"domains resting {summary.domains_due - summary.domains_ready:,}",
+        f"domains leased {summary.domains_leased:,}",
         f"overdue {span(overdue_ms / 1000)}",
-    )
-    return grid
+        f"{summary.shards} shards, {unowned}",
+    ]
+    return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
 
 
 def _marked(grid: Table, *cells: str) -> None:
@@ -155,34 +219,65 @@ def _marked(grid: Table, *cells: str) -> None:
     grid.add_row(*map(Text.from_markup, cells))
 
 
-def replicas(records: Sequence[HealthRecord], crawl: str) -> RenderableType:
-    if not records:
-        return Text(f"no replica runs; start one with: crawler run --crawl {crawl}", style="yellow")
-    headings = (">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", "live page")
-    made = table(*headings, wraps="live page")
-    for record in records:
-        made.add_row(
-            str(record.index or "-"),
-            record.replica,
-            str(record.shards),
-            f"{record.visits:,}",
-            str(record.busy),
-            f"{record.pages:,}",
-            f"{record.pages_per_s:,.1f}",
-            f"{record.rss_mb:.0f}",
-            Text("Redis away", style="red") if record.redis_away else f"http://{record.address}/",
-        )
-    return made
+class Replicas:
+    """The table of replicas. Where it is too wide for the terminal, the addresses of the live pages follow it, so that none
+    is cut off."""
+
+    def __init__(self, records: Sequence[HealthRecord]) -> None:
+        self._records = records
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        whole = self._table(with_address=True)
+        if Measurement.get(console, options.update(width=WIDEST), whole).maximum <= options.max_width:
+            yield whole
+            return
+        yield self._table(with_address=False)
+        for record in self._records:
+            name = f"live page of {record.index or record.replica}: "
+            yield Text.assemble((name, "dim"), _address(record), overflow="fold")
+
+    def _table(self, with_address: bool) -> Table:
+        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
+        made = table(*headings, *["live page"] * with_address)
+        for record in self._records:
+            made.add_row(
+                str(record.index or "-"),
+                record.replica,
+                str(record.shards),
+                f"{record.visits:,}",
+                str(record.busy),
+                f"{record.pages:,}",
+                f"{record.pages_per_s:,.1f}",
+                f"{record.rss_mb:.0f}",
+                *[_address(record)] * with_address,
+            )
+        return made
 
 
-def _two_lists(summary: Summary, rows: int) -> RenderableType:
-    grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
-    grid.add_column(ratio=1)
-    grid.add_column(ratio=1)
-    busiest = domains(summary.busiest[:rows], summary.at_ms)
-    resting = domains(summary.resting[:rows], summary.at_ms)
-    grid.add_row(_panel("most queued", busiest), _panel("due last", resting))
-    return grid
+def _address(record: HealthRecord) -> str:
+    return f"http://{record.address}/"
+
+
+class _TwoLists:
+    """The lists of domains: side by side, or one below the other in a narrow terminal."""
+
+    def __init__(self, summary: Summary, rows: int) -> None:
+        self._summary = summary
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        panels = [
+            _panel(title, domains(lines[: self._rows], self._summary.at_ms))
+            for title, lines in (("most queued", self._summary.busiest), ("due last", self._summary.resting))
+        ]
+        if options.max_width < SIDE_BY_SIDE:
+            yield from panels
+            return
+        grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
+        grid.add_column(ratio=1)
+        grid.add_column(ratio=1)
+        grid.add_row(*panels)
+        yield grid
 
 
 def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:

@@ -12,20 +12,24 @@ from rich.live import Live
 from rich.text import Text
 
 from crawler.cli import render
+from crawler.cli.keys import quit_key
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.render import ShardLine
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit
 from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
-from crawler.observe.snapshot import Snapshot
+from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from crawler.observe.summary import Summary
+from frontier.clock import SystemClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl
-from frontier.errors import RedisAway
 from frontier.store import RedisStore
 
 Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
+TALL = 45
+"""Lines of a terminal in which `top` has room for long lists."""
+
 Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
 
 
@@ -38,7 +42,7 @@ def status(*, where: Where, json: AsJson = False) -> None:
         crawler status --crawl news --redis redis://queue:6379/0
     """
     found = where.do(snapshot.status)
-    emit(found, json, render.status(found))
+    emit(found, json, render.status(found, where.place))
 
 
 def top(
@@ -52,7 +56,7 @@ def top(
 ) -> None:
     """Watch a crawl live: throughput, replicas, domains with most queued URLs, domains due last, and recent failures.
 
-    Shows the same data as the live page of a replica. Ctrl-C ends only this display.
+    Shows the same data as the live page of a replica. `q` or Ctrl-C ends only this display.
 
     [bold]Examples[/bold]
 
@@ -63,30 +67,28 @@ def top(
     where = Where(crawl, redis, data_dir, settings)
 
     async def watch(store: RedisStore, opened: Crawl) -> None:
-        console = Terminal()
+        console, reader = Terminal(), CrawlReader(store, opened.keys)
+        last: LastRead[Snapshot] = LastRead(SystemClock())
         if once or json or not console.is_terminal:
-            found = await _look(store, opened)
-            emit(found, json, render.top(found))
+            await last.update(reader.complete())
+            found = aged(last, crawl)
+            emit(found, json, render.top(found, where.place))
             return
-        with Live(console=console, auto_refresh=False, screen=True) as screen:
-            while True:
-                screen.update(
-                    Group(render.top(await _look(store, opened)), Text("Press Ctrl-C to exit", style="dim")),
-                    refresh=True,
-                )
-                await asyncio.sleep(every)
+        ended = asyncio.Event()
+        quitting = asyncio.create_task(ended.wait())
+        with quit_key(ended), Live(console=console, auto_refresh=False, screen=True) as screen:
+            while not quitting.done():
+                reading = asyncio.create_task(last.update(reader.complete()))
+                await asyncio.wait({reading, quitting}, return_when=asyncio.FIRST_COMPLETED)
+                rows = 8 if console.height >= TALL else 4
+                screen.update(render.top(aged(last, crawl), where.place, rows, "q: quit"), refresh=True)
+                await asyncio.wait({quitting}, timeout=every)
+                reading.cancel()  # it is only running if the user has quit
 
     try:
         where.do(watch)
     except KeyboardInterrupt:
         return
-
-
-async def _look(store: RedisStore, crawl: Crawl) -> Snapshot:
-    try:
-        return await snapshot.complete(store, crawl.keys)
-    except RedisAway as error:
-        return Snapshot(crawl.name, "", error=str(error))
 
 
 def domains(

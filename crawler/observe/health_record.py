@@ -27,6 +27,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
 
     `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
+
+    `blocked`: what keeps it from crawling, or "".
     """
 
     replica: str
@@ -46,6 +48,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     settings_revision: int = 0
     settings_waiting: tuple[str, ...] = ()
     settings_refused: str = ""
+    blocked: str = ""
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -2,69 +2,157 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Generic, TypeVar
+
 import msgspec
 
 from crawler.observe import summary
+from crawler.observe.condition import AWAY, Condition, condition_of
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
+from frontier.clock import Clock
+from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
+from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, command
 
+T = TypeVar("T")
+
+
+class DomainRule(msgspec.Struct, frozen=True):
+    """A rule that an operator has set for a domain. `delay_s`: seconds between requests; None: the domain is blocked."""
+
+    domain: str
+    delay_s: float | None
+
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The state of a crawl at one time. `summary` is None while no replica writes one; `error` says why nothing could be
-    read, or is empty."""
+    """The state of a crawl at one time. `summary` is None while no replica writes one. `max_pages`: 0 for no limit.
+    `more_rules`: the number of rules that are left out of `rules`.
+
+    `error`: why Redis cannot be read now, or "". The other data are then from the last reading, `age_s` seconds ago.
+    """
 
     crawl: str
     served_by: str
     state: str = "run"
+    condition: Condition = Condition("no replica", "warn")
     replicas: list[HealthRecord] = []
+    rules: list[DomainRule] = []
+    more_rules: int = 0
+    max_pages: int = 0
     summary: Summary | None = None
     error: str = ""
+    age_s: float = 0.0
 
 
 class Status(Summary, frozen=True, kw_only=True):
-    """A summary together with the replicas and the settings of the crawl. `max_pages`: 0 for no limit."""
+    """A summary together with the replicas, the operator's rules and the settings of the crawl. `max_pages`: 0 for no
+    limit."""
 
     state: str
+    condition: Condition
     replicas: list[HealthRecord]
+    rules: list[DomainRule]
     settings_revision: int
     max_pages: int
 
 
-async def read(store: RedisStore, keys: CrawlKeys, served_by: str) -> Snapshot:
-    """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
-    records = await health_records(store, keys)
-    (state,) = await store.send([command("HGET", keys.control, "state")])
-    return Snapshot(
-        crawl=keys.crawl,
-        served_by=served_by,
-        state=state.decode() if state else "run",
-        replicas=records,
-        summary=await summary.load(store, keys),
+class CrawlReader:
+    """Reads snapshots of the crawl with `keys`. The operator's rules and the settings are read again only after a
+    change."""
+
+    def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str = "") -> None:
+        self._store = store
+        self._keys = keys
+        self._served_by = served_by
+        self._control = Control(store, keys)
+        self._revision = 0
+        self._max_pages = 0
+
+    async def read(self) -> Snapshot:
+        """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
+        records = await health_records(self._store, self._keys)
+        await self._control.refresh()
+        if self._revision != self._control.settings_revision:
+            (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
+            self._max_pages = CrawlSettings.from_json(settings).limits.max_pages if settings else 0
+            self._revision = self._control.settings_revision
+        return self._made(records, await summary.load(self._store, self._keys))
+
+    async def complete(self, exact: bool = False) -> Snapshot:
+        """Read a snapshot with a summary. If it must be `exact`, or no replica has written one, the shards are surveyed.
+        Raises RedisAway."""
+        found = await self.read()
+        if found.summary is not None and not exact:
+            return found
+        live, now_ms = {record.replica for record in found.replicas}, int(await self._store.time_ms())
+        return self._made(found.replicas, await summary.take(self._store, self._keys, now_ms, "", live))
+
+    def _made(self, records: list[HealthRecord], found: Summary | None) -> Snapshot:
+        state = self._control.state
+        return Snapshot(
+            crawl=self._keys.crawl,
+            served_by=self._served_by,
+            state=state,
+            condition=condition_of(state, records, found, self._max_pages),
+            replicas=records,
+            rules=_listed(self._control.rules),
+            max_pages=self._max_pages,
+            summary=found,
+        )
+
+
+def _listed(rules: DomainRules) -> list[DomainRule]:
+    blocked = [DomainRule(domain, None) for domain in sorted(rules.blocked)]
+    return blocked + [DomainRule(domain, delay_s) for domain, delay_s in sorted(rules.delays.items())]
+
+
+class LastRead(Generic[T]):
+    """The last value that was read. `error`: why there is no newer one, or ""."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._read_at = clock.monotonic()
+        self.value: T | None = None
+        self.error = ""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since `value` was read, or since the first attempt."""
+        return self._clock.monotonic() - self._read_at
+
+    async def update(self, reading: Awaitable[T]) -> None:
+        """Await `reading`. If that fails because of Redis, keep the last value and note why."""
+        try:
+            self.value, self.error = await reading, ""
+            self._read_at = self._clock.monotonic()
+        except FrontierError as error:
+            self.error = str(error)
+
+
+def aged(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
+    """Return the last snapshot, marked as old if there is no newer one."""
+    if last.value is not None and not last.error:
+        return last.value
+    return msgspec.structs.replace(
+        last.value or Snapshot(crawl, served_by), condition=AWAY, error=last.error, age_s=round(last.age_s, 1)
     )
-
-
-async def complete(store: RedisStore, keys: CrawlKeys, exact: bool = False) -> Snapshot:
-    """Read a snapshot with a summary. If it must be `exact`, or no replica has written one, the shards are surveyed.
-    Raises RedisAway."""
-    found = await read(store, keys, "")
-    if found.summary is not None and not exact:
-        return found
-    live = {record.replica for record in found.replicas}
-    return msgspec.structs.replace(found, summary=await summary.take(store, keys, int(await store.time_ms()), "", live))
 
 
 async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
     """Read the status of `crawl`. If not `exact`, its numbers may be some seconds old. Raises RedisAway."""
-    found = await complete(store, crawl.keys, exact)
+    found = await CrawlReader(store, crawl.keys).complete(exact)
     assert found.summary is not None
     return Status(
         **msgspec.structs.asdict(found.summary),
         state=found.state,
+        condition=found.condition,
         replicas=found.replicas,
+        rules=found.rules,
         settings_revision=crawl.revision,
-        max_pages=CrawlSettings.from_json(crawl.settings).limits.max_pages,
+        max_pages=found.max_pages,
     )

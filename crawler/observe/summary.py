@@ -26,8 +26,8 @@ from politeness.backoff import BackoffState
 LISTED = 20
 """Domains in each list."""
 
-RATES = 120
-"""How many rates are kept."""
+SAMPLES = 240
+"""How many samples are kept: four minutes of a crawl with 100 shards or fewer."""
 
 NAMED = 256
 """Domains that all shards together return for each of the three lists."""
@@ -43,14 +43,24 @@ class DomainLine(DomainSample, frozen=True):
     is_rate_limited: bool = False
 
 
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """The rates per second from the sample before to server time `at_ms`. `errors`: attempts that are retried later, and
+    URLs that were given up."""
+
+    at_ms: int
+    pages: float
+    errors: float
+    received_bytes: int
+
+
 class Summary(Counts, frozen=True, kw_only=True):
     """The counters of a crawl, and what a survey of its shards adds to them, at server time `at_ms`.
 
     `owned`: the number of shards that each replica was the last to lease from. `leased`: URLs leased to replicas.
     `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the
     domains with the most queued URLs, the longest-overdue ones, and those due last, among the domains that a survey
-    returns. `rates`: pages done per second between summaries, latest last. `running_ms`: how long replicas have worked,
-    until the last settled page; 0 if it is unknown.
+    returns. `samples`: the rates between summaries, latest last. `running_ms`: how long replicas have worked, until the last
+    settled page; 0 if it is unknown.
     """
 
     crawl: str
@@ -66,7 +76,7 @@ class Summary(Counts, frozen=True, kw_only=True):
     busiest: list[DomainLine]
     overdue: list[DomainLine]
     resting: list[DomainLine]
-    rates: list[float] = msgspec.field(default_factory=list)
+    samples: list[Sample] = msgspec.field(default_factory=list)
     running_ms: int = 0
     redis_bytes: int = 0
     redis_max_bytes: int = 0
@@ -147,11 +157,18 @@ def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
 
 
 def followed(summary: Summary, before: Summary | None) -> Summary:
-    """Return `summary` with the rates of the one `before` it and the rate since then."""
+    """Return `summary` with the samples of the one `before` it and a sample of the time since then."""
     if before is None or before.at_ms >= summary.at_ms:
         return summary
-    rate = max(0.0, (summary.done - before.done) / (summary.at_ms - before.at_ms) * 1000)
-    return msgspec.structs.replace(summary, rates=[*before.rates[1 - RATES :], round(rate, 1)])
+    elapsed_s = (summary.at_ms - before.at_ms) / 1000
+    errors = summary.retried + summary.dead - before.retried - before.dead
+    sample = Sample(
+        summary.at_ms,
+        pages=round(max(0, summary.done - before.done) / elapsed_s, 1),
+        errors=round(max(0, errors) / elapsed_s, 1),
+        received_bytes=int(max(0, summary.received_bytes - before.received_bytes) / elapsed_s),
+    )
+    return msgspec.structs.replace(summary, samples=[*before.samples[1 - SAMPLES :], sample])
 
 
 async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: float) -> None:

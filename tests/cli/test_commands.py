@@ -125,7 +125,14 @@ def test_status_and_top_show_the_same_numbers_under_the_same_names(hand: Hand) -
     status, top = hand.json("status"), hand.json("top")["summary"]
     assert top.keys() <= status.keys()
     assert status["open"] == top["open"] == 4
-    assert status.keys() - top.keys() == {"state", "replicas", "settings_revision", "max_pages"}
+    assert status.keys() - top.keys() == {
+        "state",
+        "condition",
+        "replicas",
+        "rules",
+        "settings_revision",
+        "max_pages",
+    }
 
 
 def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) -> None:

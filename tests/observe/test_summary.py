@@ -10,7 +10,7 @@ import msgspec
 from crawler.events import Events
 from crawler.observe import summary
 from crawler.observe.collectors import MetricsCollector, ReplicaState, crawl_families, expected_bytes
-from crawler.observe.summary import Summary, followed
+from crawler.observe.summary import Sample, Summary, followed
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
@@ -104,7 +104,7 @@ async def test_rates_are_computed_between_summaries(store: RedisStore, crawl_nam
     first = await summary.take(store, frontier.keys, time.ms, "r1", ())
     await settle(frontier, 1, time)
     second = followed(await summary.take(store, frontier.keys, time.ms + 2000, "r1", ()), first)
-    assert (second.done, second.rates) == (8, [4.0])
+    assert (second.done, second.samples) == (8, [Sample(time.ms + 2000, 4.0, 0.0, 0)])
     assert followed(first, second) is first  # a clock that went back makes no rate
 
 

@@ -1,8 +1,8 @@
 """The HTTP server of a replica. It is read-only: the state of a crawl can only be changed through Redis.
 
-`/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME` and `/why?url=` are pages
-about a domain and a URL. `/metrics` is for Prometheus, which discovers all replicas through `/sd` of any one. `/healthz`
-and `/readyz` are for process supervisors.
+`/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME`, `/replica/NAME` and
+`/why?url=` are pages about a domain, a replica and a URL. `/metrics` is for Prometheus, which discovers all replicas
+through `/sd` of any one. `/healthz` and `/readyz` are for process supervisors.
 
 Data for the live page: each replica writes a health record to Redis, and one replica writes the crawl's summary
 (`crawler.observe.summary_writer`). While at least one page is open, `live` reads these records once a second and sends

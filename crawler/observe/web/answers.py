@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from crawler.observe import explain
+from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.web.template import Template
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
@@ -66,6 +67,21 @@ class CrawlQueries:
             headline = "Blocked by an operator."
         return self._page(domain, headline, domain_rows(status, control.rules.delays.get(domain)))
 
+    async def replica(self, name: str) -> str:
+        """Return the HTML page for one replica, from its health record, so that it can be read where only this replica can
+        be reached. Errors are shown in the page."""
+        try:
+            async with self._slots:
+                crawl = await open_crawl(self._store, self._crawl)
+                records = {record.replica: record for record in await health_records(self._store, crawl.keys)}
+        except FrontierError as error:
+            return self._page(name, str(error), [])
+        if name not in records:
+            return self._page(name, "No replica with this name has reported in the last intervals.", [])
+        record = records[name]
+        headline = record.blocked or ("In the view." if record.index else "Not in the view yet.")
+        return self._page(name, f"Replica {headline}" if record.blocked else headline, replica_rows(record))
+
     async def _look(self, domain: str) -> tuple[DomainStatus, Control]:
         crawl = await open_crawl(self._store, self._crawl)
         clock = ServerClock(SystemClock(), self._store.time_ms)
@@ -81,6 +97,28 @@ class CrawlQueries:
         )
         texts = {"title": title, "crawl": self._crawl, "headline": headline, "url": url}
         return self._template.fill({"rows": table} | {name: escape(text) for name, text in texts.items()})
+
+
+def replica_rows(record: HealthRecord) -> Rows:
+    """Return the state of a replica as pairs of name and text."""
+    failures = [(f"{one.reason}, {one.outcome}", one.url) for one in record.recent_failures]
+    return [
+        ("index in the view", str(record.index or "")),
+        ("epoch", str(record.epoch)),
+        ("shards", f"{record.shards:,}"),
+        ("domains leased", f"{record.visits:,}"),
+        ("URLs leased", f"{record.urls:,}"),
+        ("requests in flight", f"{record.busy:,}"),
+        ("pages since its start", f"{record.pages:,}"),
+        ("bytes received since its start", f"{record.received_bytes:,}"),
+        ("pages per second", f"{record.pages_per_s:,.1f}"),
+        ("peak memory", f"{record.rss_mb:.0f} MB"),
+        ("settings revision", str(record.settings_revision)),
+        ("settings that wait for a restart", ", ".join(record.settings_waiting)),
+        ("settings refused", record.settings_refused),
+        ("its own live page", f"http://{record.address}/" if record.address else ""),
+        *failures,
+    ]
 
 
 def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:

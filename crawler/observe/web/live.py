@@ -9,23 +9,26 @@ from typing import Any
 
 import msgspec
 
-from crawler.observe.snapshot import Snapshot, read
+from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from frontier.clock import Clock
-from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 
 REFRESH_S = 1.0
+
+LISTED_RULES = 50
+"""The most rules for domains that are sent to a page each second."""
 
 
 class Live:
     """Provides snapshots, as JSON, to all open pages. Reads Redis only while a page is open."""
 
     def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str, clock: Clock) -> None:
-        self._store = store
-        self._keys = keys
+        self._crawl = keys.crawl
         self._served_by = served_by
         self._clock = clock
+        self._source = CrawlReader(store, keys, served_by)
+        self._last: LastRead[Snapshot] = LastRead(clock)
         self._news = asyncio.Condition()
         self._text = b""
         self._number = 0
@@ -48,11 +51,12 @@ class Live:
             self._watchers -= 1
 
     async def snapshot(self) -> Snapshot:
-        """Return the current snapshot. If Redis cannot be read, its `error` says why."""
-        try:
-            return await read(self._store, self._keys, self._served_by)
-        except FrontierError as error:
-            return Snapshot(self._keys.crawl, self._served_by, error=str(error))
+        """Return the current snapshot. If Redis cannot be read, it is the last one, and its `error` says why."""
+        await self._last.update(self._source.read())
+        found = aged(self._last, self._crawl, self._served_by)
+        return msgspec.structs.replace(
+            found, rules=found.rules[:LISTED_RULES], more_rules=max(0, len(found.rules) - LISTED_RULES)
+        )
 
     async def next(self, after: int) -> tuple[int, bytes] | None:
         """Wait for a snapshot with a number above `after`, and return its number and JSON; None when the replica stops."""

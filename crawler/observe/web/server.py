@@ -93,6 +93,7 @@ class StatusServer:
         return {
             "/": self._serve_page,
             "/domain/{name}": self._serve_domain,
+            "/replica/{name}": self._serve_replica,
             "/why": self._serve_why,
             "/events": self._serve_events,
             "/snapshot": self._serve_snapshot,
@@ -114,6 +115,9 @@ class StatusServer:
 
     async def _serve_domain(self, request: web.Request) -> web.Response:
         return _html(await self._answers.domain(request.match_info["name"]), self._answers.policy)
+
+    async def _serve_replica(self, request: web.Request) -> web.Response:
+        return _html(await self._answers.replica(request.match_info["name"]), self._answers.policy)
 
     async def _serve_why(self, request: web.Request) -> web.Response:
         return _html(await self._answers.why(request.query.get("url", "").strip()), self._answers.policy)

@@ -17,6 +17,7 @@ from crawler.errors import UserError
 from crawler.observe import summary
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.snapshot import Snapshot
+from crawler.observe.summary import Sample
 from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
 from crawler.observe.web.server import advertised, is_addressed
 from crawler.observe.web.template import Template
@@ -32,7 +33,7 @@ from tests.frontier.helpers import ManualTime, entry, make_frontier
 from tests.observe.web.browser import Browser
 from tests.valkey import ValkeyProcess
 
-PATHS = ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test")
+PATHS = ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test", "/replica/r1")
 HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
 
 
@@ -269,6 +270,96 @@ async def test_a_browser_shows_the_data_and_runs_no_hostile_script(
         assert await browser.value("document.querySelector('#failures tbody td.url').textContent") == HOSTILE
         assert await browser.value("document.images.length") == 0
         assert browser.errors == []
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+async def test_the_chart_has_axes_a_time_span_and_values_under_the_pointer(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        keys = CrawlKeys(crawl_name, 4)
+        await populate(store, crawl_name, server.address)
+        written = await summary.load(store, keys)
+        assert written is not None
+        samples = [Sample(written.at_ms - 1_000 * ago, 30.0 - ago / 10, 2.5, 48_000) for ago in range(100, -1, -1)]
+        await summary.save(store, keys, msgspec.structs.replace(written, samples=samples), 60)
+        await browser.look(1280, 900)
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#chart-pages svg text').length")
+        labels = await browser.value("[...document.querySelectorAll('#chart-pages text')].map(t => t.textContent)")
+        assert labels[0::2] == ["0", "10", "20", "30", "40"]
+        assert labels[1::2] == ["now", "−0:30", "−1:00", "−1:30", "−2:00"]
+        assert await browser.value("document.getElementById('errors').textContent") == "2.5"
+        assert await browser.value("document.getElementById('bytes').textContent") == "48 kB"
+        assert "0 of 3 known URLs" in await browser.value("document.getElementById('progress').textContent")
+        place = await browser.value(
+            "(({right, top}) => [right - 9, top + 50])(at('chart-pages').getBoundingClientRect())"
+        )
+        await browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        await browser.wait_for("document.querySelector('#chart-pages .tip') !== null")
+        tip = "document.querySelector('#chart-pages .tip').textContent"
+        assert "pages/s30" in await browser.value(tip)
+        assert "errors/s2.5" in await browser.value(tip)
+        await browser.value("at('chart-pages').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}))")
+        assert "pages/s29.9" in await browser.value(tip)
+        assert browser.errors == []
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+async def test_the_page_of_a_replica_is_served_by_the_one_that_can_be_reached(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """Given a browser that reaches one replica only, through a forwarded port."""
+    await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        await populate(store, crawl_name, "10.1.2.3:9410")
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#replicas tbody tr').length == 2")
+        await browser.value("document.querySelector('#replicas tbody tr:last-child a').click()")
+        await browser.wait_for("document.querySelector('h1').textContent == 'r2'")
+        assert await browser.value("location.host") == server.address
+        text = await browser.value("document.body.textContent")
+        assert "http://10.1.2.3:9410/" in text
+        assert HOSTILE in text
+        assert await browser.value("document.images.length") == 0
+        assert "No replica with this name" in (await get(server.address, "/replica/r3"))[2]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+async def test_what_blocks_a_crawl_stays_on_the_page_until_it_is_over(tmp_path: Path, crawl_name: str) -> None:
+    with ValkeyProcess(tmp_path, persistent=True) as valkey:
+        store = await connect(valkey.url)
+        keys = CrawlKeys(crawl_name, 4)
+        state, shown = (
+            "document.getElementById('state').textContent",
+            "document.getElementById('obstacles').textContent",
+        )
+        async with serving(store, crawl_name) as server, Browser() as browser:
+            await populate(store, crawl_name, server.address)
+            await Control(store, keys).block("bad.test")
+            health = Health(store, keys.peers, ttl_s=60)
+            for name in ("r1", "r2"):
+                full = HealthRecord(
+                    name, "a:1", 5, 1, 2, 1, 10, 99, 2.5, 50.0, False, blocked="cannot write: disk full"
+                )
+                await health.report(name, msgspec.json.encode(full))
+            await browser.open(f"http://{server.address}/")
+            await browser.wait_for(
+                f"{state} == 'blocked' && {shown}.includes('replicas 1, 1: cannot write: disk full')"
+            )
+            assert "bad.test" in await browser.value("document.getElementById('rules').textContent")
+            valkey.kill()
+            await browser.wait_for(f"{state} == 'Redis away' && {shown}.includes('old')")
+            assert await browser.value("document.querySelectorAll('#replicas tbody tr').length") == 2
+            assert "ago" in await browser.value("document.getElementById('when').textContent")
+            valkey.start()
+            await browser.wait_for(f"{state} == 'blocked'")
+            await Control(store, keys).set("pause")
+            await browser.wait_for(f"{state} == 'paused' && {shown}.includes('crawler resume')")
+            for name in ("r1", "r2"):
+                await health.withdraw(name)
+            await Control(store, keys).set("run")
+            await browser.wait_for(f"{state} == 'no replica'")
+            assert browser.errors == []
+        await store.close()
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")

@@ -1,0 +1,76 @@
+"""Whether a crawl makes progress, and if not, why: one short answer, the same on all screens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from crawler.observe.health_record import HealthRecord
+from crawler.observe.summary import Summary
+
+Word = Literal[
+    "starting",
+    "running",
+    "blocked",
+    "paused",
+    "stopping",
+    "stopped",
+    "finished",
+    "page limit reached",
+    "no replica",
+    "Redis away",
+]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """`level`: whether someone should look at it. `obstacles`: what keeps replicas from crawling, a sentence each."""
+
+    word: Word
+    level: Literal["good", "warn", "bad"]
+    obstacles: list[str] = []
+
+
+STARTING = Condition("starting", "good")
+"""For a command that starts the replicas itself: none has reported yet."""
+
+AWAY = Condition("Redis away", "bad")
+"""Redis cannot be read, so the other data are old."""
+
+
+def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
+    """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
+    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
+    hindered = obstacles(records)
+    if state == "stop":
+        return Condition("stopping" if records else "stopped", "warn", hindered)
+    if state == "pause":
+        return Condition("paused", "warn", hindered)
+    if not records:
+        return Condition(*_at_rest(summary, max_pages))
+    if all(record.blocked or record.redis_away for record in records):
+        return Condition("blocked", "bad", hindered)
+    if summary is not None and summary.shards_unowned:
+        hindered.append(f"{summary.shards_unowned:,} shards with work have no replica yet")
+    return Condition("running", "warn" if hindered else "good", hindered)
+
+
+def _at_rest(summary: Summary | None, max_pages: int) -> tuple[Word, Literal["good", "warn"]]:
+    if summary is not None and summary.accepted and not summary.open:
+        return "finished", "good"
+    if summary is not None and 0 < max_pages <= summary.done:
+        return "page limit reached", "good"
+    return "no replica", "warn"
+
+
+def obstacles(records: Sequence[HealthRecord]) -> list[str]:
+    """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
+    having: dict[str, list[str]] = {}
+    for record in records:
+        obstacle = "Redis away" if record.redis_away else record.blocked
+        if obstacle:
+            having.setdefault(obstacle, []).append(str(record.index or record.replica))
+    return [
+        f"{'replica' if len(names) == 1 else 'replicas'} {', '.join(names)}: {what}" for what, names in having.items()
+    ]

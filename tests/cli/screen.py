@@ -1,0 +1,87 @@
+"""A command in a pseudo-terminal, and what a user reads there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.e2e.harness import ROOT
+
+PATIENCE_S = 40.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Screen:
+    """Runs `crawler words...` in `folder`, in a terminal of `columns` x `rows`."""
+
+    def __init__(self, folder: Path, *words: str, columns: int = 80, rows: int = 24, path: str = "") -> None:
+        self._output = b""
+        self.pid, self._terminal = pty.fork()
+        if not self.pid:
+            os.chdir(folder)
+            for name in ("COLUMNS", "LINES", "NO_COLOR"):
+                os.environ.pop(name, None)
+            os.environ.update(TERM="xterm-256color", PYTHONPATH=f"{path}:{ROOT}")
+            os.execv(sys.executable, [sys.executable, "-m", "crawler", *words])
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._terminal)
+
+    @property
+    def text(self) -> str:
+        """Everything that was shown since the last `forget`, without control sequences."""
+        return _ESCAPES.sub("", self._output.decode(errors="replace")).replace("\r", "")
+
+    @property
+    def raw(self) -> bytes:
+        return self._output
+
+    def forget(self) -> None:
+        self._output = b""
+
+    def wait_for(self, *texts: str) -> str:
+        """Read until all `texts` were shown, and return the text."""
+        self._read(lambda: all(text in self.text for text in texts))
+        assert all(text in self.text for text in texts), f"not shown: {texts}\n{self.text[-3000:]}"
+        return self.text
+
+    def press(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def wait(self) -> int:
+        """Wait for the end of the command, and return its exit code."""
+        self._read(lambda: False)
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self, is_enough: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_enough():
+            assert time.monotonic() < deadline, f"still running:\n{self.text[-3000:]}"
+            if not select.select([self._terminal], [], [], 0.2)[0]:
+                continue
+            try:
+                chunk = os.read(self._terminal, 65_536)
+            except OSError:  # the command has ended
+                return
+            if not chunk:
+                return
+            self._output += chunk

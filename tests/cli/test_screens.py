@@ -1,0 +1,178 @@
+"""What a user reads in a terminal of 80 columns: `top`, `status`, and the display of `crawl`."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawler.observe.health_record import HealthRecord
+from frontier.crawls import Crawl
+from frontier.health import Health
+from frontier.store import RedisStore
+from tests.cli.conftest import Hand
+from tests.cli.screen import Screen
+from tests.e2e.harness import answering
+from tests.valkey import ValkeyProcess
+
+ADDRESS = "crawler-17.example.internal:29410"
+
+
+def record(replica: str, index: int, **more: object) -> HealthRecord:
+    return HealthRecord(replica, ADDRESS, 9, index, 2, 1, 10, 99, 2.5, 50.0, False, **more)  # type: ignore[arg-type]
+
+
+def report(hand: Hand, *records: HealthRecord) -> None:
+    """Write health records as replicas do."""
+
+    async def write(store: RedisStore, crawl: Crawl) -> None:
+        for one in records:
+            await Health(store, crawl.keys.peers, ttl_s=60).report(one.replica, msgspec.json.encode(one))
+
+    hand.with_store(write)
+
+
+def top(hand: Hand, folder: Path) -> Screen:
+    return Screen(folder, "top", "--every", "0.2", "--crawl", hand.crawl, "--redis", hand.url)
+
+
+def test_q_ends_top_and_restores_the_terminal(hand: Hand, tmp_path: Path) -> None:
+    with top(hand, tmp_path) as screen:
+        screen.wait_for("q: quit")
+        screen.press("xq")
+        assert screen.wait() == 0
+        assert b"\x1b[?1049l" in screen.raw  # it has left the alternate screen
+
+
+def test_no_address_is_cut_off_at_80_columns(hand: Hand, tmp_path: Path) -> None:
+    report(hand, record("a-machine-with-a-long-name-3a08ca74", 1), record("r2", 2))
+    with top(hand, tmp_path) as screen:
+        assert max(map(len, screen.wait_for(f"http://{ADDRESS}/", "running").splitlines())) <= 80
+    words = ("status", "--crawl", hand.crawl, "--redis", hand.url)
+    with Screen(tmp_path, *words) as screen:
+        assert screen.wait() == 0
+        assert screen.text.count(f"http://{ADDRESS}/") == 2
+
+
+def test_a_crawl_without_a_replica_is_not_running(hand: Hand) -> None:
+    for command in (["status"], ["top", "--once"]):
+        shown = hand.type(*command)
+        assert "no replica" in shown
+        assert "running" not in shown
+        assert f"crawler run --crawl {hand.crawl} --redis {hand.url}" in " ".join(shown.split())
+
+
+def test_paused_and_stopped_are_shown_with_what_to_do(hand: Hand) -> None:
+    report(hand, record("r1", 1))
+    hand.type("pause")
+    assert "paused" in hand.type("status")
+    assert f"crawler resume --crawl {hand.crawl}" in hand.type("top", "--once")
+    hand.type("stop")
+    assert "stopping" in hand.type("status")
+
+    async def leave(store: RedisStore, crawl: Crawl) -> None:
+        await Health(store, crawl.keys.peers, ttl_s=60).withdraw("r1")
+
+    hand.with_store(leave)
+    shown = hand.type("status")
+    assert "stopped" in shown
+    assert "crawler resume" in shown  # `crawler run` alone would end at once
+    assert shown.index("crawler resume") < shown.index("crawler run")
+    assert hand.json("status")["condition"]["word"] == "stopped"
+
+
+def test_blocked_domains_and_delays_are_listed(hand: Hand) -> None:
+    hand.type("block", "a.test")
+    hand.type("delay", "b.test", "7")
+    for command in (["status"], ["top", "--once"]):
+        shown = " ".join(hand.type(*command).split())
+        assert "blocked a.test" in shown
+        assert "delays b.test 7 s" in shown
+    assert hand.json("status")["rules"] == [
+        {"domain": "a.test", "delay_s": None},
+        {"domain": "b.test", "delay_s": 7.0},
+    ]
+
+
+def test_an_obstacle_of_all_replicas_blocks_the_crawl(hand: Hand) -> None:
+    report(hand, record("r1", 1, blocked="cannot write output: no space"), record("r2", 2))
+    shown = hand.type("status")
+    assert "running" in shown
+    assert "replica 1: cannot write output: no space" in shown
+    report(hand, record("r2", 2, blocked="cannot write output: no space"))
+    shown = hand.type("top", "--once")
+    assert "blocked" in shown
+    assert "replicas 1, 2: cannot write output: no space" in shown
+
+
+def test_top_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=True) as valkey:
+        hand = Hand(valkey.url, "news")
+        hand.type("seed", "https://a.test/")
+        with top(hand, tmp_path) as screen:
+            screen.wait_for("no replica")
+            valkey.kill()
+            screen.wait_for("Redis away", "s old")
+            screen.forget()
+            screen.wait_for("queued 1", "s old")  # the last data stay
+            valkey.start()
+            screen.forget()
+            screen.wait_for("no replica")
+
+
+# `crawl`
+
+SINK = """
+from pathlib import Path
+from crawler.errors import SinkFull
+
+class Full:
+    def __init__(self, context):
+        self.room = context.folder.parent / "room"
+
+    async def start(self): ...
+
+    async def write(self, pages, exchanges=()):
+        if not self.room.exists():
+            raise SinkFull("no space left on the test's disk")
+
+    async def stop(self): ...
+"""
+
+
+class Site(BaseHTTPRequestHandler):
+    """One page."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/" else 404)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.e2e
+def test_a_full_disk_stays_on_the_screen_until_there_is_room(tmp_path: Path) -> None:
+    """Given a disk without room, then the display names it in each frame, the log line stays above the display, and the
+    crawl ends once there is room."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "full_disk.py").write_text(SINK)
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Site)) as site:
+        port = site.server_address[1]
+        (tmp_path / "c.toml").write_text(
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n[archive]\nsinks = ["full_disk:Full"]\n'
+        )
+        words = ("crawl", "http://a.test/", "-s", "c.toml", "--out", "out")
+        with Screen(tmp_path, *words, path=str(tmp_path / "path")) as screen:
+            screen.wait_for(
+                "sink_blocked", "blocked", "replica 1: cannot write output: no space left on the test's disk"
+            )
+            for _ in range(2):
+                screen.forget()
+                screen.wait_for("cannot write output: no space left on the test's disk")
+            (tmp_path / "room").touch()
+            assert screen.wait() == 0
+            assert "cannot write" not in screen.text.rpartition("crawl crawl")[2]
