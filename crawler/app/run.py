@@ -91,9 +91,9 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
 async def _run_several(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference
 ) -> int:
+    supervisor = supervise(crawl, settings, replicas, until_empty)
     async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
         await _open(store, crawl, settings, on_difference)
-    supervisor = supervise(crawl, settings, replicas, until_empty)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop)

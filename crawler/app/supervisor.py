@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from crawler.app.listen_addresses import check_free, count_up, port_of
 from crawler.errors import TRY_LATER
 from crawler.settings.loading import Settings
 from crawler.settings.local import accepted
@@ -28,22 +29,31 @@ setup is considered broken and all replicas are stopped."""
 
 
 class Supervisor:
-    """Runs `count` replica processes with the command line `command`. Each begins when it reads a line. `environment` is
-    added to that of this process."""
+    """Runs a replica process with the command line `command` for each of `environments`, which is added to the environment
+    of this process. Each begins when it reads a line. `log`: the file descriptor that the replicas use as standard error;
+    None for that of this process."""
 
-    def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environments: Sequence[Mapping[str, str]], log: int | None = None
+    ) -> None:
         self._command = tuple(command)
-        self._environment = {**os.environ, **environment}
-        self._count = count
+        self._environments = [{**os.environ, **environment} for environment in environments]
+        self._log = log
         self._prepared: list[asyncio.subprocess.Process] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses at which the replicas listen, as far as they were chosen; a replica finds a free port otherwise."""
+        chosen = [environment.get("CRAWLER_REPLICA__LISTEN", "") for environment in self._environments]
+        return [address if ":" in address else f"127.0.0.1:{address}" for address in chosen if port_of(address)]
 
     @contextlib.asynccontextmanager
     async def prepared(self) -> AsyncIterator[None]:
         """Start the processes. They import what they need, which takes half a second, and wait until `run` is called. Those
         that are still waiting at the end of this context are killed."""
-        self._prepared = [await self._start() for _ in range(self._count)]
+        self._prepared = [await self._start(environment) for environment in self._environments]
         try:
             yield
         finally:
@@ -54,16 +64,21 @@ class Supervisor:
     async def run(self) -> int:
         """Run until every replica has ended or was stopped. Returns the highest of their final exit codes."""
         async with asyncio.TaskGroup() as group:
-            keepers = [group.create_task(self._keep_one()) for _ in range(self._count)]
+            prepared, self._prepared = iter(self._prepared), []
+            keepers = [
+                group.create_task(self._keep_one(environment, next(prepared, None)))
+                for environment in self._environments
+            ]
         return max(keeper.result() for keeper in keepers)
 
-    async def _keep_one(self) -> int:
-        """Run one replica, and a replacement after each crash. Usage errors (exit code 2) and repeated crashes right
-        after the start are not retried, because a new replica would fail in the same way."""
+    async def _keep_one(self, environment: Mapping[str, str], process: asyncio.subprocess.Process | None) -> int:
+        """Run one replica, in `process` if it is prepared, and a replacement after each crash. Usage errors (exit code 2)
+        and repeated crashes right after the start are not retried, because a new replica would fail in the same way."""
         pause_s, at_once = FIRST_PAUSE_S, 0
         while True:
             started = time.monotonic()
-            code = await self._run_one()
+            code = await self._run_one(process or await self._start(environment))
+            process = None
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
             if time.monotonic() - started > HEALTHY_S:
@@ -82,9 +97,8 @@ class Supervisor:
     def _stopping(self) -> bool:
         return self._asked_to_stop.is_set()
 
-    async def _run_one(self) -> int:
-        """Run one replica and return its exit code; negative if a signal ended it."""
-        process = self._prepared.pop() if self._prepared else await self._start()
+    async def _run_one(self, process: asyncio.subprocess.Process) -> int:
+        """Let the replica in `process` begin, wait for its end, and return its exit code; negative if a signal ended it."""
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended; its exit code says why
             process.stdin.write(b"\n")
@@ -96,11 +110,12 @@ class Supervisor:
         self._processes.discard(process)
         return code
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
-            env=self._environment,
+            stderr=self._log,
+            env=environment,
             start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
         )
 
@@ -113,22 +128,21 @@ class Supervisor:
 
 
 def supervise(
-    crawl: str, settings: Settings, replicas: int, until_empty: bool, log_level: str | None = None
+    crawl: str, settings: Settings, replicas: int, until_empty: bool, log: tuple[str, int] | None = None
 ) -> Supervisor:
     """Return a supervisor for replicas of `crawl`. The replicas use the crawl's settings without comparing them, since
-    the caller has done that. `log_level` replaces that of the settings; the caller then logs the progress, and they do not.
-    The Redis URL may have a password, so it is passed in the environment, which `ps` does not show."""
+    the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
+    show. `log`: level and file descriptor of the replicas' logs, instead of `replica.log_level` and standard error;
+    the caller then logs the progress, and they do not.
+
+    Each replica listens at a port of its own: they count up from those in `replica.listen` and `replica.advertise`.
+    Raises UserError if one of these addresses cannot be used.
+    """
     local = settings.replica
-    words = [
-        "--when-told",
-        "--keep-settings",
-        "--crawl",
-        crawl,
-        "--data-dir",
-        str(local.data_dir),
-        "--out",
-        str(local.out),
-    ]
+    listen = count_up(local.listen, replicas)
+    check_free(listen)
+    words = ["--when-told", "--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir)]
+    words += ["--out", str(local.out)]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
     if "interval" in local.model_fields_set:
         words += ["--interval", str(local.interval)]
@@ -136,10 +150,15 @@ def supervise(
         words.append("--until-empty")
     environment = {
         "CRAWLER_REPLICA__LOG": local.log,
-        "CRAWLER_REPLICA__LOG_LEVEL": log_level or local.log_level,
-        "CRAWLER_REPLICA__PROGRESS": str(local.progress if log_level is None else 0),
+        "CRAWLER_REPLICA__LOG_LEVEL": log[0] if log else local.log_level,
+        "CRAWLER_REPLICA__PROGRESS": str(0 if log else local.progress),
+        "CRAWLER_REPLICA__HOSTS": json.dumps(local.hosts),
         "CRAWLER_REPLICA__ACCEPT": json.dumps(sorted(accepted(settings))),
     }
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
-    return Supervisor([sys.executable, "-m", "crawler", "run", *words], replicas, environment)
+    environments = [
+        {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
+        for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)
+    ]
+    return Supervisor([sys.executable, "-m", "crawler", "run", *words], environments, log[1] if log else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,8 @@ from crawler.app.installed import check_installed
 from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import OnDifference, adopt, choose, settle
 from crawler.app.supervisor import supervise
-from crawler.cli.live import follow, good_pages, has_failed, summarize
+from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
+from crawler.cli.output import place_of
 from crawler.cli.progress import progress_logged
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
@@ -225,8 +227,13 @@ class CrawlJob(msgspec.Struct, frozen=True):
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
         seeds = await check_first(seeds, self.settings)
-        supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log_level=level or QUIET)
-        async with supervisor.prepared(), open_store(self.settings.replica) as store:
+        shown = console if shows else None
+        async with contextlib.AsyncExitStack() as stack:
+            log = (level or QUIET, await stack.enter_async_context(log_above(shown)))
+            # before the store, so that nothing is created if a port is taken
+            supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
+            await stack.enter_async_context(supervisor.prepared())
+            store = await stack.enter_async_context(open_store(local))
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)
             check_local(applied, accepted(self.settings))
@@ -236,14 +243,21 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 console.print(f"crawl {self.crawl} continues where it stopped")
             good_before = good_pages(await Counters(store, stored.keys).counts())
             await Control(store, stored.keys).set("run")
+            for address in supervisor.addresses:
+                console.print(f"live page: http://{address}/")
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, supervisor.stop)
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
-                code = await follow(store, self.crawl, supervisor, console if shows else None)
+                code = await follow(store, self.crawl, supervisor, shown, self._place())
             found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())
         has_work = bool(pushed.accepted or not good_before)  # otherwise the crawl had ended before
         if code == 0 and found is not None and has_work and has_failed(found, good_before):
             console.print(NO_PAGE)
             return 1
         return code
+
+    def _place(self) -> str:
+        local = self.settings.replica
+        data_dir = local.data_dir if "data_dir" in local.model_fields_set else None
+        return place_of(self.crawl, local.redis, None if local.redis else data_dir, None)

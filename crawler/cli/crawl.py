@@ -69,7 +69,10 @@ Capacity = Annotated[
 ]
 Listen = Annotated[
     str | None,
-    typer.Option(help="ADDRESS:PORT of the live page and /metrics; PORT alone: on loopback.", show_default=False),
+    typer.Option(
+        help="ADDRESS:PORT of the live page and /metrics; PORT alone: on loopback. Several replicas count up from it.",
+        show_default=False,
+    ),
 ]
 KeepSettings = Annotated[bool, typer.Option("--keep-settings", help="If the settings differ, use those of the crawl.")]
 ApplySettings = Annotated[
@@ -95,6 +98,7 @@ def crawl(
     port: Port = None,
     concurrency: Concurrency = None,
     on_page: OnPage = None,
+    listen: Listen = None,
     crawl: CrawlName = "crawl",
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -136,6 +140,7 @@ def crawl(
             "data_dir": data_dir,
             "out": out,
             "concurrency": concurrency,
+            "listen": listen,
             "log_level": log_level,
             "log": log_format,
         },

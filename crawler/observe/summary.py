@@ -59,8 +59,8 @@ class Summary(Counts, frozen=True, kw_only=True):
     `owned`: the number of shards that each replica was the last to lease from. `leased`: URLs leased to replicas.
     `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the
     domains with the most queued URLs, the longest-overdue ones, and those due last, among the domains that a survey
-    returns. `samples`: the rates between summaries, latest last. `running_ms`: how long replicas have worked, until the last
-    settled page; 0 if it is unknown.
+    returns. `samples`: the rates between summaries, latest last. `running_ms`: how long replicas have worked, until the
+    last settled page; 0 if it is unknown.
     """
 
     crawl: str

@@ -130,7 +130,7 @@ class ReplicaSettings(Table):
     listen: str = Field(
         "127.0.0.1:0",
         description="ADDRESS:PORT at which the live page and /metrics are served; a PORT alone is on loopback. Port 0: use "
-        "any free port.",
+        "any free port. With `--replicas N`, ports count up from this one.",
     )
     advertise: str = Field(
         "", description="ADDRESS or ADDRESS:PORT at which other replicas reach `listen`. Empty: derived from `listen`."
