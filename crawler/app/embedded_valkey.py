@@ -108,7 +108,13 @@ class EmbeddedValkey:
             return False
         while True:
             try:
-                await (await connect(self.url)).close()
+                store = await connect(self.url)
+                try:
+                    await store.send(
+                        [command("EXISTS", "any")]
+                    )  # refused while the data are loaded, unlike a connection
+                finally:
+                    await store.close()
             except FrontierError as error:
                 if "loading" not in str(error).lower():
                     return False

@@ -103,3 +103,15 @@ async def test_a_server_that_does_not_start_is_reported_with_its_last_message(tm
     with pytest.raises(DataDirError, match="did not start"):
         async with EmbeddedValkey(tmp_path):
             pass
+
+
+async def test_a_restarted_server_is_used_only_after_it_has_loaded_its_data(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path) as server:
+        store = await connect(server.url)
+        for _ in range(20):
+            await store.send([command("APPEND", "key", "x") for _ in range(10_000)])
+        await store.close()
+    async with EmbeddedValkey(tmp_path) as server:
+        store = await connect(server.url)
+        assert await store.send([command("STRLEN", "key")]) == [200_000]
+        await store.close()
