@@ -37,7 +37,7 @@ class Replica:
         self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls
     ) -> None:
         self.id = seams.replica
-        self.metrics = Metrics()
+        self.metrics = Metrics({"crawl": seams.crawl.name, "replica": self.id})
         self.engine = engine = Engine(seams, settings, local, recent)
         self._store = store
         self._seams = seams

@@ -3,6 +3,9 @@
 Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. No label has values from
 the web: reasons are words from closed lists, and statuses are classes. `docs/reference/metrics.md` lists all metrics.
 
+Every series has the labels `crawl` and `replica`. They come from the replica and not from Prometheus' configuration, so the
+dashboards and rules work with any way of finding the replicas, a static list included.
+
 The Python client exposes classic histograms only. Prometheus stores them as native histograms if
 `convert_classic_histograms_to_nhcb` is set.
 """
@@ -10,19 +13,24 @@ The Python client exposes classic histograms only. Prometheus stores them as nat
 from __future__ import annotations
 
 import math
+import platform
+from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
+from types import MappingProxyType
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    Metric,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
 
+from crawler import __version__
 from crawler import events as ev
 from crawler.page import Exchange, Outcome, Page
 
@@ -34,14 +42,31 @@ _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing here uses
 
 
-class Metrics:
-    """The metrics of one replica, in a registry of their own. `observe` is an event listener. `label_names`: the labels of
-    each counter and histogram."""
+class LabelledRegistry(CollectorRegistry):
+    """A registry that adds `labels` to each sample."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__()
+        self._labels = dict(labels)
+
+    def collect(self) -> Iterator[Metric]:
+        for family in super().collect():
+            family.samples = [one._replace(labels={**one.labels, **self._labels}) for one in family.samples]
+            yield family
+
+
+class Metrics:
+    """The metrics of one replica, in a registry of their own. `observe` is an event listener. `labels`: labels of every
+    series. `label_names`: the labels of each counter and histogram."""
+
+    def __init__(self, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.registry = LabelledRegistry(labels)
         self.label_names: dict[str, tuple[str, ...]] = {}
         ProcessCollector(registry=self.registry)
+        build = Gauge(
+            "peercrawl_build_info", "1, with versions as labels", ("version", "python"), registry=self.registry
+        )
+        build.labels(__version__, platform.python_version()).set(1)
         self._declare_fetching()
         self._declare_politeness()
         self._declare_frontier()

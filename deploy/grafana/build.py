@@ -1,4 +1,4 @@
-"""Writes the dashboards in `dashboards/` from `panels.py`: python deploy/grafana/build.py"""
+"""Writes the dashboards in `dashboards/` from `about_*.py`: python deploy/grafana/build.py"""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from panels import ALL, Dashboard, Panel
+from about_cluster import CLUSTER, REDIS, REPLICA
+from about_crawl import FRONTIER, OVERVIEW, POLITENESS
+from model import ANNOTATIONS, Annotation, Dashboard, Panel, Row
 
+ALL = (OVERVIEW, FRONTIER, POLITENESS, CLUSTER, REDIS, REPLICA)
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 FOLDER = Path(__file__).parent / "dashboards"
-WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
+WIDTH, HEIGHT, STAT_HEIGHT, ROW_HEIGHT = 24, 8, 4, 1
 
 
 def rendered(dashboard: Dashboard) -> dict[str, Any]:
@@ -38,8 +42,8 @@ def rendered(dashboard: Dashboard) -> dict[str, Any]:
             }
         ],
         "templating": {"list": _variables(dashboard)},
-        "annotations": {"list": []},
-        "panels": _placed(dashboard.panels),
+        "annotations": {"list": [_annotation(one) for one in ANNOTATIONS]},
+        "panels": _placed(dashboard.rows),
     }
 
 
@@ -55,8 +59,8 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
         }
     ]
     wanted = [("crawl", "Crawl", "label_values(peercrawl_replicas, crawl)", False)]
-    if dashboard.by_instance:
-        wanted.append(("instance", "Replica", 'label_values(peercrawl_replicas{crawl="$crawl"}, instance)', True))
+    if dashboard.by_replica:
+        wanted.append(("replica", "Replica", 'label_values(peercrawl_replicas{crawl="$crawl"}, replica)', True))
     for name, label, query, several in wanted:
         named.append(
             {
@@ -64,7 +68,7 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
                 "label": label,
                 "type": "query",
                 "query": {"query": query, "refId": name},
-                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "datasource": SOURCE,
                 "refresh": 2,
                 "sort": 1,
                 "multi": several,
@@ -76,21 +80,44 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
     return named
 
 
-def _placed(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The panels from left to right and from top to bottom."""
-    placed, x, y, row_height = [], 0, 0, 0
-    for number, panel in enumerate(panels, start=1):
-        height = STAT_HEIGHT if panel.kind == "stat" else HEIGHT
-        if x + panel.width > WIDTH or (row_height and height != row_height):
-            x, y = 0, y + row_height
-        row_height = height
-        placed.append(_panel(number, panel, {"x": x, "y": y, "w": panel.width, "h": height}))
-        x += panel.width
+def _annotation(annotation: Annotation) -> dict[str, Any]:
+    """`expr`, `step`, `titleFormat` and `textFormat` are keys of the Prometheus data source."""
+    return {
+        "name": annotation.name,
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": annotation.colour,
+        "expr": annotation.query,
+        "step": "10s",
+        "titleFormat": annotation.name,
+        "textFormat": annotation.text,
+    }
+
+
+def _placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows from top to bottom, each with its panels from left to right."""
+    placed: list[dict[str, Any]] = []
+    y = 0
+    for row in rows:
+        placed.append(_heading(len(placed) + 1, row.title, y))
+        x, y = 0, y + ROW_HEIGHT
+        for panel in row.panels:
+            height = STAT_HEIGHT if panel.kind == "stat" else HEIGHT
+            if x + panel.width > WIDTH:
+                x, y = 0, y + height
+            placed.append(_panel(len(placed) + 1, panel, {"x": x, "y": y, "w": panel.width, "h": height}))
+            x += panel.width
+        y += height
     return placed
 
 
+def _heading(number: int, title: str, y: int) -> dict[str, Any]:
+    place = {"x": 0, "y": y, "w": WIDTH, "h": ROW_HEIGHT}
+    return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+
+
 def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
-    source = {"type": "prometheus", "uid": "${datasource}"}
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     if panel.red_from is not None:
         steps.append({"color": "red", "value": panel.red_from})
@@ -119,11 +146,11 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "description": panel.help,
         "type": panel.kind,
         "gridPos": place,
-        "datasource": source,
+        "datasource": SOURCE,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": options,
         "targets": [
-            {"refId": chr(65 + at), "expr": expr, "legendFormat": legend or "__auto", "datasource": source}
+            {"refId": chr(65 + at), "expr": expr, "legendFormat": legend or "__auto", "datasource": SOURCE}
             for at, (expr, legend) in enumerate(panel.queries.items())
         ],
     }

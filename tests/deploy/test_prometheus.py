@@ -55,11 +55,18 @@ def address(replica: Running) -> str:
     return str(found[1])
 
 
+def name(replica: Running) -> str:
+    found = re.search(r"replica_started .*replica=(\S+)", replica.err)
+    assert found is not None
+    return found[1]
+
+
 def has_given_back(replica: Running) -> bool:
     """Whether the replica has noticed the pause and returned all leases."""
     with urllib.request.urlopen(f"http://{address(replica)}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    return {"peercrawl_paused 1.0", "peercrawl_visits 0.0"} <= set(lines)
+    values = dict(re.findall(r"^(peercrawl_\w+)\{\S+ (\S+)$", "\n".join(lines), re.MULTILINE))
+    return (values["peercrawl_paused"], values["peercrawl_visits"]) == ("1.0", "0.0")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +94,7 @@ def expressions() -> list[tuple[str, str, str]]:
         (board["uid"], panel["title"], target["expr"])
         for board in boards
         for panel in board["panels"]
-        for target in panel["targets"]
+        for target in panel.get("targets", ())
     ]
 
 
@@ -107,16 +114,39 @@ def test_every_query_of_every_panel_returns_data(cluster: Cluster) -> None:
     assert missing == {}
 
 
-def asked(expression: str) -> str:
+def asked(expression: str, interval: str = "60s") -> str:
     """The query with its variables replaced as Grafana does."""
-    filled = expression.replace("$crawl", "crawl").replace("$instance", ".*")
-    return filled.replace("$__rate_interval", "60s").replace("$__range", "60s")
+    filled = expression.replace("$crawl", "crawl").replace("$replica", ".*")
+    return filled.replace("$__rate_interval", interval).replace("$__range", "60s")
 
 
 def test_the_variables_of_the_dashboards_find_crawl_and_replicas(cluster: Cluster) -> None:
     series = cluster.prometheus.query("peercrawl_replicas")
     assert {labels["crawl"] for labels, _ in series} == {"crawl"}
-    assert {labels["instance"] for labels, _ in series} == {address(replica) for replica in cluster.replicas}
+    assert {labels["replica"] for labels, _ in series} == {name(replica) for replica in cluster.replicas}
+
+
+def test_the_series_name_crawl_and_replica_however_they_are_found(cluster: Cluster) -> None:
+    """Without service discovery, Prometheus knows only the address."""
+    fixed = next(
+        one for one in cluster.prometheus.ask("targets")["activeTargets"] if one["labels"]["job"] == "peercrawl"
+    )
+    assert set(fixed["labels"]) == {"instance", "job"}
+    every = 'count({__name__=~"(peercrawl|process)_.*", job="peercrawl"})'
+    named = every.replace("job=", 'crawl="crawl", replica!="", job=')
+    assert cluster.prometheus.value(every) == cluster.prometheus.value(named)
+
+
+def test_annotations_mark_replicas_and_settings(cluster: Cluster) -> None:
+    """The first replica is marked when the others join, and new settings when they apply."""
+    board = json.loads((DASHBOARDS / "overview.json").read_text())
+    came, left, changed = (asked(one["expr"], "8s") for one in board["annotations"]["list"])
+    joined = {name(replica) for replica in cluster.replicas[1:]}
+    assert joined <= {labels["replica"] for labels in cluster.prometheus.marks(came)}
+    assert cluster.prometheus.marks(left) == []
+    cluster.commands.apply({"politeness": {"delay": 0.3}})
+    wait_until(lambda: cluster.prometheus.marks(changed), "a mark for the settings")
+    assert {labels["crawl"] for labels in cluster.prometheus.marks(changed)} == {"crawl"}
 
 
 def test_every_rule_evaluates(cluster: Cluster) -> None:

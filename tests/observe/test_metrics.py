@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+
+from crawler import __version__
 from crawler.events import LinksPushed
 from crawler.observe.metrics import Metrics
 
@@ -12,3 +15,17 @@ def test_links_are_counted_by_result() -> None:
     fates = ("accepted", "known", "capped", "outside", "recent")
     counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"fate": fate}) for fate in fates]
     assert counted == [1, 2, 3, 4, 5]
+
+
+def test_every_series_names_its_crawl_and_replica() -> None:
+    metrics = Metrics({"crawl": "news", "replica": "r1"})
+    metrics.observe(LinksPushed(accepted=1, known=2, capped=3, outside=4, skipped=5))
+    for _ in range(2):  # a scrape changes nothing for the next one
+        lines = [line for line in metrics.render().decode().splitlines() if not line.startswith("#")]
+        assert [line for line in lines if 'crawl="news"' not in line or 'replica="r1"' not in line] == []
+    assert 'peercrawl_links_total{crawl="news",fate="known",replica="r1"} 2.0' in lines
+
+
+def test_the_versions_are_labels_of_a_metric() -> None:
+    labels = {"version": __version__, "python": platform.python_version()}
+    assert Metrics().registry.get_sample_value("peercrawl_build_info", labels) == 1

@@ -142,14 +142,17 @@ class StatusServer:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _serve_targets(self, _: web.Request) -> web.Response:
-        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record."""
+        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record.
+
+        The labels are for relabelling only, as the series of a replica name the crawl and the replica themselves.
+        """
         found = await self._live.snapshot()
         if found.error:
             return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps its current list
         groups = [
             {
                 "targets": [record.address],
-                "labels": {"crawl": found.crawl, "replica": record.replica},
+                "labels": {"__meta_crawl": found.crawl, "__meta_replica": record.replica},
             }
             for record in found.replicas
             if record.address

@@ -81,7 +81,8 @@ async def test_any_replica_lists_all_replicas_for_prometheus(store: RedisStore, 
     groups = msgspec.json.decode(text)
     assert (status, kind.partition(";")[0]) == (200, "application/json")
     assert [group["targets"] for group in groups] == [["10.1.2.3:9410"], ["10.1.2.3:9410"]]
-    assert [group["labels"] for group in groups] == [{"crawl": crawl_name, "replica": name} for name in ("r1", "r2")]
+    names = [{"__meta_crawl": crawl_name, "__meta_replica": name} for name in ("r1", "r2")]
+    assert [group["labels"] for group in groups] == names
 
 
 async def test_metrics_health_and_readiness(store: RedisStore, crawl_name: str) -> None:
