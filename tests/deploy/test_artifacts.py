@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from crawler.settings.loading import ReplicaSettings
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from frontier.errors import RedisMisused
 from frontier.store import connect
 from tests.valkey import ValkeyProcess
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-OVERLAYS = ("base", "production")
+README = (DEPLOY / "README.md").read_text()
+COMPONENTS = ("monitoring", "autoscaling", "external-redis")
+OVERLAYS = ("base", "production", *COMPONENTS)
+"""The last three: the base with one component."""
+
+CUSTOM = ("PodMonitor", "PrometheusRule", "ScaledObject")
+"""Custom resources, for which there is no schema here."""
 PRIVATE = ("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "127.0.0.1", "224.0.0.1")
 PINNED = re.compile(r"[\w./-]+:(v?\d+(\.\d+)+[\w.-]*)")
 
 
-def lines_of(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def lines_of(command: list[str], environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -125,14 +136,33 @@ def test_compose_stops_replicas_slowly_enough_and_keeps_the_queue() -> None:
 # Kubernetes
 
 
+@functools.cache
 def manifests(overlay: str) -> list[dict[str, Any]]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
-    return [one for one in yaml.safe_load_all(lines_of(["kubectl", "kustomize", str(DEPLOY / "k8s" / overlay)])) if one]
+    if overlay not in COMPONENTS:
+        return rendered(DEPLOY / "k8s" / overlay)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "deploy"
+        shutil.copytree(DEPLOY, copy, ignore=shutil.ignore_patterns("lock"))
+        (copy / "k8s" / "mine").mkdir()
+        text = f"resources: [../base]\ncomponents: [../components/{overlay}]\n"
+        (copy / "k8s" / "mine" / "kustomization.yaml").write_text(text)
+        return rendered(copy / "k8s" / "mine")
+
+
+def rendered(folder: Path) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(lines_of(["kubectl", "kustomize", str(folder)])) if one]
 
 
 def pods(overlay: str) -> list[dict[str, Any]]:
-    return [one["spec"]["template"]["spec"] for one in manifests(overlay) if one["kind"] in ("StatefulSet", "Job")]
+    found = [one["spec"] for one in manifests(overlay) if one["kind"] in ("StatefulSet", "CronJob")]
+    return [spec.get("jobTemplate", {"spec": spec})["spec"]["template"]["spec"] for spec in found]
+
+
+def named(overlay: str, kind: str, name: str) -> dict[str, Any]:
+    (found,) = (one for one in manifests(overlay) if (one["kind"], one["metadata"]["name"]) == (kind, name))
+    return found
 
 
 def crawler_set(overlay: str) -> dict[str, Any]:
@@ -147,7 +177,7 @@ def crawler_set(overlay: str) -> dict[str, Any]:
 def test_manifests_are_valid(overlay: str) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for manifest in manifests(overlay):
-        if manifest["kind"] not in ("PodMonitor", "ScaledObject"):  # custom resources, for which there is no schema
+        if manifest["kind"] not in CUSTOM:
             kubernetes_validate.validate(manifest, "1.30", strict=True)
 
 
@@ -180,9 +210,7 @@ def test_liveness_does_not_depend_on_redis(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_crawler_pods_reach_the_public_web_and_no_private_range(overlay: str) -> None:
-    policy = next(
-        one for one in manifests(overlay) if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "crawler"
-    )
+    policy = named(overlay, "NetworkPolicy", "crawler")
     blocks = [to["ipBlock"] for rule in policy["spec"]["egress"] for to in rule["to"] if "ipBlock" in to]
 
     def allows(text: str) -> bool:
@@ -198,13 +226,98 @@ def test_crawler_pods_reach_the_public_web_and_no_private_range(overlay: str) ->
     assert [text for text in (*PRIVATE, "fd00::1", "fe80::1", "::1") if allows(text)] == []
 
 
-def test_production_scales_with_the_queue_and_pins_the_image() -> None:
-    found = {one["kind"]: one for one in manifests("production")}
-    assert "replicas" not in crawler_set("production")
-    assert found["ScaledObject"]["spec"]["scaleTargetRef"] == {"kind": "StatefulSet", "name": "crawler"}
-    assert "PodMonitor" in found
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_crawler_pods_reach_the_ports_that_the_crawl_allows(overlay: str) -> None:
+    settings = tomllib.loads(named(overlay, "ConfigMap", "settings")["data"]["crawler.toml"])
+    (web,) = (
+        rule
+        for rule in named(overlay, "NetworkPolicy", "crawler")["spec"]["egress"]
+        if any("ipBlock" in to for to in rule["to"])
+    )
+    assert [port["port"] for port in web["ports"]] == list(CrawlSettings.model_validate(settings).fetch.ports)
+
+
+def test_the_autoscaler_sets_the_number_of_replicas() -> None:
+    scaled = named("autoscaling", "ScaledObject", "crawler")["spec"]
+    assert scaled["scaleTargetRef"] == {"kind": "StatefulSet", "name": "crawler"}
+    assert "replicas" not in crawler_set("autoscaling")
+    assert crawler_set("base")["replicas"] == 3
+
+
+def test_monitoring_has_the_rules_and_all_dashboards() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
+    assert named("monitoring", "PrometheusRule", "crawler")["spec"] == rules
+    (endpoint,) = named("monitoring", "PodMonitor", "crawler")["spec"]["podMetricsEndpoints"]
+    (container,) = crawler_set("monitoring")["template"]["spec"]["containers"]
+    assert endpoint["port"] in [port["name"] for port in container["ports"]]
+    boards = [one for one in manifests("monitoring") if one["metadata"]["name"].startswith("dashboard-")]
+    assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in boards)
+    shown = {name: text for one in boards for name, text in one["data"].items()}
+    assert shown == {file.name: file.read_text() for file in (DEPLOY / "grafana" / "dashboards").iterdir()}
+
+
+def test_an_external_redis_replaces_the_store() -> None:
+    kinds = {(one["kind"], one["metadata"]["name"]) for one in manifests("external-redis")}
+    assert not kinds & {("StatefulSet", "valkey"), ("Service", "valkey"), ("NetworkPolicy", "store")}
+    (rule,) = named("external-redis", "NetworkPolicy", "crawler-store")["spec"]["egress"]
+    assert "podSelector" not in rule["to"][0]
+
+
+def test_production_has_all_components_and_pins_the_image() -> None:
+    found = {one["kind"] for one in manifests("production")}
+    assert set(CUSTOM) <= found
     for pod in pods("production"):
         assert all(PINNED.fullmatch(container["image"]) for container in pod["containers"])
+
+
+def test_a_changed_config_map_reaches_the_crawl(tmp_path: Path) -> None:
+    """The CronJob's own command, with a ConfigMap that changes between two runs."""
+    (container,) = next(pod for pod in pods("base") if "restartPolicy" in pod)["containers"]
+    for name, text in named("base", "ConfigMap", "settings")["data"].items():
+        (tmp_path / name).write_text(text)
+    words = [word.replace("/etc/peercrawl", str(tmp_path)) for word in container["args"]]
+    with ValkeyProcess(tmp_path, persistent=False) as valkey:
+        environment = {**os.environ, "CRAWLER_REPLICA__REDIS": valkey.url}
+        command = [sys.executable, "-m", "crawler"]
+
+        def delay() -> float:
+            lines_of([*command, *words], environment)
+            shown = json.loads(lines_of([*command, "config", "show", "--json"], environment))
+            return float(shown["politeness"]["delay"])
+
+        before = delay()
+        with (tmp_path / "crawler.toml").open("a") as file:
+            file.write(f"\n[politeness]\ndelay = {before + 4}\n")
+        assert delay() == before + 4
+
+
+# Hooks, and packages
+
+
+def test_hooks_are_added_to_the_image_as_documented(tmp_path: Path) -> None:
+    """The README's image has the hook of the how-to in a folder that the image's Python searches."""
+    (lines,) = re.findall(r"^```dockerfile\nFROM peercrawl\n(.*?)```", README, re.DOTALL | re.MULTILINE)
+    file, folder = re.findall(r"^COPY (\S+) (\S+)/$", lines, re.MULTILINE)[0]
+    (accept,) = re.findall(r"^ENV CRAWLER_REPLICA__ACCEPT='(.*)'$", lines, re.MULTILINE)
+    assert f" PYTHONPATH={folder} " in (DEPLOY / "Dockerfile").read_text()
+    how_to = (DEPLOY.parent / "docs" / "how-to" / "extend.md").read_text()
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / file).write_text(re.findall(r"```python\n(.*?)```", how_to, re.DOTALL)[0])
+    (settings,) = re.findall(r"```toml\n(\[archive\]\n.*?)```", README, re.DOTALL)
+    (hook,) = CrawlSettings.model_validate(tomllib.loads(settings)).archive.on_page
+    assert json.loads(accept) == [f"archive.on_page={hook}"]
+    path = f"{tmp_path / 'hooks'}{os.pathsep}{DEPLOY.parent}"
+    script = f"from crawler.hooks import load; print(load({hook!r}, '').__name__)"
+    done = lines_of([sys.executable, "-c", script], {**os.environ, "PYTHONPATH": path})
+    assert done.strip() == "headings"
+
+
+def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
+    for path in DEPLOY.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            text = path.read_text()
+            assert "pypi.org/project/peercrawl" not in text, path
+            assert re.search(r"pip install (-\S+ )*peercrawl\b", text) is None, path
 
 
 # the password of the store
@@ -250,9 +363,9 @@ def test_no_file_has_a_password() -> None:
     assert secret["url"] == f"redis://:{PASSWORD}@valkey:6379/0"
     for overlay in OVERLAYS:
         assert [one for one in manifests(overlay) if one["kind"] == "Secret"] == []
-        named = set(re.findall(r"'secretKeyRef': ({.*?})", str(manifests(overlay))))
-        assert named <= {str({"key": key, "name": "redis"}) for key in secret}
-        assert named
+        used = set(re.findall(r"'secretKeyRef': ({.*?})", str(manifests(overlay))))
+        assert used <= {str({"key": key, "name": "redis"}) for key in secret}
+        assert used
 
 
 # systemd
