@@ -51,7 +51,7 @@ class LabelledRegistry(CollectorRegistry):
 
     def collect(self) -> Iterator[Metric]:
         for family in super().collect():
-            family.samples = [one._replace(labels={**one.labels, **self._labels}) for one in family.samples]
+            family.samples[:] = [one._replace(labels={**one.labels, **self._labels}) for one in family.samples]
             yield family
 
 
