@@ -148,3 +148,10 @@ def test_legends_name_replicas() -> None:
     """`instance` is an address, which says less and changes with each start."""
     for file in DASHBOARDS.glob("*.json"):
         assert "instance" not in file.read_text(), file.name
+
+
+def test_every_dashboard_has_a_picture_in_the_how_to() -> None:
+    how_to = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
+    for file in DASHBOARDS.glob("*.json"):
+        assert f"(../img/dashboard-{file.stem}.png)" in how_to
+        assert (ROOT / "docs" / "img" / f"dashboard-{file.stem}.png").exists()
