@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+
 import pytest
 
 from frontier.counters import Counters
 from frontier.queue import Frontier
-from frontier.store import RedisStore
+from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
 DOMAINS = ("a.test", "b.test", "c.test")
@@ -17,6 +19,23 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
     frontier = await make_frontier(store, crawl_name, time, shards=64)
     assert len({frontier.shard_of(domain) for domain in DOMAINS}) == 3
     return frontier
+
+
+class Interrupted(CountingStore):
+    """Sends one call at a time, and runs `meanwhile` once after call number `after`."""
+
+    def __init__(self, store: RedisStore, after: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self._after = after
+        self._meanwhile = meanwhile
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies: list[Reply] = []
+        for call in calls:
+            replies += await super().send([call])
+            if self.calls.total() == self._after:
+                await self._meanwhile()
+        return replies
 
 
 async def settle(frontier: Frontier, domain: str) -> None:
@@ -43,3 +62,20 @@ async def test_while_a_shard_is_known_to_be_open_no_other_is_asked(store: RedisS
     for calls in (64, 64 + 1, 64 + 2):
         assert not await counters.has_ended()
         assert counting.calls.total() == calls
+
+
+async def test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links(
+    store: RedisStore, frontier: Frontier
+) -> None:
+    """Given one open URL, when its page is settled after the shard of its link was read and before its own is, then the
+    crawl has not ended, although no shard had an open URL when it was read."""
+    link, page = sorted(DOMAINS, key=frontier.shard_of)[:2]
+    await frontier.push([entry(f"https://{page}/", page)])
+
+    async def commit() -> None:
+        await frontier.push([entry(f"https://{link}/", link)])
+        await settle(frontier, page)
+
+    interrupted = Interrupted(store, frontier.shard_of(link) + 1, commit)
+    assert not await Counters(interrupted, frontier.keys).has_ended()
+    assert interrupted.calls.total() == 2 * 64
