@@ -135,15 +135,8 @@ def crawl(
         politeness={"delay": delay},
         fetch={"host_map": host_map},
         archive={"on_page": on_page},
-        replica={
-            "redis": redis,
-            "data_dir": data_dir,
-            "out": out,
-            "concurrency": concurrency,
-            "listen": listen,
-            "log_level": log_level,
-            "log": log_format,
-        },
+        replica={"redis": redis, "data_dir": data_dir, "out": out, "listen": listen}
+        | {"concurrency": concurrency, "log_level": log_level, "log": log_format},
     )
     loaded = load(settings, given).adding(allow or (), port or ())
     job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
@@ -203,7 +196,9 @@ def run(
     apply_settings: ApplySettings = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
-    when_told: Annotated[bool, typer.Option("--when-told", hidden=True)] = False,
+    when_told: Annotated[
+        bool, typer.Option("--when-told", help="Begin when a line arrives on standard input.", hidden=True)
+    ] = False,
 ) -> None:
     """Run replicas of a crawl. They join replicas that already run on this or other machines.
 
