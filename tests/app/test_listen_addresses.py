@@ -77,7 +77,8 @@ def test_each_replica_of_run_serves_its_page_at_a_port_of_its_own(typed: Typed, 
 @pytest.mark.e2e
 def test_crawl_prints_the_addresses_that_it_was_given(tmp_path: Path) -> None:
     port = free_port()
-    words = [*CRAWLER, "crawl", "http://127.0.0.1:1/", "--replicas", "2", "--listen", str(port), "--quiet"]
+    seed = ["http://127.0.0.1:1/", "--allow", "127.0.0.1", "--port", "1"]
+    words = [*CRAWLER, "crawl", *seed, "--replicas", "2", "--listen", str(port), "--quiet"]
     done = Running(words, tmp_path, "crawl", {"CRAWLER_POLITENESS__TRIES": "1"})
     wait_until(lambda: len(re.findall(r"live page: http://127.0.0.1:(\d+)/", done.err)) == 2, "two addresses")
     assert [int(one) for one in re.findall(r"live page: http://127.0.0.1:(\d+)/", done.err)] == [port, port + 1]

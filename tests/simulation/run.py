@@ -199,12 +199,13 @@ class Run:
             if self.universe.now > until:
                 raise Breach("I8", f"{self.ledger.open} URLs are open {DRAIN_S:g} s after all was well again")
             self._steps()
-        until = self.universe.now + self.scenario.lease_ms / 1000 + END_S
+        since = self.universe.now
         while alive := self._alive():
             if self.ledger.open:
                 # A page that was fetched under a lease lost long ago may bring a link that did not count before.
-                until = self.universe.now + self.scenario.lease_ms / 1000 + END_S
-            if self.universe.now > until:
+                since = self.universe.now
+            since = max(since, *(replica.loop.paused_until for replica in alive))
+            if self.universe.now > since + self.scenario.lease_ms / 1000 + END_S:
                 raise Breach("I7", f"the crawl is over, and {alive} go on", alive[0].name)
             self._steps()
 
