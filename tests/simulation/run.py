@@ -185,9 +185,7 @@ class Run:
         faults = Faults(self.universe, self._network, self.scenario, self.history, self._join, self._alive)
         while self.universe.now < self.scenario.faulty_s and not self._is_over():
             self._step()
-        faults.stop()
-        for replica in self.replicas:
-            replica.loop.paused_until = 0.0
+        faults.stop()  # pauses go on until their end: what was deferred meanwhile cannot be brought forward
         self.history.note("", "healed")
 
     def _drain(self) -> None:
