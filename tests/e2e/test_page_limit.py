@@ -54,7 +54,7 @@ def test_the_limit_is_met_exactly_when_replicas_are_killed(tmp_path: Path) -> No
     the supervisor settle and archive exactly the limit. Permits of dead replicas are recovered, and none is used twice.
     The web served at most the pages in flight at the kills in addition."""
     (tmp_path / "valkey").mkdir()
-    tables: Tables = {"politeness": {"delay": 0.05}, "frontier": {"lease": 2.0}, "limits": {"max_pages": 300}}
+    tables: Tables = {"politeness": {"delay": 0.2}, "frontier": {"lease": 2.0}, "limits": {"max_pages": 300}}
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
         Web(tmp_path, domains=16, pages=1_600, features=EVEN) as web,
