@@ -164,7 +164,10 @@ class Ledger:
         here = [domain for domain in self.domains.values() if domain.shard == shard]
         self._take_back(here, now_ms)
         for domain in here:
-            for url in [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]:
+            ready = [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]
+            if ready and not domain.queued:  # it is due from now on, for a late call with an earlier time not yet
+                domain.filled_ms = max(domain.filled_ms, now_ms)
+            for url in ready:
                 del domain.waiting[url]
                 domain.queued[url] = 0.0
         for lease in reply[2:]:
