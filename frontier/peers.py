@@ -34,7 +34,8 @@ from frontier.store import Store, command, run
 
 KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
 """A roster is kept for this many intervals (the open one, the one in effect, and one for a late reader), and for at least
-this many seconds, because a call may reach a busy server long after its sender has given up."""
+this many seconds, because a claim may reach a busy server many short intervals after it was sent, and must then read the
+same roster as the claims before it."""
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ from tests.valkey import ValkeyProcess
 TOLD = 80
 """Lines of history that are printed without -vv."""
 
+OVERRIDES = ("faulty", "replicas", "interval")
+"""Options with a number that replaces what the seed would draw."""
+
 
 def main() -> int:
     arguments = _arguments()
@@ -28,12 +31,13 @@ def main() -> int:
         started = time.process_time()
         breaches, events, calls = 0, 0, 0
         for seed in seeds:
-            run = Run(Scenario.draw(seed, arguments.faulty, arguments.replicas), wire)
+            scenario = Scenario.draw(seed, arguments.faulty, arguments.replicas, arguments.interval, arguments.chain)
+            run = Run(scenario, wire)
             try:
                 result = run.go()
             except Breach as breach:
                 breaches += 1
-                _tell(breach, run, arguments.verbose)
+                _tell(breach, run, arguments)
                 if breaches >= arguments.breaches:
                     break
             else:
@@ -53,6 +57,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--faulty", type=float, metavar="SECONDS", help="simulated seconds during which faults happen")
     parser.add_argument("--replicas", type=int)
+    parser.add_argument("--interval", type=float, metavar="SECONDS", help="the interval of the replicas")
+    parser.add_argument("--chain", action="store_true", help="each page links to the next one only")
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
     parser.add_argument(
         "-v", "--verbose", action="count", default=0, help="print the history of a breach; -vv: all of it"
@@ -60,12 +66,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tell(breach: Breach, run: Run, verbose: int) -> None:
+def _tell(breach: Breach, run: Run, arguments: argparse.Namespace) -> None:
     print(f"\nBREACH {breach}\n  {run.scenario}")
-    print(f"  again: python -m tests.simulation --seed {run.scenario.seed} -v")
-    if verbose:
-        lines = run.history.told("" if verbose > 1 else breach.about)
-        print("\n".join(lines if verbose > 1 else lines[-TOLD:]))
+    given = [f" --{name} {vars(arguments)[name]:g}" for name in OVERRIDES if vars(arguments)[name]]
+    chain = " --chain" if arguments.chain else ""
+    print(f"  again: python -m tests.simulation --seed {run.scenario.seed}{''.join(given)}{chain} -v")
+    if arguments.verbose:
+        lines = run.history.told("" if arguments.verbose > 1 else breach.about)
+        print("\n".join(lines if arguments.verbose > 1 else lines[-TOLD:]))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 SLACK_S = 0.003
@@ -11,6 +11,12 @@ SLACK_S = 0.003
 
 STALE_S = 150.0
 """For how long a replica that is paused or cut off may use its last reading of the server's clock, at most."""
+
+RARE = 0.1
+"""The chance that a run has `BRIEF_S` for its interval, and the chance that its pages are a chain."""
+
+BRIEF_S = 0.2
+"""So short an interval that several epochs pass while an answer is awaited, or while the server stalls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Scenario:
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
     `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
     in flight at once. `max_pages`: the limit of the crawl, 0 for none. `scope`: by what links belong to the crawl.
+    `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
     """
 
     seed: int
@@ -42,6 +49,7 @@ class Scenario:
     parallel: int
     max_pages: int
     scope: Literal["seeds", "domains"]
+    is_chain: bool
 
     @property
     def slack_s(self) -> float:
@@ -49,14 +57,22 @@ class Scenario:
         return SLACK_S + self.drift * STALE_S
 
     @classmethod
-    def draw(cls, seed: int, faulty_s: float | None = None, replicas: int | None = None) -> Scenario:
-        """The scenario of `seed`; `faulty_s` and `replicas` replace what would have been drawn."""
+    def draw(
+        cls,
+        seed: int,
+        faulty_s: float | None = None,
+        replicas: int | None = None,
+        interval_s: float | None = None,
+        is_chain: bool = False,
+    ) -> Scenario:
+        """The scenario of `seed`; `faulty_s`, `replicas` and `interval_s` replace what would have been drawn, and so does
+        `is_chain` where it is true."""
         rng = random.Random(f"scenario {seed}")
         parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
         drawn = 200 if crowd else int(3 * 8 ** rng.random())
         limit = random.Random(f"limit {seed}")  # of its own, so that seeds without a limit are as they were before
-        return cls(
+        usual = cls(
             seed=seed,
             faulty_s=faulty_s or rng.choice((20.0, 60.0, 120.0)),
             replicas=replicas or drawn,
@@ -76,4 +92,11 @@ class Scenario:
             parallel=parallel,
             max_pages=limit.choice((0, limit.randint(1, 60))),
             scope=limit.choice(("seeds", "seeds", "domains")),
+            is_chain=False,
         )
+        rare = random.Random(f"rare {seed}")  # of its own, for the same reason
+        is_brief, draws_chain, urls = rare.random() < RARE, rare.random() < RARE, rare.randint(4, 20)
+        if is_chain or draws_chain:
+            # Its settings name the domains, because with "seeds" each domain of a chain would need a seed.
+            usual = replace(usual, is_chain=True, scope="domains", urls=urls)
+        return replace(usual, interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s))

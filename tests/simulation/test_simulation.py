@@ -12,7 +12,7 @@ from tests.simulation.history import Breach
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import BRIEF_S, Scenario
 from tests.simulation.wire import Wire
 from tests.valkey import ValkeyProcess
 
@@ -39,6 +39,13 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
         breach.add_note(f"again: python -m tests.simulation --seed {seed} -v")
         raise
     assert result.requests > 0
+
+
+def test_these_seeds_include_the_rare_worlds() -> None:
+    """Only a chain shows that the counters must be read twice, and only a short interval that rosters must be kept."""
+    drawn = [Scenario.draw(seed) for seed in range(SEEDS)]
+    assert any(scenario.is_chain for scenario in drawn)
+    assert any(scenario.interval_s == BRIEF_S for scenario in drawn)
 
 
 def test_two_hundred_replicas(wire: Wire) -> None:

@@ -57,6 +57,7 @@ class World:
         domains = [f"d{number}.test" for number in range(scenario.domains)]
         places = [(domain := rng.choice(domains), f"https://{domain}{_path(rng, n)}") for n in range(scenario.urls)]
         self._scope = scenario.scope
+        self._is_chain = scenario.is_chain
         standing = random.Random(f"standings {scenario.seed}")
         self.standings = {domain: standing.choice(STANDINGS) for domain in domains} | {places[0][0]: "known"}
         self.resources: dict[str, Resource] = {}
@@ -90,6 +91,8 @@ class World:
             # The next URL that counts is always linked to, so that the graph hangs together.
             following = [each for each in urls[number + 1 :] if each in surely][:1]
             found = (*following, *rng.choices(urls, k=rng.randint(0, 6)))
+            if self._is_chain:
+                found = tuple(following)
             if rng.random() < 0.3:
                 found = (f"https://outside.test/{number}", *found)
             fails, status = rng.choice(((0, 0),) * 12 + ((1, 500), (1, 503), (99, 500)))
@@ -98,7 +101,10 @@ class World:
             self.resources[url] = Resource(url, domain, links, asides, fails, status)
 
     def _make_seeds(self, places: list[tuple[str, str]], rng: random.Random) -> list[str]:
-        """A seed for each domain that has a page and is known, and one that redirects there for each that is found."""
+        """The first page of a chain. Otherwise a seed for each domain that has a page and is known, and one that redirects
+        there for each that is found."""
+        if self._is_chain:
+            return [places[0][1]]
         seeds: list[str] = []
         firsts: dict[str, str] = {}
         for domain, url in places:
