@@ -97,10 +97,10 @@ class ResponseReader:
             self._head_room -= len(data) - len(head)
             end = _HEAD_END.search(head, searched)
             size = end.end() if end else len(head)
-            if size > self._head_room:
-                raise _failed(FailureKind.HEADER_TOO_LARGE, f"more than {self._max_head_bytes} bytes of header")
             if not b"HTTP/".startswith(head[:5]):
                 raise _failed(FailureKind.PROTOCOL, "the response does not begin with HTTP/")
+            if size > self._head_room:
+                raise _failed(FailureKind.HEADER_TOO_LARGE, f"more than {self._max_head_bytes} bytes of header")
             if end is None:
                 self._held = head
                 return b""

@@ -129,3 +129,14 @@ def test_small_chunks_with_short_extensions_are_no_overhead() -> None:
 def test_too_many_trailer_fields_end_the_response_and_cost_nothing_of_the_body() -> None:
     reader, is_over = _read(CHUNKED + b"1\r\na\r\n0\r\n" + b"a: b\r\n" * 200)
     assert (is_over, reader.is_whole, reader.is_clean, reader.body) == (True, True, False, b"a")
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 64])
+def test_the_reason_does_not_depend_on_how_the_bytes_arrive(pieces: int) -> None:
+    data = b"\r\n" + b"<p>no head" * 20_000
+    reader = ResponseReader(head_parser(65_536), 65_536, 1_000)
+    step = len(data) // pieces
+    with pytest.raises(FetchFailed) as raised:
+        for at in range(0, len(data), step):
+            reader.feed(data[at : at + step])
+    assert raised.value.kind == FailureKind.PROTOCOL
