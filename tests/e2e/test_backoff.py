@@ -30,7 +30,7 @@ def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: P
     (tmp_path / "valkey").mkdir()
     with (
         ValkeyProcess(tmp_path / "valkey", persistent=True) as server,
-        Web(tmp_path, domains=16, pages=160, features=BUSY) as web,
+        Web(tmp_path, domains=16, pages=320, features=BUSY) as web,
         bench(tmp_path, web, server.url, {"politeness": {"delay": 0.2}, "frontier": {"lease": 2.0}}) as crawler,
     ):
         crawler.seed()
