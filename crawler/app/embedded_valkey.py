@@ -110,9 +110,8 @@ class EmbeddedValkey:
             try:
                 store = await connect(self.url)
                 try:
-                    await store.send(
-                        [command("EXISTS", "any")]
-                    )  # refused while the data are loaded, unlike a connection
+                    # Unlike a connection, this is refused while the data are loaded.
+                    await store.send([command("EXISTS", "any")])
                 finally:
                     await store.close()
             except FrontierError as error:

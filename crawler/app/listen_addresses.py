@@ -8,8 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from crawler.errors import UserError
-
-LAST_PORT = 65_535
+from crawler.settings.loading import HIGHEST_PORT
 
 
 def port_of(address: str) -> int:
@@ -26,8 +25,10 @@ def count_up(address: str, count: int) -> list[str]:
     if not first or (":" in head and not head.endswith("]")):  # or an IPv6 address alone
         return [address] * count
     last = first + count - 1
-    if last > LAST_PORT:
-        raise UserError(f"address {address!r}: {count} replicas need ports up to {last}; the last port is {LAST_PORT}")
+    if last > HIGHEST_PORT:
+        raise UserError(
+            f"address {address!r}: {count} replicas need ports up to {last}; the last port is {HIGHEST_PORT}"
+        )
     return [f"{head}{colon}{first + number}" for number in range(count)]
 
 
@@ -37,10 +38,8 @@ def check_free(addresses: Sequence[str]) -> None:
         for address in addresses:
             host, colon, port = address.rpartition(":")
             host = host.strip("[]") if colon else "127.0.0.1"
-            if not port.isdecimal():
-                raise UserError(f"listen address {address!r}: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
-            if int(port) > LAST_PORT:
-                raise UserError(f"cannot listen at {address}: the last port is {LAST_PORT}; choose another --listen")
+            if int(port) > HIGHEST_PORT:
+                raise UserError(f"cannot listen at {address}: the last port is {HIGHEST_PORT}; choose another --listen")
             try:
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 stack.enter_context(socket.create_server((host, int(port)), family=family))

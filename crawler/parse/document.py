@@ -7,9 +7,11 @@ documents to `crawler.parse.offload`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from crawler.page import Cut
+import msgspec
+
+from crawler.page import Cut, Page
 from crawler.parse.content_coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType, is_html
 from crawler.parse.html import Extracted, ExtractPolicy, extract
@@ -60,6 +62,24 @@ class ParsedDocument(NamedTuple):
     hints: Mapping[str, float]
     decoded_size: int
     cut: tuple[Cut, ...] = ()
+
+    def describe(self, page: Page, content_type: str, truncated: str | None) -> Page:
+        """`page` with what this document, its body, says about it. `content_type`: the whole header value; `truncated`: as
+        `Exchange.truncated`."""
+        found = self.found
+        return msgspec.structs.replace(
+            page,
+            content_type=MediaType.parse(content_type).essence,
+            charset=found.charset,
+            title=found.title,
+            lang=found.lang,
+            canonical=found.canonical,
+            links=found.links,
+            decoded_size=self.decoded_size,
+            noarchive=found.noarchive,
+            noindex=found.noindex,
+            cut=(cast(Cut, truncated), *self.cut) if truncated else self.cut,
+        )
 
 
 def read(document: Document, limits: ParseLimits) -> ParsedDocument:

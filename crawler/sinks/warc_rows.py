@@ -12,16 +12,15 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.logs import log
-from crawler.page import Cut, Exchange, Link, Outcome, Page
+from crawler.page import Exchange, Link, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, read
-from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.open_files import complete_part
@@ -205,20 +204,7 @@ def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
     robots_tags = tuple(value.decode("latin-1") for name, value in http.fields if name.lower() == b"x-robots-tag")
     coding = http.get_list(b"content-encoding")
     document = read(Document(exchange.body, page.url, coding, content_type, robots_tags), _LIMITS)
-    found = document.found
-    return msgspec.structs.replace(
-        page,
-        content_type=MediaType.parse(content_type).essence,
-        charset=found.charset,
-        title=found.title,
-        lang=found.lang,
-        canonical=found.canonical,
-        links=found.links,
-        decoded_size=document.decoded_size,
-        noarchive=found.noarchive,
-        noindex=found.noindex,
-        cut=(cast(Cut, exchange.truncated), *document.cut) if exchange.truncated else document.cut,
-    )
+    return document.describe(page, content_type, exchange.truncated)
 
 
 def _number(text: str | None) -> int | None:

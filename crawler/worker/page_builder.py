@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
-from typing import cast
 
 import msgspec
 
 from crawler.events import Events, LinkDropped
-from crawler.page import Cut, Exchange, Link, LinkKind, Page
+from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
-from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
 from crawler.parse.sitemaps import is_named
@@ -117,19 +115,7 @@ class PageBuilder:
         found = reading.found
         entries = await self._select(entry, reading)
         self._report_dropped(found.dropped)
-        page = msgspec.structs.replace(
-            page,
-            content_type=MediaType.parse(content_type).essence,
-            charset=found.charset,
-            title=found.title,
-            lang=found.lang,
-            canonical=found.canonical,
-            links=found.links,
-            decoded_size=reading.decoded_size,
-            noarchive=found.noarchive,
-            noindex=found.noindex,
-            cut=(cast(Cut, exchange.truncated), *reading.cut) if exchange.truncated else reading.cut,
-        )
+        page = reading.describe(page, content_type, exchange.truncated)
         return page, entries
 
     def _document(self, entry: Entry, exchange: Exchange, content_type: str) -> Document:
