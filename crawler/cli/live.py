@@ -18,7 +18,7 @@ from rich.text import Text
 
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
-from crawler.observe.condition import STARTING
+from crawler.observe.condition import ENDING, STARTING
 from crawler.observe.snapshot import LastRead, Status, status
 from frontier.clock import SystemClock
 from frontier.counters import Counts
@@ -77,11 +77,13 @@ async def follow(
     async def read() -> Status:
         return await status(store, await open_crawl(store, crawl), exact=False)
 
-    started, last = time.monotonic(), LastRead[Status](SystemClock())
+    started, last, has_run = time.monotonic(), LastRead[Status](SystemClock()), False
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not running.done():
             await last.update(read())
-            shown = [live_view(last.value, time.monotonic() - started, place)] if last.value is not None else []
+            has_run = has_run or (last.value is not None and bool(last.value.replicas))
+            elapsed_s = time.monotonic() - started
+            shown = [live_view(last.value, elapsed_s, place, has_run)] if last.value is not None else []
             if last.error:
                 shown.insert(0, render.old(last.error, last.age_s))
             live.update(Group(*shown), refresh=True)
@@ -89,8 +91,9 @@ async def follow(
     return running.result()
 
 
-def live_view(found: Status, elapsed_s: float, place: str = "") -> RenderableType:
-    """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas."""
+def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = False) -> RenderableType:
+    """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas. `has_run`: a
+    replica has reported since the command was started."""
     settled = found.done + found.denied + found.dead
     head = Table.grid(padding=(0, 2))
     head.add_row(
@@ -99,8 +102,8 @@ def live_view(found: Status, elapsed_s: float, place: str = "") -> RenderableTyp
         Text(f"{settled:,} of {found.accepted:,} known URLs"),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
-    if found.condition.word == "no replica":  # this command is starting them
-        found = msgspec.structs.replace(found, condition=STARTING)
+    if found.condition.word == "no replica":  # this command starts them, and waits for their end
+        found = msgspec.structs.replace(found, condition=ENDING if has_run else STARTING)
     return Group(head, render.status(found, place))
 
 

@@ -13,6 +13,7 @@ from crawler.observe.summary import Summary
 Word = Literal[
     "starting",
     "running",
+    "ending",
     "blocked",
     "paused",
     "stopping",
@@ -34,6 +35,9 @@ class Condition(msgspec.Struct, frozen=True):
 
 STARTING = Condition("starting", "good")
 """For a command that starts the replicas itself: none has reported yet."""
+
+ENDING = Condition("ending", "good")
+"""For the same command: those that reported have ended, or are about to."""
 
 AWAY = Condition("Redis away", "bad")
 """Redis cannot be read, so the other data are old."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -176,3 +177,55 @@ def test_a_full_disk_stays_on_the_screen_until_there_is_room(tmp_path: Path) -> 
             (tmp_path / "room").touch()
             assert screen.wait() == 0
             assert "cannot write" not in screen.text.rpartition("crawl crawl")[2]
+
+
+class SlowSite(Site):
+    """One page, which takes three seconds."""
+
+    def do_GET(self) -> None:
+        if self.path == "/":
+            time.sleep(3)
+        super().do_GET()
+
+
+@pytest.mark.e2e
+def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with (
+        ValkeyProcess(tmp_path / "data", persistent=True) as valkey,
+        answering(ThreadingHTTPServer(("127.0.0.1", 0), SlowSite)) as site,
+    ):
+        port = site.server_address[1]
+        settings = (
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]',
+            "[replica]\ninterval = 1.0",
+            "[politeness]\nresponse_share = 0",
+        )
+        (tmp_path / "c.toml").write_text("\n".join(settings))
+        seeds = [f"http://{name}.a.test/" for name in "bcde"]  # of one domain: fetched one after the other
+        words = ("crawl", *seeds, "-s", "c.toml", "--redis", valkey.url)
+        with Screen(tmp_path, *words) as screen:
+            screen.wait_for("leased 1")
+            valkey.kill()
+            screen.wait_for("waiting for Redis; the data below are")
+            screen.forget()
+            screen.wait_for("waiting for Redis; the data below are")  # stays
+            valkey.start()
+            screen.wait_for("done 3")
+            screen.forget()
+            assert "waiting for Redis" not in screen.wait_for("done 3")
+            assert screen.wait() == 0
+
+
+@pytest.mark.e2e
+def test_a_replica_that_waits_for_page_permits_says_so(tmp_path: Path) -> None:
+    """Given a limit of one page and two replicas, then one of them waits while the other fetches the page."""
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), SlowSite)) as site:
+        port = site.server_address[1]
+        (tmp_path / "c.toml").write_text(f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n')
+        seeds = [f"http://{name}.test/" for name in "abcdefgh"]
+        words = ("crawl", *seeds, "-s", "c.toml", "--max-pages", "1", "--replicas", "2")
+        with Screen(tmp_path, *words) as screen:
+            screen.wait_for("waits for page permits, which other replicas hold")
+            assert screen.wait() == 0
+            assert "--max-pages 2 --apply-settings" in screen.text
