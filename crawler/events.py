@@ -1,4 +1,4 @@
-"""The events of a crawl. The core emits them; metrics, logs and the live page only read them.
+"""The events of a crawl. The core emits them; metrics, logs and obstacles only read them.
 
 Each page causes several events. None of them can be part of a reference cycle, so they are created with `gc=False`
 (see `crawler.app.gc_schedule`).

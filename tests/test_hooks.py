@@ -10,7 +10,7 @@ import pytest
 from crawler.errors import SinkFull, UserError
 from crawler.events import DefectFound, Events, HookFailed
 from crawler.hooks import PAGE_HOOKS, PageHooks, load
-from crawler.page import Exchange, Page, Written
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.tee import Tee
@@ -139,3 +139,23 @@ async def test_a_further_sink_that_raises_costs_only_the_page_for_which_it_raise
         ("c", "done", "ok", []),
     ]
     assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a", "c"]
+
+
+class NoErrors(Listing):
+    """Raises for each response that is not successful."""
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
+        if any(one.outcome is not Outcome.DONE for one in pages):
+            raise ValueError("not a page")
+        await super().write(pages, exchanges)
+
+
+async def test_a_further_sink_gets_no_url_that_is_tried_again(tmp_path: Path) -> None:
+    """Such a page is not its URL's last, and a sink that raises for it would end the URL."""
+    tee = Tee(Archive(settings(tmp_path)), [NoErrors(SinkContext(tmp_path, "news", "host-1a2b"))])
+    await tee.start()
+    later = page(exchange("b", b"busy"), outcome=Outcome.RETRY, reason="http_503")
+    assert await tee.write([page(exchange("a", b"a")), later]) == Written()
+    assert await tee.write([later]) == Written()
+    await tee.stop()
+    assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -133,6 +134,21 @@ def test_the_table_leads_down() -> None:
     upward = {(one, other) for one, others in ALLOWED.items() for other in others if floor[one] >= floor[other]}
     assert upward == set()
     assert [(one, other) for one, other in STRANGERS if other in ALLOWED[one]] == []
+
+
+ROOMS_WITH_A_LIST = sorted(ALLOWED.keys() - {"__main__", "api", "crawler", "politeness", "frontier", "simweb"})
+
+
+@pytest.mark.parametrize("name", ROOMS_WITH_A_LIST)
+def test_the_docstring_of_a_room_lists_what_other_rooms_import_from_it(name: str) -> None:
+    above = [path for module, path in MODULES.items() if room(module) != name]
+    taken = {module for path in above for module in modules_imported(path) if room(module) == name}
+    listed = re.search(
+        r"Other\s+rooms\s+import:\s+([^.]*)\.",
+        ast.get_docstring(ast.parse(MODULES[f"crawler.{name}"].read_text())) or "",
+    )
+    assert listed is not None
+    assert set(re.findall(r"`(\w+)`", listed[1])) == {module.split(".")[2] for module in taken if module.count(".") > 1}
 
 
 def test_only_the_command_line_knows_the_synthetic_web() -> None:

@@ -13,6 +13,6 @@ How a replica lives, in the order in which data flows:
 5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    and `gc_schedule` runs the garbage collector in small steps.
 
-The command line imports `run`, `supervisor`, `embedded_valkey`, `start_settings`, `seed_check` and
-`settings_reload`. No other package imports this one.
+The command line starts crawls with it. Other rooms import: `build`, `embedded_valkey`, `installed`, `requeue`,
+`run`, `seed_check`, `settings_reload`, `start_settings`, `supervisor`.
 """

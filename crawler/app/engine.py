@@ -212,10 +212,11 @@ class Engine:
         self.leases.quiet()
 
     async def stop(self, grace_s: float) -> None:
-        """Leave the roster, let running turns end within `grace_s` seconds, commit, return all leases, and close the files.
+        """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all leases,
+        and close the files.
 
-        The replica leaves the roster first, so that others can take over its shards while the last turns end. Leases that
-        cannot be returned because Redis is unavailable expire.
+        The replica leaves the roster before it waits, so that others can take over its shards while the last turns end.
+        Leases that cannot be returned because Redis is unavailable expire.
         """
         clock = self._seams.clock
         deadline = clock.monotonic() + grace_s

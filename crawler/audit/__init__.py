@@ -8,6 +8,6 @@ In the order in which data flows:
 3. `check` compares each request with the delays, rates and robots.txt rules that applied to it, and reports the
    breaches.
 
-Only the command line imports this package: `records.read_archive`, and `check`. The package reads only the files, neither
-Redis nor the counters of the crawl, so that an error of the crawl cannot hide itself.
+The package reads only the files, neither Redis nor the counters of the crawl, so that an error of the crawl cannot hide
+itself. Other rooms import: `check`, `records`.
 """

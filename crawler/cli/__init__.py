@@ -14,5 +14,5 @@ How a command runs, in the order in which data flows:
    `progress` logs how far it is where no terminal shows it.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 
-Only `crawler/__main__.py` imports this package, and only `main`.
+Other rooms import: `main`.
 """

@@ -12,7 +12,5 @@ In the order in which data flows:
 6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `compat` changes internals of
    asyncio.
 
-`worker` imports `client` and `conditional`, and `audit` imports `client.host_of`. `settings` imports `address_policy`,
-`app` imports what it builds (`client`, `conditional`, `fd_limit`, `compat`) and what judges seeds (`address_policy`,
-`dns`), and `cli` imports what `crawler doctor` checks (`fd_limit`, `dns`).
+Other rooms import: `address_policy`, `client`, `compat`, `conditional`, `dns`, `fd_limit`.
 """

@@ -11,7 +11,7 @@ In the order in which data flows:
 5. `explain` explains why one URL was fetched or not. It reads the frontier and the output files.
 6. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
 
-`app` connects the parts that run inside a replica. `cli` imports what its commands show: `explain`, `health_record`,
-`snapshot` and `summary`. This package and `worker` do not import each other; they share only the events
-(`crawler/events.py`).
+This package and `worker` do not import each other; they share only the events (`crawler/events.py`). Other rooms
+import: `collectors`, `condition`, `explain`, `health_record`, `loop_lag`, `metrics`, `obstacles`, `recent_failures`,
+`snapshot`, `summary`, `summary_writer`, `web`.
 """

@@ -10,7 +10,5 @@ In the order in which data flows:
 5. A large document is read in a separate process (`offload`): `subprocess_client` starts that process and talks to it, and
    `subprocess_main` is the program that it runs. `confinement` limits what a child process inherits.
 
-`worker` imports `document`, `offload`, `html`, `encoding`, `sitemaps` and `content_coding`. `sinks` imports `tree`, `html`,
-`encoding`, `document`, `content_coding` and `confinement`; `audit` imports `content_coding`; `app` imports `html`,
-`offload` and `confinement`.
+Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `html`, `offload`, `sitemaps`, `tree`.
 """

@@ -25,8 +25,8 @@ MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching."""
 
 TRIES = 2
-_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
-"""Exit codes of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
+_KILLED = -signal.SIGKILL
+"""Exit code of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
 
 StandIn = Callable[[], AbstractAsyncContextManager[None]]
 """While its block runs, another worker uses the slot of the one that waits in it."""
@@ -66,7 +66,7 @@ class DocumentOffloader:
                 return await self._process.read(document, limits)
             except OffloadProcessEnded as error:
                 log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)
-                if error.code not in _KILLED:
+                if error.code != _KILLED:
                     break
             except OSError as error:  # no process could be started
                 log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)

@@ -9,7 +9,5 @@ In the order in which data flows:
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
    and returns entries for the frontier.
 
-`settings` imports `scope` and `link_filter` to build them from settings. `worker` imports `link_filter` and
-`recent_urls`, `parse` imports a constant of `link_filter`, `observe` imports `traps`, and `app` and `cli` import
-`seeds`. `app` also creates the `link_filter` of a replica, with its `traps` and `recent_urls`.
+Other rooms import: `link_filter`, `recent_urls`, `scope`, `seeds`, `traps`.
 """

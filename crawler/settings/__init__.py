@@ -2,8 +2,8 @@
 
 In the order in which data flows:
 
-1. `crawl_settings` and `archive_settings` declare each setting of a crawl once: its meaning, unit, default, and what
-   happens when it is raised or lowered. `table` is their base.
+1. `crawl_settings` and `archive_settings` declare each setting of a crawl: its meaning, unit, default, and what happens
+   when it is raised or lowered. `table` is their base.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
 3. `loading` puts the tables together, adds the settings of one replica, and loads all of them from the sources.
    `problems` describes everything that is unknown or malformed, in one error.
@@ -12,6 +12,6 @@ In the order in which data flows:
 5. `local` decides which settings a replica takes from Redis only if its own machine allows them.
 6. `reference` describes each setting, for `crawler init`, `crawler config` and the documentation.
 
-`app`, `observe` and `cli` import this room. The rooms below never see the settings as a whole: they receive the values
-that `policies` returns.
+The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
+`crawl_settings`, `loading`, `local`, `policies`, `problems`, `reference`, `table`.
 """

@@ -164,7 +164,7 @@ class LimitsTable(Table):
     max_decoded: PositiveInt = Field(
         33_554_432,
         description="Maximum size of a body after decompression, in bytes. Limits the effect of a compression bomb. "
-        "All of it is searched for links; a document that takes more than a few milliseconds is parsed in a separate "
+        "All of it is searched for links; a document that may take more than 50 milliseconds is parsed in a separate "
         "process, one at a time.",
     )
     max_links: PositiveInt = Field(

@@ -24,10 +24,9 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 `sink` defines what a sink is. `export`, with `warc_rows`, and `line_search` read the files of a crawl, WARC files with
 `warc_reader` and files that are still open with `open_files`.
 
-Additional sinks import `Sink` and `SinkContext` from `crawler`. Inside the project, `app` imports `archive`,
-`settings`, `sink` and `tee`; `observe`, `audit` and `cli` import `line_search`, `export`, `warc_reader`,
-`open_files` and the names of the files; `cli` also imports `recovery` and `postprocess`. Importing `crawler.sinks` does
-not load the archive.
+Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
+Other rooms import: `archive`, `compression`, `content`, `export`, `line_search`, `open_files`, `parquet`,
+`postprocess`, `recovery`, `segment`, `settings`, `sink`, `tee`, `upload`, `warc_reader`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

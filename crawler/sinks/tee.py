@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import Events
-from crawler.page import Exchange, Page, Written
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.sinks.sink import DurableSink, Revoke, Sink
 from frontier.queue import LeasedUrl
 
@@ -17,7 +17,8 @@ Call = tuple[Sink, Sequence[Page], Sequence[Exchange]]
 
 class Tee:
     """Writes each group to `sinks`, one after the other, and then to `archive`, so that the archive can say which pages the
-    others could not handle. Only the archive can remove pages.
+    others could not handle. Only the archive can remove pages. It also keeps the responses of URLs that are tried again;
+    the others get a URL once, when it is settled.
 
     If a sink raises for a group, it gets the pages and exchanges of the group one by one. If it raises SinkFull, the caller
     repeats the call with the same group object, and the sinks get only what they have not yet taken.
@@ -47,7 +48,8 @@ class Tee:
         """See `DurableSink.write`."""
         if self._group is not pages:
             self._group, self._failed = pages, set()
-            self._calls = deque((sink, pages, exchanges) for sink in self._sinks)
+            final = [page for page in pages if page.outcome is not Outcome.RETRY]
+            self._calls = deque((sink, final, exchanges) for sink in self._sinks if final or exchanges)
         while self._calls:
             await self._write_next()
         kept = [page.failed() if page.url in self._failed else page for page in pages]

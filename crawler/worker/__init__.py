@@ -17,5 +17,8 @@ In the order in which data flows:
 7. `commit` stores the results in groups: it pushes the links, writes the pages to the sink, and settles the URLs, in
    this order. Results whose lease has ended are dropped.
 
-Only `app` imports this package. Others learn from events (`crawler/events.py`) what happens here.
+Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
+here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
+`leased_fetch`, `leases`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots`, `runtime`, `throttle`,
+`visit`, `worker`.
 """

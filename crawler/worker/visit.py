@@ -16,7 +16,7 @@ from politeness.robots_fetch import RobotsFetch
 
 class Visit:
     """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
-    `limits`: the timeouts of the requests in flight, which end with the lease.
+    the collections `pending`, `robots` and `limits` (the timeouts of the requests in flight, which end with the lease).
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
     due in the queue, in monotonic seconds. `deadline`: when the lease ends, by the local monotonic clock; a replica that
