@@ -35,6 +35,7 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
     Raises BadInput for an unusable name or shard count, SchemaMismatch for keys of another version, RedisAway.
     """
     check_crawl_name(name)
+    store.keep_time_by(meta_key(name))
     if not 1 <= shards <= 16_384:
         raise BadInput(f"{shards} shards: use 1 to 16384")
     fields: dict[str, str | bytes] = {
@@ -52,6 +53,7 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
 async def open_crawl(store: Store, name: str) -> Crawl:
     """Open an existing crawl. Raises NoSuchCrawl if there is none, SchemaMismatch, RedisAway."""
     check_crawl_name(name)
+    store.keep_time_by(meta_key(name))
     (reply,) = await store.send([command("HGETALL", meta_key(name))])
     fields = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
     if not fields:

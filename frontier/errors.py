@@ -24,7 +24,12 @@ class BadUrl(BadInput):
 
 
 class RedisAway(FrontierError):
-    """Raised when Redis is unreachable or temporarily unable to serve. The caller should retry later."""
+    """Raised when Redis is unreachable or temporarily unable to serve. The caller should retry later. `node`: the name of
+    the node that cannot serve, or "" if that is not known."""
+
+    def __init__(self, message: str, node: str = "") -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class RedisMisused(FrontierError):

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakKeyDictionary
 
 import msgspec
 import redis
@@ -74,29 +75,67 @@ class Store(Protocol):
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         """The replies to `calls`, in order. Raises RedisAway or RedisMisused; see the module's docstring."""
 
+    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        """Like `send`, but each node is on its own: a call whose node cannot serve has its RedisAway in its place. Raises
+        RedisMisused."""
+
+    def node_of(self, key: str) -> str:
+        """The name of the node that serves `key`, by what is known now: its host and port, or what a single server is shown
+        as."""
+
+    def is_away(self, node: str) -> bool:
+        """Whether the last round trip to `node` failed. A node that has not been asked is not away."""
+
+    def run_of(self, key: str) -> str:
+        """The run ID of the server process that serves `key`, "" before the first connection to it. It changes with each
+        restart, failover and slot move. A batch is carried out by the run that was named when it was sent, or raises
+        RedisAway."""
+
+    def keep_time_by(self, key: str) -> None:
+        """Take the time from the node that serves `key`."""
+
     async def time_ms(self) -> float:
-        """The server's clock, in milliseconds since 1970."""
+        """The clock of the node in `keep_time_by`, in milliseconds since 1970."""
 
     async def close(self) -> None:
         """Close all connections."""
 
 
 Words = tuple[Argument, ...]
-RoundTrip = Callable[[Sequence[Words]], Awaitable[list[Reply]]]
-"""Sends commands and returns their replies in order. Error replies are returned; connection errors are raised."""
+RoundTrip = Callable[[Sequence[Words], str], Awaitable[list[Reply]]]
+"""Sends commands to the run that is expected, and returns their replies in order. Error replies are returned;
+connection errors are raised."""
+
+
+class RunIds:
+    """The run ID of the server process at the other end of each connection."""
+
+    def __init__(self) -> None:
+        self._by_connection: WeakKeyDictionary[AbstractConnection, str] = WeakKeyDictionary()
+
+    async def connected(self, connection: AbstractConnection) -> None:
+        """Prepare a new connection, and ask for its server's run ID."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        reply = await connection.read_response()
+        self._by_connection[connection] = _fields(reply)["run_id"]
+
+    def of(self, connection: AbstractConnection) -> str:
+        return self._by_connection.get(connection, "")
 
 
 class RedisStore:
     """A `Store` on a single Redis or Valkey server, or on a Redis Cluster."""
 
-    def __init__(self, client: aioredis.Redis | RedisCluster, where: str, timeout_s: float) -> None:
+    def __init__(self, client: aioredis.Redis | RedisCluster, runs: RunIds, where: str, timeout_s: float) -> None:
         self._client = client
+        self._runs = runs
         self._where = where
         self._timeout_s = timeout_s
+        self._is_away = False
+        self._run_id = ""  # of the server process that was connected to last
         cluster = isinstance(client, RedisCluster)
         self._exchange: RoundTrip = self._through_cluster if cluster else self._through_connection
-        # Scripts that the server has run. Not tracked for a cluster, where each node loads its own.
-        self._run: set[bytes] | None = None if cluster else set()
         self.round_trips = 0
         self._watchers: list[Callable[[float, bool], None]] = []
 
@@ -110,59 +149,74 @@ class RedisStore:
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         # Shielded against cancellation. A connection with unread replies must be closed, and a script that was sent takes
         # effect even if its caller no longer waits.
-        sending = asyncio.ensure_future(self._send(calls))
+        sending = asyncio.ensure_future(self._send(calls, self._run_id))
         sending.add_done_callback(_retrieve_error)
         return await asyncio.shield(sending)
 
-    async def _send(self, calls: Sequence[Call]) -> list[Reply]:
-        replies = await self._round_trip([_words(call) for call in calls])
+    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        try:
+            return await self.send(calls)
+        except RedisAway as away:
+            return [away] * len(calls)
+
+    def node_of(self, key: str) -> str:
+        return self._where
+
+    def is_away(self, node: str) -> bool:
+        return self._is_away
+
+    def run_of(self, key: str) -> str:
+        return self._run_id
+
+    def keep_time_by(self, key: str) -> None:
+        """There is only one clock."""
+
+    async def _send(self, calls: Sequence[Call], expected_run: str) -> list[Reply]:
+        replies = await self._round_trip([_words(call) for call in calls], expected_run)
         unknown = [at for at, reply in enumerate(replies) if isinstance(reply, rx.NoScriptError)]
         if unknown:
-            self._notice_restart([calls[at] for at in unknown])
-            again = await self._round_trip([_words(calls[at], by_source=True) for at in unknown])
+            again = await self._round_trip([_words(calls[at], by_source=True) for at in unknown], expected_run)
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
         for reply in replies:
             if isinstance(reply, Exception):
                 raise translate(reply, self._where) from reply
-        if self._run is not None:
-            self._run.update(call.script.sha for call in calls if call.script is not None)
         return replies
 
-    def _notice_restart(self, unknown: Sequence[Call]) -> None:
-        """Raises RedisAway if the server has forgotten a script. It was then restarted or replaced so quickly that no call
-        failed. It may have lost more than scripts, so the caller must know."""
-        if self._run is not None and any(call.script.sha in self._run for call in unknown if call.script is not None):
-            self._run.clear()
-            raise RedisAway(f"Redis at {self._where} was restarted")
-
-    async def _round_trip(self, commands: Sequence[Words]) -> list[Reply]:
+    async def _round_trip(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
         self.round_trips += 1
         began, failed = time.monotonic(), True
         try:
             async with asyncio.timeout(self._timeout_s):
-                replies = await self._exchange(commands)
+                replies = await self._exchange(commands, expected_run)
         except (rx.RedisError, OSError, TimeoutError) as error:
             raise translate(error, self._where) from error
         else:
             failed = False
             return replies
         finally:
+            self._is_away = failed
             for watcher in self._watchers:
                 watcher(time.monotonic() - began, failed)
 
-    async def _through_connection(self, commands: Sequence[Words]) -> list[Reply]:
+    async def _through_connection(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
         """Write all commands and read all replies on one connection of redis-py's pool.
 
         redis-py's own pipeline takes several times the CPU time, mostly for a timer per command and for callbacks that are
-        not needed here.
+        not needed here. Raises RedisAway if the server has been restarted since `expected_run`: it may have lost what its
+        caller relies on, so the caller must see the new run first.
         """
         assert isinstance(self._client, aioredis.Redis)
         pool = self._client.connection_pool
         connection: AbstractConnection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
+            self._run_id = run_id = self._runs.of(connection)
+            if expected_run and run_id != expected_run:
+                raise RedisAway(f"Redis at {self._where} was restarted", self._where)
             await connection.send_packed_command(b"".join(map(_packed, commands)), check_health=False)
             replies = [await _reply(connection) for _ in commands]
+        except RedisAway:
+            raise
         except BaseException:
             # Replies may still arrive, and the next caller must not take them for its own.
             await connection.disconnect(nowait=True)
@@ -171,7 +225,7 @@ class RedisStore:
             await pool.release(connection)
         return replies
 
-    async def _through_cluster(self, commands: Sequence[Words]) -> list[Reply]:
+    async def _through_cluster(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
         assert isinstance(self._client, RedisCluster)
         if (len(commands) == 1 and len(commands[0]) < 2) or commands[0][0] in ("INFO", "CONFIG"):
             return [await self._client.execute_command(*words, target_nodes="random") for words in commands]
@@ -190,8 +244,7 @@ class RedisStore:
         (reply,) = await self.send([Call(("INFO", section))])
         if isinstance(reply, dict):
             return {str(name): str(value) for name, value in reply.items()}
-        lines = reply.decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+        return _fields(reply)
 
     async def setting(self, name: str) -> str | None:
         """The server's setting `name`, or that of one node of a cluster. None if there is no such setting, or if this
@@ -204,6 +257,12 @@ class RedisStore:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    """The fields of a reply to INFO."""
+    lines = info.decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
 def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
@@ -239,7 +298,7 @@ def translate(error: BaseException, where: str) -> FrontierError:
     away = (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, rx.ReadOnlyError, rx.OutOfMemoryError)
     cluster = (rx.ClusterError, rx.ClusterDownError, rx.TryAgainError, rx.MasterDownError)
     if isinstance(error, (*away, *cluster, OSError, TimeoutError)) or first.rstrip(":") in _LATER:
-        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}")
+        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}", where)
     return RedisMisused(f"Redis at {where} refused a call: {error}")
 
 
@@ -251,7 +310,8 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     Raises BadInput for an invalid URL, RedisAway if the server does not respond, and RedisMisused if it is too old or
     refuses the credentials.
     """
-    store = RedisStore(_client(url, timeout_s), display_url(url), timeout_s)
+    runs = RunIds()
+    store = RedisStore(_client(url, runs, timeout_s), runs, display_url(url), timeout_s)
     try:
         _check_version((await store.info("server")).get("redis_version", "0"), display_url(url))
     except BaseException:
@@ -260,7 +320,7 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     return store
 
 
-def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
+def _client(url: str, runs: RunIds, timeout_s: float) -> aioredis.Redis | RedisCluster:
     # redis-py must not retry by itself, because readiness and metrics would not see the outage.
     options: dict[str, Any] = {
         "socket_timeout": None,  # RedisStore has one timer per round trip instead of one per reply
@@ -273,7 +333,7 @@ def _client(url: str, timeout_s: float) -> aioredis.Redis | RedisCluster:
     try:
         if url.partition("://")[0].endswith("+cluster"):
             return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
-        client = aioredis.Redis.from_url(url, **options)
+        client = aioredis.Redis.from_url(url, **options, redis_connect_func=runs.connected)
         client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # does not connect, but checks the options
     except (TypeError, ValueError) as error:
         raise BadInput(f"Redis URL {display_url(url)}: {error}") from error

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from frontier.clock import ServerClock
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
 from frontier.store import Call, Reply, Store
@@ -41,6 +42,22 @@ class CountingStore:
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         self.calls.update(call.script.name if call.script else str(call.arguments[0]) for call in calls)
         return await self._store.send(calls)
+
+    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        self.calls.update(call.script.name if call.script else str(call.arguments[0]) for call in calls)
+        return await self._store.send_each(calls)
+
+    def node_of(self, key: str) -> str:
+        return self._store.node_of(key)
+
+    def is_away(self, node: str) -> bool:
+        return self._store.is_away(node)
+
+    def run_of(self, key: str) -> str:
+        return self._store.run_of(key)
+
+    def keep_time_by(self, key: str) -> None:
+        self._store.keep_time_by(key)
 
     async def time_ms(self) -> float:
         return await self._store.time_ms()

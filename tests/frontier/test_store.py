@@ -86,8 +86,65 @@ async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
         with pytest.raises(RedisAway):
             await store.send([command("GET", "x")])
         server.start()
+        with pytest.raises(RedisAway, match="restarted"):
+            await store.send([command("GET", "x")])
         assert await store.send([command("GET", "x")]) == [b"kept"]
         await store.close()
+
+
+class TestNodes:
+    async def test_a_single_server_is_the_node_of_every_key(self, store: RedisStore) -> None:
+        assert store.node_of("{a}:x") == store.node_of("{b}:y") != ""
+        assert not store.is_away(store.node_of("{a}:x"))
+
+    async def test_calls_to_a_server_that_is_away_get_their_error_each(self, tmp_path: Path) -> None:
+        with ValkeyProcess(tmp_path, persistent=False) as server:
+            store = await connect(server.url)
+            node = store.node_of("x")
+            assert await store.send_each([command("SET", "x", 1), command("GET", "x")]) == [b"OK", b"1"]
+            server.kill()
+            replies = await store.send_each([command("SET", "x", 2), command("GET", "x")])
+            assert [type(reply) for reply in replies] == [RedisAway, RedisAway]
+            assert {reply.node for reply in replies} == {node}
+            assert store.is_away(node)
+            server.start()
+            await store.send_each([command("GET", "x")])
+            assert await store.send_each([command("GET", "x")]) == [None]
+            assert not store.is_away(node)
+            await store.close()
+
+    async def test_a_refused_call_is_no_outage(self, store: RedisStore, crawl_name: str) -> None:
+        key = f"{{{crawl_name}}}:x"
+        with pytest.raises(RedisMisused):
+            await store.send_each([command("SET", key, "text"), command("HGET", key, "field")])
+        assert not store.is_away(store.node_of(key))
+
+    async def test_a_run_id_lasts_as_long_as_the_process(self, tmp_path: Path) -> None:
+        with ValkeyProcess(tmp_path, persistent=True) as server:
+            store = await connect(server.url)
+            first = store.run_of("x")
+            assert first == (await store.info("server"))["run_id"]
+            await store.send([command("SET", "x", 1)])
+            assert store.run_of("x") == first
+            server.kill()
+            server.start()
+            while store.run_of("x") == first:
+                with pytest.raises(RedisAway):
+                    await store.send([command("GET", "x")])
+            assert store.run_of("x") == (await store.info("server"))["run_id"]
+            await store.close()
+
+    async def test_no_call_reaches_a_run_that_its_sender_had_not_seen(self, tmp_path: Path) -> None:
+        """A batch may carry the run ID, or rely on what earlier calls to that run have done."""
+        with ValkeyProcess(tmp_path, persistent=False) as server:
+            store = await connect(server.url)
+            await asyncio.gather(*(store.send([command("GET", "x")]) for _ in range(8)))
+            server.kill()
+            server.start()
+            sent = [store.send_each([command("INCR", "x")]) for _ in range(8)]
+            assert all(isinstance(reply, RedisAway) for (reply,) in await asyncio.gather(*sent))
+            assert await store.send([command("GET", "x")]) == [None]
+            await store.close()
 
 
 async def test_a_silent_server_is_away_after_the_time_limit(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class _Exchange:
     future: asyncio.Future[list[Reply]]
     replies: list[Reply]
     sent_at: float
+    run_id: str  # of the server that the replica is connected to
     is_answered: bool = True
 
 
@@ -68,16 +69,31 @@ class Network:
         self.stalled_until = 0.0
         self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
         self.is_faulty = True
+        self._restarts = 0
+        self._seen_runs: dict[str, str] = {}  # by replica
         self.observers: list[Observer] = []
 
     def now_ms(self) -> float:
         """The server's clock."""
         return EPOCH_MS + self._universe.now * 1000
 
+    @property
+    def run_id(self) -> str:
+        """That of the server process."""
+        return f"run{self._restarts}"
+
+    def run_seen_by(self, replica: str) -> str:
+        """The run ID that `replica` has read when it connected last, or ""."""
+        return self._seen_runs.get(replica, "")
+
+    def restart(self) -> None:
+        """Break all connections, as a fast restart of the server does. What has not arrived yet is not carried out."""
+        self._restarts += 1
+
     def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
         """Send `calls` on their way."""
         rng, now = self._rng, self._universe.now
-        exchange = _Exchange(loop, calls, loop.create_future(), [], now)
+        exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name))
         if max(self.cut.get(loop.name, 0.0), self.cut.get("", 0.0)) > now:
             self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
             return exchange.future
@@ -96,7 +112,7 @@ class Network:
             exchange.calls = calls[: rng.randint(0, len(calls) - 1)]
         self._carry_out(exchange, arrival)
         if fault == "double":
-            echo = _Exchange(loop, calls, loop.create_future(), [], now, is_answered=False)
+            echo = _Exchange(loop, calls, loop.create_future(), [], now, exchange.run_id, is_answered=False)
             self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
         return exchange.future
 
@@ -113,7 +129,7 @@ class Network:
 
         def fail() -> None:
             if not future.done():
-                future.set_exception(RedisAway("simulated: no answer"))
+                future.set_exception(RedisAway("simulated: no answer", "valkey"))
 
         self._universe.at(at, fail, exchange.loop)
 
@@ -136,6 +152,11 @@ class Network:
                 self._fail(exchange, gives_up_at)
             self._universe.at(self.stalled_until, lambda: self._do(exchange, count))
             return
+        self._seen_runs[exchange.loop.name] = self.run_id
+        if exchange.run_id and exchange.run_id != self.run_id:
+            self._fail(exchange, self._universe.now + self._way())
+            return
+        exchange.run_id = self.run_id
         done = len(exchange.replies)
         calls = exchange.calls[done : done + count]
         exchange.replies += self._execute(exchange.loop.name, calls)
@@ -193,9 +214,33 @@ class SimStore:
     def __init__(self, network: Network, loop: SimLoop) -> None:
         self._network = network
         self._loop = loop
+        self._is_away = False
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        return await self._network.submit(self._loop, calls)
+        try:
+            replies = await self._network.submit(self._loop, calls)
+        except RedisAway:
+            self._is_away = True
+            raise
+        self._is_away = False
+        return replies
+
+    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        try:
+            return await self.send(calls)
+        except RedisAway as away:
+            return [away] * len(calls)
+
+    def node_of(self, key: str) -> str:
+        return "valkey"
+
+    def is_away(self, node: str) -> bool:
+        return self._is_away
+
+    def run_of(self, key: str) -> str:
+        return self._network.run_seen_by(self._loop.name)
+
+    def keep_time_by(self, key: str) -> None: ...
 
     async def time_ms(self) -> float:
         (reply,) = await self.send([Call(("TIME",))])
