@@ -1,0 +1,49 @@
+"""The cluster of the tests does what its methods say."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from redis.crc import key_slot
+
+from tests.valkey_cluster import ValkeyCluster
+
+
+@pytest.mark.e2e
+def test_a_cluster_fails_over_moves_slots_and_changes_its_nodes() -> None:
+    with ValkeyCluster() as cluster:
+        first = cluster.masters[0]
+        key = next(key for key in map(str, range(100)) if cluster.owner(key) is first)
+        assert first.ask("SET", key, "kept")
+
+        added = cluster.add_node()
+        cluster.move_slots([key_slot(key.encode())], first, added)
+        cluster.wait_ok()
+        assert cluster.owner(key) is added
+        assert added.ask("GET", key) == b"kept"
+        cluster.move_slots([key_slot(key.encode())], added, first)
+        cluster.wait_ok()
+        cluster.remove_node(added)
+        assert first.ask("GET", key) == b"kept"
+
+        cluster.failover(cluster.replicas[0])
+        cluster.wait_ok()
+        assert cluster.owner(key) is cluster.replicas[0]
+
+        cluster.suspend(cluster.replicas[0])
+        deadline = time.monotonic() + 20
+        while cluster.owner(key) is not first:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert first.ask("GET", key) == b"kept"
+        cluster.resume(cluster.replicas[0])
+        cluster.wait_ok()
+
+        cluster.kill(first)
+        while cluster.owner(key) is not cluster.replicas[0]:
+            assert time.monotonic() < deadline + 20
+            time.sleep(0.1)
+        cluster.restart(first)
+        cluster.wait_ok()
+        assert first.lines("INFO", "replication")[1] == "role:slave"
