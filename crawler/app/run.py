@@ -3,9 +3,7 @@ processes of their own."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 import sys
 
 from crawler import logs
@@ -15,6 +13,7 @@ from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
 from crawler.app.start_settings import OnDifference, settle
+from crawler.app.stopping import on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
 from crawler.scope.recent_urls import RecentUrls
@@ -32,17 +31,23 @@ INTERRUPTED = 130
 
 
 async def run_replica(
-    crawl: str, settings: Settings, replicas: int, until_empty: bool, on_difference: OnDifference = "stop"
+    crawl: str,
+    settings: Settings,
+    replicas: int,
+    until_empty: bool,
+    on_difference: OnDifference = "stop",
+    supervised: bool = False,
 ) -> int:
-    """Run `replicas` replicas of an existing crawl, and return the exit code. Raises SettingsDiffer before starting
-    anything if the settings differ from those of the crawl and `on_difference` is "stop"."""
+    """Run `replicas` replicas of an existing crawl, and return the exit code. `supervised`: stop when the process at the
+    other end of standard input has ended. Raises SettingsDiffer before starting anything if the settings differ from
+    those of the crawl and `on_difference` is "stop"."""
     if replicas > 1:
         return await _run_several(crawl, settings, replicas, until_empty, on_difference)
     async with open_store(settings.replica) as store:
         opened, stored = await _open(store, crawl, settings, on_difference)
         replica = replica_of(store, opened, stored, local_settings(settings))
         async with paced_collection():
-            return await run_until_stopped(replica, settings.replica.grace, until_empty)
+            return await run_until_stopped(replica, settings.replica.grace, until_empty, supervised)
 
 
 async def _open(
@@ -61,9 +66,9 @@ def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: 
     return Replica(store, seams(crawl, store, settings, local), settings, local, RecentUrls(RECENT_URLS))
 
 
-async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool) -> int:
-    """Run until the crawl ends or a signal arrives, and return the exit code. Running turns have `grace_s` seconds to
-    end; a second signal stops the wait, and the exit code is then 130."""
+async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool, supervised: bool = False) -> int:
+    """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code. Running
+    turns have `grace_s` seconds to end; a second signal stops the wait, and the exit code is then 130."""
     signals = 0
 
     def on_signal() -> None:
@@ -73,9 +78,9 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool)
         if signals > 1:
             replica.engine.skip_grace()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    on_stop_signal(on_signal)
+    if supervised:
+        on_end_of_supervisor(on_signal)
     await replica.start(until_empty)
     await replica.engine.ended.wait()
     await replica.stop(grace_s)
@@ -94,9 +99,7 @@ async def _run_several(
     supervisor = supervise(crawl, settings, replicas, until_empty)
     async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
         await _open(store, crawl, settings, on_difference)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stop)
+    on_stop_signal(supervisor.stop)
     async with contextlib.AsyncExitStack() as stack:
         if not settings.replica.redis:  # keep the server running while a crashed replica is replaced
             await stack.enter_async_context(EmbeddedValkey(settings.replica.data_dir))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import OnDifference, adopt, choose, settle
+from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output import place_of
@@ -245,9 +244,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             await Control(store, stored.keys).set("run")
             for address in supervisor.addresses:
                 console.print(f"live page: http://{address}/")
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, supervisor.stop)
+            on_stop_signal(supervisor.stop)
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, shown, self._place())
             found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())

@@ -234,7 +234,7 @@ def run(
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)
     try:
-        _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise))
+        _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise, supervised=when_told))
     except NoSuchCrawl:
         Where(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
         raise

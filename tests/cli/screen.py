@@ -43,6 +43,10 @@ class Screen:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
+        self.close()
+
+    def close(self) -> None:
+        """Close the terminal."""
         os.close(self._terminal)
 
     @property

@@ -1,0 +1,112 @@
+"""What is left when the terminal is closed, or the command that shows a crawl is killed: nothing runs on unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.cli.screen import Screen
+from tests.e2e.harness import ROOT, answering
+
+pytestmark = pytest.mark.e2e
+
+GRACE_S = 15.0
+
+
+class EndlessSite(BaseHTTPRequestHandler):
+    """Each page links to the next."""
+
+    def do_GET(self) -> None:
+        number = self.path.removeprefix("/") or "0"
+        is_page = number.isdecimal()
+        body = f"<a href=/{int(number) + 1}>next</a>".encode() if is_page else b""
+        self.send_response(200 if is_page else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), EndlessSite)) as site:
+        port = site.server_address[1]
+        (tmp_path / "c.toml").write_text(
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n[politeness]\ndelay = 0.1\n[replica]\ngrace = 1.0\n'
+        )
+        yield tmp_path
+
+
+def words(folder: Path) -> tuple[str, ...]:
+    return "crawl", "http://a.test/", "-s", "c.toml", "--data-dir", str(folder / ".crawler"), "--replicas", "2"
+
+
+def running(folder: Path) -> list[str]:
+    """The command lines of processes that use `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has just ended
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def wait_until_nothing_runs(folder: Path) -> None:
+    deadline = time.monotonic() + GRACE_S
+    while left := running(folder):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_a_closed_terminal_stops_the_crawl(folder: Path) -> None:
+    screen = Screen(folder, *words(folder))
+    screen.wait_for("done 3")
+    screen.close()  # the kernel sends SIGHUP to the session
+    os.waitpid(screen.pid, 0)
+    wait_until_nothing_runs(folder)
+    assert not list((folder / "crawl-out").glob("*.open"))  # it was stopped, not cut off
+
+
+def test_replicas_stop_when_the_command_that_shows_them_is_killed(folder: Path) -> None:
+    with Screen(folder, *words(folder)) as screen:
+        screen.wait_for("done 3")
+        os.kill(screen.pid, signal.SIGKILL)
+        wait_until_nothing_runs(folder)
+    assert not list((folder / "crawl-out").glob("*.open"))
+
+
+def test_nohup_keeps_a_crawl_running(folder: Path) -> None:
+    crawl = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "crawler", *words(folder)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        deadline = time.monotonic() + 40
+        while len(running(folder)) < 4:  # the command, two replicas, the store
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        crawl.send_signal(signal.SIGHUP)
+        time.sleep(2)
+        assert crawl.poll() is None
+        assert len(running(folder)) >= 4
+    finally:
+        crawl.terminate()
+        assert crawl.wait(40) == 0
+    wait_until_nothing_runs(folder)
