@@ -4,6 +4,9 @@ The first process starts the server, further ones connect to it, and the last on
 each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets the lock
 exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user is killed
 with `kill -9`, the server keeps running until the next user exits normally.
+
+If the server itself is killed, the first user that notices and gets `start.lock` starts it again. If it cannot be started
+(a full disk, a damaged file), its users wait, and try again until the cause is removed.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +27,7 @@ from types import TracebackType
 from typing import IO
 
 from crawler.errors import DataDirError
+from crawler.logs import log
 from crawler.parse.confinement import environment
 from crawler.settings.loading import ReplicaSettings
 from frontier.errors import FrontierError
@@ -30,6 +36,9 @@ from frontier.store import RedisStore, command, connect
 START_TIMEOUT_S = 30.0
 """How long a start or stop may take, in seconds. The server needs about a second to load 100 MB of append-only file, and
 answers with LOADING errors meanwhile."""
+
+CHECK_S, LONGEST_WAIT_S = 0.25, 10.0
+"""Seconds between two checks whether the server runs, and the most between two attempts to start it again."""
 
 _MAX_SOCKET_PATH = 100
 """Longer paths are replaced by one in the temporary folder. The kernel allows 107 bytes (sun_path in unix(7))."""
@@ -46,6 +55,7 @@ class EmbeddedValkey:
             name = hashlib.sha256(str(self.data_dir).encode()).hexdigest()[:16]
             self.socket = Path(tempfile.gettempdir()) / f"peercrawl-{os.getuid()}-{name}.sock"
         self._users: IO[bytes] | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<EmbeddedValkey {self.socket}>"
@@ -74,12 +84,16 @@ class EmbeddedValkey:
                 problem = f"data directory {self.data_dir} cannot be used ({error.strerror})"
                 raise DataDirError(f"{problem}; choose another with --data-dir") from error
             raise
+        self._keeper = asyncio.create_task(self._keep_running())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._users is not None
+        assert self._keeper is not None
+        self._keeper.cancel()
+        await asyncio.wait([self._keeper])
         with self._exclusive():
             try:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,6 +109,47 @@ class EmbeddedValkey:
         with (self.data_dir / "start.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    async def _keep_running(self) -> None:
+        """Start the server again whenever it has ended, until cancelled. An attempt that fails is logged once."""
+        wait_s, is_reported = CHECK_S, False
+        while True:
+            await asyncio.sleep(wait_s)
+            if self._is_listening():
+                wait_s, is_reported = CHECK_S, False
+                continue
+            try:
+                if await self._start_again():
+                    log(logging.WARNING, "embedded_valkey_restarted", problem="it had ended", data_dir=self.data_dir)
+            except (DataDirError, OSError) as error:
+                if not is_reported:
+                    waits = "the crawl waits and tries again; see --data-dir"
+                    log(logging.ERROR, "embedded_valkey_down", problem=error, result=waits)
+                wait_s, is_reported = min(2 * wait_s, LONGEST_WAIT_S), True
+
+    def _is_listening(self) -> bool:
+        """Return whether a process listens on the socket. A busy or suspended server does, one that has ended does not."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(self.socket))
+            except (ConnectionRefusedError, FileNotFoundError):
+                return False
+            except OSError:
+                pass  # such as a full queue of connections
+        return True
+
+    async def _start_again(self) -> bool:
+        """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError, OSError."""
+        with (self.data_dir / "start.lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # never blocks the event loop
+            except BlockingIOError:
+                return False
+            if await self._answers():
+                return False
+            await self._start()
+            return True
 
     def _check_owner(self) -> None:
         """Replicas accept all settings of an embedded store, so nobody else may be able to write to it."""

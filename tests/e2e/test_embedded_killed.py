@@ -1,0 +1,91 @@
+"""An embedded server that is killed is started again by a process that uses it, and the crawl goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import EVEN, Bench, Running, Web, bench, wait_until
+
+pytestmark = pytest.mark.e2e
+
+DELAY_S = 0.3
+"""With twelve pages per domain, the crawl takes at least four seconds."""
+
+RESTARTED = "embedded_valkey_restarted"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with Web(tmp_path, seed=3, domains=16, pages=192, features=EVEN) as served:
+        yield served
+
+
+@pytest.fixture
+def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
+    with bench(tmp_path, web, tables={"politeness": {"delay": DELAY_S}, "frontier": {"lease": 5.0}}) as made:
+        yield made
+
+
+def kill_server(crawler: Bench) -> int:
+    """Kill the embedded server with SIGKILL. Returns its process ID."""
+    pid = server_pid(crawler)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def server_pid(crawler: Bench) -> int:
+    return int((crawler.folder / "data" / "valkey.pid").read_text())
+
+
+def times(text: str, running: list[Running]) -> int:
+    return sum(one.err.count(text) for one in running)
+
+
+def check_whole(crawler: Bench, web: Web, running: list[Running]) -> None:
+    """The crawl ended, and each URL is in the archive once."""
+    for one in running:
+        done = one.wait()
+        assert done.code == 0, done.err
+    urls = [line["url"] for line in crawler.lines()]
+    assert sorted(urls) == sorted(web.expected.urls | web.expected.denied)
+
+
+def test_a_server_that_is_killed_twice_is_started_again_twice(crawler: Bench, web: Web) -> None:
+    running = [crawler.crawl()]
+    for number, requests in enumerate((40, 90), start=1):
+        web.wait_for(requests)
+        kill_server(crawler)
+        wait_until(lambda number=number: times(RESTARTED, running) == number, "the restart")
+    check_whole(crawler, web, running)
+
+
+def test_one_of_two_processes_starts_it_again(crawler: Bench, web: Web) -> None:
+    crawler.seed()
+    running = [crawler.start("run", "--until-empty") for _ in range(2)]
+    web.wait_for(40)
+    kill_server(crawler)
+    wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
+    check_whole(crawler, web, running)
+    assert times(RESTARTED, running) == 1
+
+
+def test_a_crawl_waits_for_a_server_that_cannot_start_again(crawler: Bench, web: Web) -> None:
+    running = [crawler.crawl()]
+    web.wait_for(40)
+    manifest = next((crawler.folder / "data" / "appendonlydir").glob("*.manifest"))
+    good = manifest.read_text()
+    manifest.write_text("nonsense\n")
+    kill_server(crawler)
+    wait_until(lambda: times("embedded_valkey_down", running), "the report")
+    (line,) = [line for line in running[0].err.splitlines() if "embedded_valkey_down" in line]
+    assert str(crawler.folder / "data" / "valkey.log") in line
+    assert running[0].is_running
+    manifest.write_text(good)
+    wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
+    check_whole(crawler, web, running)
+    assert times("embedded_valkey_down", running) == 1
