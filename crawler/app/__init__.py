@@ -3,8 +3,8 @@
 How a replica lives, in the order in which data flows:
 
 1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. If several
-   replicas are wanted, `supervisor` runs each in its own process and replaces those that crash. `stopping` waits for signals, and
-   for the end of the supervisor.
+   replicas are wanted, `supervisor` runs each in its own process and replaces those that crash. `stopping` waits for
+   signals, and for the end of the supervisor.
    `start_settings` decides what happens if the settings of the start are not those of the crawl, and `seed_check` which
    seeds it may fetch.
 2. `build` creates the parts that depend on the settings: the fetcher, the sinks, and what pages are parsed with.
