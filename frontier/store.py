@@ -1,72 +1,45 @@
-"""The interface to Redis: connects, sends calls in one round trip, and translates errors. No other module imports redis.
+"""The interface to Redis: sends calls in one round trip to each node that they concern, and translates errors.
 
-A *call* is a command or a script with its arguments. `Store.send` writes a batch of calls and reads their replies in
-order. Scripts are sent as EVALSHA, and are loaded if the server does not know them (a server forgets its scripts in a
-restart or failover). All transitions may be repeated, so a batch that raised `RedisAway` may be sent again as a whole:
-some of it may have been executed, but nothing takes effect twice.
+`Store.send` writes a batch of calls and reads their replies in order. Scripts are sent as EVALSHA, and by their source if
+the server does not know them (a server forgets its scripts in a restart or failover). All transitions may be repeated, so
+a batch that raised `RedisAway` may be sent again as a whole: some of it may have been executed, but nothing takes effect
+twice.
 
-The table `_LATER` lists the errors that are temporary. All others are permanent.
+`lane` holds the connections to one server, `cluster` and `servers` find the lane of a key, and `redis_errors` says
+which errors are temporary.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
-from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-import msgspec
-import redis
-import redis.asyncio as aioredis
-from hiredis import pack_command
-from redis import exceptions as rx
-from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from frontier.calls import Argument, Call, Reply, command, packed, run
+from frontier.cluster import Cluster
+from frontier.connection import fields
+from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.lane import Lane, TimeLimits
+from frontier.redirects import Batch, Redirects, exchange
+from frontier.redis_url import RedisUrl, check_url, display_url, read_url
+from frontier.servers import Servers, SingleServer
 
-from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused
-from frontier.scripts import Script
-
-Argument = bytes | str | int | float
-Reply = Any
-"""A reply of Redis: bytes, int, None, or lists of these."""
+__all__ = [
+    "Argument",
+    "Call",
+    "RedisStore",
+    "Reply",
+    "Store",
+    "check_url",
+    "command",
+    "connect",
+    "display_url",
+    "pairs",
+    "run",
+]
 
 OLDEST_SERVER = (7, 0)
 """The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""
-
-_SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
-
-# The first words of temporary error replies: https://redis.io/docs/latest/develop/reference/protocol-spec/
-_LATER = frozenset(
-    {"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"}
-    | {"MOVED", "ASK", "UNKILLABLE"}
-)
-
-_REFUSED = (rx.AuthenticationError, rx.AuthorizationError, rx.NoPermissionError)
-_REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One command of a batch. If `script` is set, it is called with `keys` and `arguments`; otherwise `arguments` are
-    the command."""
-
-    arguments: Sequence[Argument]
-    keys: Sequence[str] = ()
-    script: Script | None = None
-
-
-def command(*words: Argument) -> Call:
-    """A plain command, such as ``command("ZCARD", keys.due)``. Its second word must be its key."""
-    return Call(words)
-
-
-def run(script: Script, keys: Sequence[str], *arguments: Argument) -> Call:
-    """A script call."""
-    return Call(arguments, keys, script)
 
 
 class Store(Protocol):
@@ -81,7 +54,7 @@ class Store(Protocol):
 
     def node_of(self, key: str) -> str:
         """The name of the node that serves `key`, by what is known now: its host and port, or what a single server is shown
-        as."""
+        as. "" if no node serves it."""
 
     def is_away(self, node: str) -> bool:
         """Whether the last round trip to `node` failed. A node that has not been asked is not away."""
@@ -89,7 +62,7 @@ class Store(Protocol):
     def run_of(self, key: str) -> str:
         """The run ID of the server process that serves `key`, "" before the first connection to it. It changes with each
         restart, failover and slot move. A batch is carried out by the run that was named when it was sent, or raises
-        RedisAway."""
+        RedisAway; only while a slot moves, the next owner may carry it out, which has everything the last one had."""
 
     def keep_time_by(self, key: str) -> None:
         """Take the time from the node that serves `key`."""
@@ -101,138 +74,109 @@ class Store(Protocol):
         """Close all connections."""
 
 
-Words = tuple[Argument, ...]
-RoundTrip = Callable[[Sequence[Words], str], Awaitable[list[Reply]]]
-"""Sends commands to the run that is expected, and returns their replies in order. Error replies are returned;
-connection errors are raised."""
-
-
-class RunIds:
-    """The run ID of the server process at the other end of each connection."""
-
-    def __init__(self) -> None:
-        self._by_connection: WeakKeyDictionary[AbstractConnection, str] = WeakKeyDictionary()
-
-    async def connected(self, connection: AbstractConnection) -> None:
-        """Prepare a new connection, and ask for its server's run ID."""
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        reply = await connection.read_response()
-        self._by_connection[connection] = _fields(reply)["run_id"]
-
-    def of(self, connection: AbstractConnection) -> str:
-        return self._by_connection.get(connection, "")
-
-
 class RedisStore:
     """A `Store` on a single Redis or Valkey server, or on a Redis Cluster."""
 
-    def __init__(self, client: aioredis.Redis | RedisCluster, runs: RunIds, where: str, timeout_s: float) -> None:
-        self._client = client
-        self._runs = runs
+    def __init__(self, read: RedisUrl, limits: TimeLimits, where: str) -> None:
         self._where = where
-        self._timeout_s = timeout_s
-        self._is_away = False
-        self._run_id = ""  # of the server process that was connected to last
-        cluster = isinstance(client, RedisCluster)
-        self._exchange: RoundTrip = self._through_cluster if cluster else self._through_connection
+        self._timeout_s = limits.reply_s
+        self._servers: Servers
+        if read.kind == "cluster":
+            self._servers = Cluster(read, limits, self._where, self._round_trip_ended)
+        else:
+            self._servers = SingleServer(read, limits, self._where, self._round_trip_ended)
+        self._is_cluster = read.kind == "cluster"
         self.round_trips = 0
         self._watchers: list[Callable[[float, bool], None]] = []
+
+    async def start(self) -> None:
+        """Connect, and check the versions of the servers. Raises RedisAway or RedisMisused."""
+        await self._servers.start()
+        for lane in self._servers.lanes:
+            if lane.version:
+                _check_version(lane.version, self._where)
 
     def watch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
         """Call `watcher` after each round trip, with its duration in seconds and whether it failed."""
         self._watchers.append(watcher)
 
+    def _round_trip_ended(self, seconds: float, failed: bool) -> None:
+        self.round_trips += 1
+        for watcher in self._watchers:
+            watcher(seconds, failed)
+
     def __repr__(self) -> str:
         return f"<RedisStore {self._where} round_trips={self.round_trips}>"
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        # Shielded against cancellation. A connection with unread replies must be closed, and a script that was sent takes
-        # effect even if its caller no longer waits.
-        sending = asyncio.ensure_future(self._send(calls, self._run_id))
+        replies = await self._shielded(calls)
+        for reply in replies:
+            if isinstance(reply, FrontierError):
+                raise reply
+        return replies
+
+    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        replies = await self._shielded(calls)
+        for reply in replies:
+            if isinstance(reply, RedisMisused):
+                raise reply
+        return replies
+
+    async def _shielded(self, calls: Sequence[Call]) -> list[Reply | FrontierError]:
+        """Send `calls`, whether or not the caller is cancelled: a script that was sent takes effect even if its caller no
+        longer waits, and a connection with unread replies would have to be closed."""
+        if not calls:
+            return []
+        batches, replies = self._divided(calls)
+        sending = asyncio.ensure_future(self._delivered(calls, batches, replies))
         sending.add_done_callback(_retrieve_error)
         return await asyncio.shield(sending)
 
-    async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
-        try:
-            return await self.send(calls)
-        except RedisAway as away:
-            return [away] * len(calls)
+    def _divided(self, calls: Sequence[Call]) -> tuple[list[Batch], list[Reply | FrontierError]]:
+        """`calls` by the node that carries them out, each with the run that it has now. Also returns the list for the
+        replies, which has the errors of those calls that no node serves."""
+        replies: list[Reply | FrontierError] = [None] * len(calls)
+        if not self._is_cluster:
+            lane = self._servers.lane_of("")
+            return [Batch(lane, lane.run_id, range(len(calls)), packed(calls))], replies
+        places: dict[Lane, list[int]] = {}
+        for at, call in enumerate(calls):
+            try:
+                places.setdefault(self._servers.lane_of(call.key), []).append(at)
+            except RedisAway as away:
+                replies[at] = away
+        batches = [
+            Batch(lane, lane.run_id, at, packed([calls[one] for one in at], guarded=True))
+            for lane, at in places.items()
+        ]
+        return batches, replies
+
+    async def _delivered(
+        self, calls: Sequence[Call], batches: Sequence[Batch], replies: list[Reply | FrontierError]
+    ) -> list[Reply | FrontierError]:
+        refused = await exchange(batches, replies)
+        if refused:
+            await Redirects(self._servers, self._is_cluster, self._timeout_s).resolve(calls, replies, refused)
+        return replies
 
     def node_of(self, key: str) -> str:
-        return self._where
+        try:
+            return self._servers.lane_of(key).name
+        except RedisAway:
+            return ""
 
     def is_away(self, node: str) -> bool:
-        return self._is_away
+        lane = self._servers.lane_named(node)
+        return lane is not None and lane.is_away
 
     def run_of(self, key: str) -> str:
-        return self._run_id
+        try:
+            return self._servers.lane_of(key).run_id
+        except RedisAway:
+            return ""
 
     def keep_time_by(self, key: str) -> None:
-        """There is only one clock."""
-
-    async def _send(self, calls: Sequence[Call], expected_run: str) -> list[Reply]:
-        replies = await self._round_trip([_words(call) for call in calls], expected_run)
-        unknown = [at for at, reply in enumerate(replies) if isinstance(reply, rx.NoScriptError)]
-        if unknown:
-            again = await self._round_trip([_words(calls[at], by_source=True) for at in unknown], expected_run)
-            for at, reply in zip(unknown, again, strict=True):
-                replies[at] = reply
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise translate(reply, self._where) from reply
-        return replies
-
-    async def _round_trip(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
-        self.round_trips += 1
-        began, failed = time.monotonic(), True
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                replies = await self._exchange(commands, expected_run)
-        except (rx.RedisError, OSError, TimeoutError) as error:
-            raise translate(error, self._where) from error
-        else:
-            failed = False
-            return replies
-        finally:
-            self._is_away = failed
-            for watcher in self._watchers:
-                watcher(time.monotonic() - began, failed)
-
-    async def _through_connection(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
-        """Write all commands and read all replies on one connection of redis-py's pool.
-
-        redis-py's own pipeline takes several times the CPU time, mostly for a timer per command and for callbacks that are
-        not needed here. Raises RedisAway if the server has been restarted since `expected_run`: it may have lost what its
-        caller relies on, so the caller must see the new run first.
-        """
-        assert isinstance(self._client, aioredis.Redis)
-        pool = self._client.connection_pool
-        connection: AbstractConnection = await pool.get_connection()  # type: ignore[no-untyped-call]
-        try:
-            self._run_id = run_id = self._runs.of(connection)
-            if expected_run and run_id != expected_run:
-                raise RedisAway(f"Redis at {self._where} was restarted", self._where)
-            await connection.send_packed_command(b"".join(map(_packed, commands)), check_health=False)
-            replies = [await _reply(connection) for _ in commands]
-        except RedisAway:
-            raise
-        except BaseException:
-            # Replies may still arrive, and the next caller must not take them for its own.
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            await pool.release(connection)
-        return replies
-
-    async def _through_cluster(self, commands: Sequence[Words], expected_run: str) -> list[Reply]:
-        assert isinstance(self._client, RedisCluster)
-        if (len(commands) == 1 and len(commands[0]) < 2) or commands[0][0] in ("INFO", "CONFIG"):
-            return [await self._client.execute_command(*words, target_nodes="random") for words in commands]
-        pipeline = self._client.pipeline()
-        for words in commands:
-            pipeline.execute_command(*words)
-        return list(await pipeline.execute(raise_on_error=False))
+        self._servers.keep_time_by(key)
 
     async def time_ms(self) -> float:
         (reply,) = await self.send([Call(("TIME",))])
@@ -240,15 +184,13 @@ class RedisStore:
         return int(seconds) * 1000 + int(microseconds) / 1000
 
     async def info(self, section: str) -> dict[str, str]:
-        """A section of the server's INFO, or of one node of a cluster. Raises RedisAway."""
+        """A section of the server's INFO, or of the node of a cluster that tells the time. Raises RedisAway."""
         (reply,) = await self.send([Call(("INFO", section))])
-        if isinstance(reply, dict):
-            return {str(name): str(value) for name, value in reply.items()}
-        return _fields(reply)
+        return fields(reply)
 
     async def setting(self, name: str) -> str | None:
-        """The server's setting `name`, or that of one node of a cluster. None if there is no such setting, or if this
-        user may not read it. Raises RedisAway."""
+        """The server's setting `name`, or that of the node of a cluster that tells the time. None if there is no such
+        setting, or if this user may not read it. Raises RedisAway."""
         try:
             (reply,) = await self.send([Call(("CONFIG", "GET", name))])
         except RedisMisused:
@@ -256,13 +198,8 @@ class RedisStore:
         return pairs(reply).get(name)
 
     async def close(self) -> None:
-        await self._client.aclose()
-
-
-def _fields(info: bytes) -> dict[str, str]:
-    """The fields of a reply to INFO."""
-    lines = info.decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+        await self._servers.close()
+        await asyncio.sleep(0)  # the event loop closes the sockets
 
 
 def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
@@ -271,80 +208,22 @@ def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
         sending.exception()
 
 
-_packed: Callable[[Words], bytes] = pack_command  # type: ignore[assignment]  # annotated as a tuple of one
-
-
-async def _reply(connection: AbstractConnection) -> Reply:
-    try:
-        return await connection.read_response()
-    except rx.ResponseError as error:
-        return error
-
-
-def _words(call: Call, by_source: bool = False) -> Words:
-    if call.script is None:
-        return tuple(call.arguments)
-    if by_source:
-        return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.arguments)
-    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
-
-
-def translate(error: BaseException, where: str) -> FrontierError:
-    """Translate an exception of redis-py, or an error reply, to an error of the frontier."""
-    words = str(error).split()
-    first = words[0] if words else ""
-    if isinstance(error, _REFUSED) or isinstance(error.__context__, _REFUSED) or first in _REFUSALS:
-        return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
-    away = (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, rx.ReadOnlyError, rx.OutOfMemoryError)
-    cluster = (rx.ClusterError, rx.ClusterDownError, rx.TryAgainError, rx.MasterDownError)
-    if isinstance(error, (*away, *cluster, OSError, TimeoutError)) or first.rstrip(":") in _LATER:
-        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}", where)
-    return RedisMisused(f"Redis at {where} refused a call: {error}")
-
-
 async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     """Connect to `url` and check the version of the server.
 
-    `url` is ``redis://``, ``rediss://`` or ``unix://`` as redis-py takes them, or ``redis+cluster://`` and
-    ``rediss+cluster://`` for a Redis Cluster. `timeout_s` bounds connecting and each reply.
-    Raises BadInput for an invalid URL, RedisAway if the server does not respond, and RedisMisused if it is too old or
-    refuses the credentials.
+    `url` is as `redis_url` describes it. `timeout_s` bounds connecting and each round trip, unless the URL has limits
+    of its own. Raises BadInput for an invalid URL, RedisAway if the server does not respond, and RedisMisused if it
+    is too old or refuses the credentials.
     """
-    runs = RunIds()
-    store = RedisStore(_client(url, runs, timeout_s), runs, display_url(url), timeout_s)
+    read = read_url(url)
+    limits = TimeLimits(read.timeout_s or timeout_s, read.connect_timeout_s or timeout_s)
+    store = RedisStore(read, limits, display_url(url))
     try:
-        _check_version((await store.info("server")).get("redis_version", "0"), display_url(url))
+        await store.start()
     except BaseException:
         await store.close()
         raise
     return store
-
-
-def _client(url: str, runs: RunIds, timeout_s: float) -> aioredis.Redis | RedisCluster:
-    # redis-py must not retry by itself, because readiness and metrics would not see the outage.
-    options: dict[str, Any] = {
-        "socket_timeout": None,  # RedisStore has one timer per round trip instead of one per reply
-        "socket_connect_timeout": timeout_s,
-        "protocol": 2,  # replies have the same form on all servers
-        "retry": Retry(NoBackoff(), 0),
-        **_driver(),
-    }
-    check_url(url)
-    try:
-        if url.partition("://")[0].endswith("+cluster"):
-            return RedisCluster.from_url(url.replace("+cluster", "", 1), **options)
-        client = aioredis.Redis.from_url(url, **options, redis_connect_func=runs.connected)
-        client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # does not connect, but checks the options
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
-    return client
-
-
-def _driver() -> dict[str, Any]:
-    """The library name and version that connections report to the server. Unless given, redis-py 7.2 and later reads its
-    package metadata for each connection, and workers that start at once wait for that."""
-    driver_info = getattr(redis, "DriverInfo", None)
-    return {"driver_info": driver_info()} if driver_info is not None else {}
 
 
 def _check_version(version: str, where: str) -> None:
@@ -353,41 +232,7 @@ def _check_version(version: str, where: str) -> None:
         raise RedisMisused(f"Redis at {where} is version {version}; use Redis {oldest} or later, or Valkey")
 
 
-def check_url(url: str) -> str:
-    """Returns `url` if it is a Redis URL, and raises BadInput otherwise. The message does not repeat the URL, because any
-    part of it may be the password."""
-    try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
-        database = dict(query).get("db", parts.path.removeprefix("/")) if parts.scheme != "unix" else ""
-        known = parts.path if parts.scheme == "unix" else parts.hostname and parts.scheme in _SCHEMES
-        if known and parts.port != 0 and not parts.fragment and (database.isdecimal() or not database):
-            return url
-    except ValueError:
-        pass
-    raise BadInput(
-        "the Redis URL cannot be used; write it as redis://USER:PASSWORD@HOST:PORT/DATABASE, rediss:// (TLS), "
-        "redis+cluster:// or unix:///SOCKET, with special characters of user and password %-encoded"
-    )
-
-
-def display_url(url: str) -> str:
-    """`url` for messages and pages: rebuilt from its scheme, host, port, and path (the database or socket of Redis).
-    All other parts may contain a password or a token."""
-    try:
-        parts = urlsplit(url)
-        port = "" if parts.port is None else f":{parts.port}"
-    except ValueError:
-        return "(malformed URL)"
-    if not parts.scheme:
-        return url
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return f"{parts.scheme}://{host}{port}{parts.path}"
-
-
 def pairs(reply: Reply) -> dict[str, str]:
-    """Convert a reply of field, value, field, value ... to a dict of strings. For some commands, the client for a cluster
-    has made a dict of it."""
-    flat = chain.from_iterable(reply.items()) if isinstance(reply, dict) else reply
-    items = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
+    """Convert a reply of field, value, field, value ... to a dict of strings."""
+    items = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -160,9 +160,10 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_only_the_store_knows_redis() -> None:
+def test_only_the_parts_of_the_store_know_redis() -> None:
+    """Its URLs have the options of redis-py, and its errors are translated in one place."""
     knowing = [path.name for package in ABOVE for path in sources(package) if "redis" in imported(path)]
-    assert knowing == ["store.py"]
+    assert knowing == ["redis_errors.py", "redis_url.py"]
 
 
 @pytest.mark.parametrize("package", ABOVE)

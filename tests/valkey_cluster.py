@@ -192,6 +192,7 @@ class ValkeyCluster:
     def suspend(self, node: ClusterNode) -> None:
         """Stop the process without ending it: it keeps its connections and answers nothing."""
         node.send_signal(signal.SIGSTOP)
+        _wait(lambda: _is_suspended(node), f"{node} to stop")
 
     def resume(self, node: ClusterNode) -> None:
         """Let a suspended process go on."""

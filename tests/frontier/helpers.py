@@ -10,7 +10,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
-from frontier.store import Call, Reply, Store
+from frontier.store import Argument, Call, Reply, Store, command
 
 
 class ManualTime:
@@ -63,6 +63,12 @@ class CountingStore:
         return await self._store.time_ms()
 
     async def close(self) -> None: ...
+
+
+async def ask(store: Store, *words: Argument) -> Reply:
+    """The reply to one command."""
+    (reply,) = await store.send([command(*words)])
+    return reply
 
 
 async def make_frontier(

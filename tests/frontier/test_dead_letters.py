@@ -8,7 +8,7 @@ from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import KEEP, Frontier, Settled, Settlement
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
 
     worn = DeadLetter(letter.shard, letter.domain, letter.entry[:3] + "3" + letter.entry[4:], letter.reason)
     key = frontier.keys.shards[letter.shard].dead
-    await store._client.hdel(key, f"{letter.domain}\n{letter.entry}")
-    await store._client.hset(key, f"{worn.domain}\n{worn.entry}", "timeout")
+    await ask(store, "HDEL", key, f"{letter.domain}\n{letter.entry}")
+    await ask(store, "HSET", key, f"{worn.domain}\n{worn.entry}", "timeout")
 
     assert await letters.requeue([worn], time.ms) == 1
     counts = await counters.counts()

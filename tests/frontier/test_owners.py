@@ -15,7 +15,7 @@ from frontier.peers import PeerLoop, PeerSettings, View
 from frontier.ring import assign, moved
 from frontier.scripts import SAVE_OWNERS
 from frontier.store import Call, RedisStore, Reply, run
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import ManualTime, ask
 
 SHARDS = 64
 INTERVAL_MS = 5000
@@ -154,7 +154,7 @@ async def test_a_table_lost_by_redis_is_made_anew_and_the_same_for_all(cluster: 
     cluster.join("four")
     await cluster.epoch()
     remembered = owners_of(await cluster.epoch())
-    await store._client.delete(f"{cluster.key}:owners")
+    await ask(store, "DEL", f"{cluster.key}:owners")
     fresh = owners_of(await cluster.epoch())
     assert fresh == assign(dict.fromkeys(("one", "two", "three", "four"), 1.0), SHARDS) != remembered
     assert sum(faulty.placed for faulty in cluster.stores.values()) == 3
@@ -163,12 +163,12 @@ async def test_a_table_lost_by_redis_is_made_anew_and_the_same_for_all(cluster: 
 async def test_a_server_that_went_back_is_followed(cluster: Cluster, store: RedisStore) -> None:
     """A failover may lose the last second of writes, and with it the newest table. The stored table then applies."""
     await cluster.epoch()
-    old = await store._client.dump(f"{cluster.key}:owners")
+    old = await ask(store, "DUMP", f"{cluster.key}:owners")
     assert old is not None
     cluster.join("four")
     await cluster.epoch()
     owners = owners_of(await cluster.epoch())
-    await store._client.restore(f"{cluster.key}:owners", 0, old, replace=True)
+    await ask(store, "RESTORE", f"{cluster.key}:owners", 0, old, "REPLACE")
     assert owners_of(await cluster.epoch()) == owners
 
 
@@ -185,7 +185,7 @@ async def test_a_loop_without_shards_keeps_no_table(store: RedisStore, crawl_nam
     await peer.tick()
     time.ms += INTERVAL_MS
     assert (await peer.tick()).owners == ()
-    assert not await store._client.exists(f"{key}:owners")
+    assert not await ask(store, "EXISTS", f"{key}:owners")
 
 
 class TestPlace:
@@ -197,10 +197,10 @@ class TestPlace:
 
     @pytest.mark.parametrize(("epoch", "reply"), [(6, b"closed"), (7, b"kept"), (8, b"closed")])
     async def test_only_the_open_epoch_is_taken(self, store: RedisStore, key: str, epoch: int, reply: bytes) -> None:
-        await store._client.set(key, 7)
+        await ask(store, "SET", key, 7)
         for _ in range(2):
             assert await store.send([run(SAVE_OWNERS, [key], epoch, "v", "t")]) == [[reply]]
-        assert await store._client.exists(f"{key}:owners") == (reply == b"kept")
+        assert await ask(store, "EXISTS", f"{key}:owners") == (reply == b"kept")
 
     async def test_nothing_is_open(self, store: RedisStore, key: str) -> None:
         assert await store.send([run(SAVE_OWNERS, [key], 1, "v", "t")]) == [[b"closed"]]

@@ -10,7 +10,7 @@ import pytest
 from frontier.health import Health
 from frontier.peers import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import ManualTime, ask
 
 INTERVAL_S = 5.0
 
@@ -159,7 +159,7 @@ async def test_a_short_interval_does_not_make_a_roster_short_lived(
     key = f"{{{crawl_name}}}:peers"
     one = PeerLoop(ManualStore(store, time), key, time, PeerSettings(0.2), "one")
     view = await one.tick()
-    assert await store._client.pttl(f"{key}:roster:{view.epoch}") > 50_000
+    assert await ask(store, "PTTL", f"{key}:roster:{view.epoch}") > 50_000
 
 
 async def test_capacity_and_address_are_in_the_roster(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
@@ -201,7 +201,7 @@ async def test_health_records_expire_with_their_replica(store: RedisStore, crawl
     assert await health.records() == {"one": b"fine"}
     lasting = Health(store, f"{{{crawl_name}}}:peers", ttl_s=60)
     await lasting.report("two", b"fine")
-    await store._client.delete(f"{{{crawl_name}}}:peers:health:one")
+    await ask(store, "DEL", f"{{{crawl_name}}}:peers:health:one")
     assert await lasting.records() == {"two": b"fine"}
     await lasting.withdraw("two")
     assert await lasting.records() == {}

@@ -6,7 +6,7 @@ from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier, FrontierSettings, Settlement, retry
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
+from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
 
 class TestPush:
@@ -59,13 +59,13 @@ class TestPush:
         assert (await frontier.push(urls)).accepted == 20_000
         assert (await frontier.push(urls)).known == 20_000
         keys = frontier.keys.shards[0]
-        buckets = int(await store._client.hget(keys.stats, "buckets"))
+        buckets = int(await ask(store, "HGET", keys.stats, "buckets"))
         assert buckets > 90
-        sizes = [await store._client.scard(keys.seen(bucket)) for bucket in range(buckets)]
+        sizes = [await ask(store, "SCARD", keys.seen(bucket)) for bucket in range(buckets)]
         assert sum(sizes) == 20_000
-        encodings = {await store._client.object("ENCODING", keys.seen(bucket)) for bucket in range(buckets)}
+        encodings = {await ask(store, "OBJECT", "ENCODING", keys.seen(bucket)) for bucket in range(buckets)}
         assert encodings == {b"intset"}
-        size = [await store._client.memory_usage(keys.seen(bucket)) for bucket in range(buckets)]
+        size = [await ask(store, "MEMORY", "USAGE", keys.seen(bucket)) for bucket in range(buckets)]
         assert sum(size) / 20_000 < 10
 
 
@@ -174,7 +174,7 @@ class TestLease:
         await lease_one(frontier)
         time.ms += 5000
         await frontier.lease([0], 1, "r1", 10)
-        assert await store._client.zscore(frontier.keys.shards[0].due, "a.test") is None
+        assert await ask(store, "ZSCORE", frontier.keys.shards[0].due, "a.test") is None
 
     async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(
         self, frontier: Frontier, time: ManualTime, counters: Counters, letters: DeadLetters

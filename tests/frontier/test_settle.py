@@ -6,7 +6,7 @@ from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
+from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
 
 class TestSettle:
@@ -95,7 +95,7 @@ class TestSettle:
         (renewed,) = await frontier.settle([Settlement(lease, next_ms=time.ms + 900)])
         time.ms -= 6000
         await frontier.settle([Settlement(lease, next_ms=time.ms)])
-        assert await store._client.zscore(frontier.keys.shards[0].leases, "a.test") == renewed.expires_ms
+        assert int(await ask(store, "ZSCORE", frontier.keys.shards[0].leases, "a.test")) == renewed.expires_ms
         assert renewed.expires_ms == time.ms + 36_000
         (released,) = await frontier.release([Settlement(lease, next_ms=time.ms)])
         assert released.due_ms == time.ms + 6900

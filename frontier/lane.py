@@ -1,0 +1,282 @@
+"""One server's connections, with its outage state.
+
+While a server is away, one call at a time tries it, over a new connection and with a short time limit, and all other calls
+fail at once instead of waiting for the limit. A call waits for a connection if all are in use; it fails only if the server
+does.
+
+A batch is carried out by the run of the server that its sender names, or not at all: a restarted server, or its successor
+behind the same address, may have lost what the sender relies on. So the sender must see the new run ID first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from frontier.calls import Reply
+from frontier.connection import Connection, NotServing, check_serving, open_connection
+from frontier.errors import FrontierError, RedisAway
+from frontier.redis_errors import translate
+from frontier.redis_url import Access, Address
+
+MOST_CONNECTIONS = 48
+"""More than a server that works one call at a time can use, and few enough for a thousand replicas at a limit of 65,536
+open files."""
+
+SILENT_S, SILENT_AGAIN_S = 1.0, 0.25
+"""A server that has not replied for this long may have a successor, and others can be asked; then, how often to look. A
+reply normally takes milliseconds."""
+
+Find = Callable[[], Awaitable[Address]]
+"""Finds out where the server is. Raises RedisAway."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Seconds. `reply_s`: for one round trip; `connect_s`: for a new connection; `probe_s`: the same, while the server is
+    away."""
+
+    reply_s: float = 5.0
+    connect_s: float = 5.0
+    probe_s: float = 1.0
+
+
+class _Exchange(NamedTuple):
+    began: float
+    timer: asyncio.TimerHandle
+
+
+class LaneWatcher:
+    """Is told what a lane sees. This one ignores it."""
+
+    def round_trip(self, seconds: float, failed: bool) -> None:
+        """A round trip has ended."""
+
+    def lane_is_silent(self, lane: Lane) -> None:
+        """The server has not replied for a while, or has failed."""
+
+
+class Lane:
+    """The connections to the server `name`. `find`: where it is, asked for each new connection."""
+
+    def __init__(
+        self, name: str, find: Find, access: Access, limits: TimeLimits, watcher: LaneWatcher, where: str = ""
+    ) -> None:
+        self.name = name
+        self._where = where or name
+        self._find = find
+        self._access = access
+        self._limits = limits
+        self._watcher = watcher
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, _Exchange] = {}
+        self._opening = 0
+        self._openings: dict[asyncio.Timeout, asyncio.TimerHandle] = {}
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
+        self._trying = False  # one call tries a server that is away
+        self._is_serving = True
+        self._trouble: RedisAway | None = None
+        self._run_id = ""
+        self.version = ""  # of the server that was connected to last, "" before the first connection
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.name} idle={len(self._idle)} busy={len(self._busy)} away={self.is_away}>"
+
+    @property
+    def is_away(self) -> bool:
+        return self._trouble is not None
+
+    @property
+    def run_id(self) -> str:
+        """Of the server process that was connected to last, "" before the first connection."""
+        return self._run_id
+
+    def begin(self, data: bytes, count: int, run_id: str | None) -> asyncio.Future[list[Reply]]:
+        """Send `data`, which are `count` commands, if the server process is still `run_id` (None: whichever it is). The
+        result of the future are the replies, error replies included. Its exception, or what is raised at once, is
+        RedisAway or RedisMisused."""
+        if run_id is not None and run_id != self._run_id:
+            raise self._restarted()
+        if self._idle and self._trouble is None:
+            return self._start(self._idle.pop(), data, count)
+        return asyncio.ensure_future(self._begin_later(data, count, run_id))
+
+    async def _begin_later(self, data: bytes, count: int, run_id: str | None) -> list[Reply]:
+        if self._trouble is not None:
+            return await self._try(data, count, run_id)
+        connection = await self._connection()
+        self._check_run(connection, run_id)
+        return await self._start(connection, data, count)
+
+    async def _try(self, data: bytes, count: int, run_id: str | None) -> list[Reply]:
+        """Try a server that is away. Raises RedisAway at once if another call does so."""
+        if self._trying:
+            assert self._trouble is not None
+            raise RedisAway(str(self._trouble), self.name)
+        self._trying = True
+        try:
+            connection = await self._open(self._limits.probe_s)
+            self._check_run(connection, run_id)
+            return await self._start(connection, data, count)
+        finally:
+            self._trying = False
+
+    async def connect(self, timeout_s: float) -> None:
+        """Open a connection, and learn the run ID. Raises RedisAway or RedisMisused. Does nothing if the server is away and
+        a call tries it already."""
+        if self._trying:
+            return
+        self._trying = self.is_away
+        try:
+            self._release(await self._open(timeout_s))
+        finally:
+            self._trying = False
+
+    def _check_run(self, connection: Connection, run_id: str | None) -> None:
+        if run_id is not None and run_id != connection.run_id:
+            self._release(connection)
+            raise self._restarted()
+
+    def _restarted(self) -> RedisAway:
+        return RedisAway(f"Redis at {self._where} was restarted", self.name)
+
+    async def _connection(self) -> Connection:
+        if self._idle:
+            return self._idle.pop()
+        if len(self._busy) + self._opening < MOST_CONNECTIONS:
+            return await self._open(self._limits.connect_s)
+        waiting: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        return await waiting
+
+    async def _open(self, timeout_s: float) -> Connection:
+        began = time.monotonic()
+        self._opening += 1
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                self._look_at_opening(limit, SILENT_S)
+                connection = await open_connection(await self._find(), self._access, timeout_s)
+            try:
+                check_serving(connection.info)
+            except NotServing:
+                connection.close()
+                raise
+        except Exception as error:
+            self._watcher.round_trip(time.monotonic() - began, True)
+            raise self._failed(error) from error
+        finally:
+            self._opening -= 1
+            if limit in self._openings:
+                self._openings.pop(limit).cancel()
+        self._adopt(connection)
+        return connection
+
+    def _look_at_opening(self, limit: asyncio.Timeout, again_s: float) -> None:
+        """Decide about a connection that takes long to open. Called until it is open."""
+        loop = asyncio.get_running_loop()
+        if not self._is_serving:
+            limit.reschedule(loop.time())
+            return
+        if limit in self._openings:
+            self._watcher.lane_is_silent(self)
+        self._openings[limit] = loop.call_later(again_s, self._look_at_opening, limit, SILENT_AGAIN_S)
+
+    def _adopt(self, connection: Connection) -> None:
+        """Take note of the run, and close the connections to an earlier one."""
+        self._trouble = None
+        self.version = connection.info.get("redis_version", "0")
+        if connection.run_id != self._run_id:
+            self._run_id = connection.run_id
+            self._close_idle()
+        connection.watch(self._ended)
+
+    def _start(self, connection: Connection, data: bytes, count: int) -> asyncio.Future[list[Reply]]:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(min(SILENT_S, self._limits.reply_s), self._look_at, connection)
+        self._busy[connection] = _Exchange(time.monotonic(), timer)
+        return connection.exchange(data, count)
+
+    def _look_at(self, connection: Connection) -> None:
+        """Decide about an exchange that takes long. Called until it is over."""
+        exchange = self._busy[connection]
+        took_s = time.monotonic() - exchange.began
+        self._watcher.lane_is_silent(self)
+        if took_s >= self._limits.reply_s - 0.001 or not self._is_serving:
+            connection.fail(self._failed(TimeoutError(f"no reply within {took_s:.1f} s")))
+            return
+        again_s = min(SILENT_AGAIN_S, self._limits.reply_s - took_s)
+        timer = asyncio.get_running_loop().call_later(again_s, self._look_at, connection)
+        self._busy[connection] = _Exchange(exchange.began, timer)
+
+    def _ended(self, connection: Connection, error: Exception | None) -> Exception:
+        exchange = self._busy.pop(connection, None)
+        if exchange is None:
+            if connection in self._idle:
+                self._idle.remove(connection)
+            return error or ConnectionError()
+        exchange.timer.cancel()
+        if error is None:
+            self._trouble = None
+            self._release(connection)
+        else:
+            error = self._failed(error)
+        self._watcher.round_trip(time.monotonic() - exchange.began, error is not None)
+        return error or ConnectionError()
+
+    def _release(self, connection: Connection) -> None:
+        if connection.run_id != self._run_id or not self._is_serving:
+            connection.close()
+            self._serve_waiting()
+        elif not self._hand_over(connection):
+            self._idle.append(connection)
+
+    def _hand_over(self, connection: Connection) -> bool:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(connection)
+                return True
+        return False
+
+    def _serve_waiting(self) -> None:
+        """Nothing will be released to those that wait: they try again by themselves."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(self._trouble or self._restarted())
+
+    def drop(self, error: FrontierError) -> None:
+        """The server has answered that it is not the one that serves: close its connections, and take it for away."""
+        if isinstance(error, RedisAway):
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> FrontierError:
+        """Note that the server is away, unless it refuses us. Returns the error to be raised."""
+        translated = translate(error, self._where, self.name)
+        if isinstance(translated, RedisAway):
+            self._trouble = translated
+            self._close_idle()
+            self._serve_waiting()
+            self._watcher.lane_is_silent(self)
+        return translated
+
+    def _close_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def retire(self) -> None:
+        """Keep no more connections. Exchanges may end if they do so soon."""
+        self._is_serving = False
+        self._close_idle()
+
+    def close(self) -> None:
+        """Close all connections at once. Calls in progress raise RedisAway."""
+        self.retire()
+        for connection in list(self._busy):
+            connection.close()

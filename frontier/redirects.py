@@ -1,0 +1,186 @@
+"""Sends calls to their nodes side by side, and again where a node answers that another one, or a later time, is right.
+
+| reply | what follows |
+|---|---|
+| NOSCRIPT | the script's source is sent |
+| MOVED | the call goes to the node that is named, which has the slot now |
+| ASK | a plain command goes to the node that is named, for this once; a script waits |
+| TRYAGAIN, or a script that finds its slot moving | it waits until the slot has moved |
+| READONLY, LOADING, MASTERDOWN | the connections to this server are closed |
+
+While a slot moves, its keys are on two nodes, and no script may run: it would take a key that has left for one that does
+not exist. So scripts begin with a look at a key that never exists (`calls.GUARD`), which fails on a node that hands over
+its slot, and are never sent to the node that receives it before it owns the slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hiredis import ReplyError
+
+from frontier.calls import Call, Reply, packed, packed_by_source, packed_words
+from frontier.errors import FrontierError, RedisAway
+from frontier.lane import Lane
+from frontier.redis_errors import WRONG_SERVER, first_word, translate
+from frontier.servers import Servers
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.1
+"""For a slot that moves. Most move within milliseconds."""
+
+PATIENT_ROUNDS = 2
+"""After so many redirects in a row, wait between them: the nodes disagree for a moment."""
+
+_MOVING = "non local key"
+"""In the error of a script that finds its slot moving (script.c of Redis 7 and Valkey)."""
+
+
+_NOWHERE = -1
+"""The place of a reply that is not wanted, the one to ASKING."""
+
+
+class Batch(NamedTuple):
+    """Calls for one lane. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
+
+    lane: Lane
+    run_id: str | None
+    at: Sequence[int]
+    data: bytes
+
+
+class Refused(NamedTuple):
+    """A call that was answered with an error."""
+
+    at: int
+    batch: Batch
+    error: ReplyError
+
+
+async def exchange(batches: Sequence[Batch], replies: list[Reply | FrontierError]) -> list[Refused]:
+    """Send `batches` side by side and put the replies into their places, an error that concerns a whole lane into all of
+    its. Returns the calls that were answered with an error."""
+    started: list[tuple[Batch, asyncio.Future[list[Reply]]]] = []
+    refused: list[Refused] = []
+    for batch in batches:
+        try:
+            started.append((batch, batch.lane.begin(batch.data, len(batch.at), batch.run_id)))
+        except FrontierError as error:
+            _fill(replies, batch.at, error)
+    for batch, future in started:
+        try:
+            found = await future
+        except FrontierError as error:
+            _fill(replies, batch.at, error)
+            continue
+        for at, reply in zip(batch.at, found, strict=True):
+            if at == _NOWHERE:
+                continue
+            replies[at] = reply
+            if type(reply) is ReplyError:
+                refused.append(Refused(at, batch, reply))
+    return refused
+
+
+def _fill(replies: list[Reply | FrontierError], at: Iterable[int], error: FrontierError) -> None:
+    for place in at:
+        if place != _NOWHERE:
+            replies[place] = error
+
+
+def _joined(batches: Iterable[Batch]) -> list[Batch]:
+    """One batch for each lane and run, with the calls in the same order."""
+    joined: dict[tuple[Lane, str | None], list[Batch]] = {}
+    for batch in batches:
+        joined.setdefault((batch.lane, batch.run_id), []).append(batch)
+    return [
+        Batch(lane, run_id, [at for part in parts for at in part.at], b"".join(part.data for part in parts))
+        for (lane, run_id), parts in joined.items()
+    ]
+
+
+class Redirects:
+    """Finds out what to do about refused calls. `timeout_s`: how long calls may wait for slots that move."""
+
+    def __init__(self, servers: Servers, is_cluster: bool, timeout_s: float) -> None:
+        self._servers = servers
+        self._is_cluster = is_cluster
+        self._timeout_s = timeout_s
+        self._followed: dict[tuple[Lane, str], Lane] = {}  # in this round
+
+    async def resolve(
+        self, calls: Sequence[Call], replies: list[Reply | FrontierError], refused: Sequence[Refused]
+    ) -> None:
+        """Replace the errors of `refused` in `replies` by what the calls come to."""
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        wait_s, rounds = FIRST_WAIT_S, 0
+        while refused:
+            again: list[Batch] = []
+            late: list[Refused] = []
+            self._followed.clear()
+            for one in refused:
+                try:
+                    batch = await self._next(calls[one.at], one)
+                except FrontierError as error:
+                    replies[one.at] = error
+                    continue
+                if batch is not None:
+                    again.append(batch)
+                else:
+                    late.append(one)
+            rounds += 1
+            if late or rounds > PATIENT_ROUNDS:
+                if asyncio.get_running_loop().time() > deadline:
+                    for one in refused:
+                        if replies[one.at] is one.error:
+                            replies[one.at] = translate(one.error, one.batch.lane.name)
+                    return
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+                again += self._anew(calls, replies, late)
+            refused = sorted(await exchange(_joined(again), replies))
+
+    def _anew(
+        self, calls: Sequence[Call], replies: list[Reply | FrontierError], late: Sequence[Refused]
+    ) -> list[Batch]:
+        """The calls of `late`, for the nodes that have their slots by now."""
+        batches = []
+        for one in late:
+            try:
+                lane = self._servers.lane_of(calls[one.at].key)
+            except RedisAway as away:
+                replies[one.at] = away
+                continue
+            run_id = one.batch.run_id if lane is one.batch.lane else None
+            batches.append(self._batch(calls[one.at], one.at, lane, run_id))
+        return batches
+
+    def _batch(self, call: Call, at: int, lane: Lane, run_id: str | None) -> Batch:
+        return Batch(lane, run_id, [at], packed([call], guarded=self._is_cluster))
+
+    async def _next(self, call: Call, refused: Refused) -> Batch | None:
+        """How to send a refused call again, or None if it has to wait. Raises the error that it comes to."""
+        at, batch, error = refused
+        word = first_word(error)
+        if word == "NOSCRIPT" and call.script is not None:
+            return Batch(batch.lane, batch.run_id, [at], packed_by_source(call, guarded=self._is_cluster))
+        if word == "MOVED":
+            return self._batch(call, at, await self._follow(error, batch.lane), None)
+        if word == "ASK" and call.script is None:
+            lane = await self._follow(error, batch.lane)
+            return Batch(lane, None, [_NOWHERE, at], packed_words("ASKING") + packed([call]))
+        if word in ("TRYAGAIN", "ASK") or (self._is_cluster and call.script is not None and _MOVING in str(error)):
+            return None
+        if word == "CLUSTERDOWN":
+            self._servers.refresh_soon()
+        translated = translate(error, batch.lane.name)
+        if word in WRONG_SERVER:
+            batch.lane.drop(translated)
+        raise translated
+
+    async def _follow(self, error: ReplyError, lane: Lane) -> Lane:
+        target = self._followed.get((lane, str(error)))
+        if target is None:
+            target = self._followed[lane, str(error)] = await self._servers.follow(str(error), lane)
+        return target

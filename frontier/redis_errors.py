@@ -1,0 +1,63 @@
+"""Translates what can go wrong with Redis into errors of the frontier. The tables here are the only place that does so.
+
+Errors that pass by themselves become RedisAway: the caller tries again. Those that an operator has to remove become
+RedisMisused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import hiredis
+from redis import exceptions as rx
+
+from frontier.errors import FrontierError, RedisAway, RedisMisused
+
+# The first words of temporary error replies: https://redis.io/docs/latest/develop/reference/protocol-spec/
+_LATER = frozenset(
+    {"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"}
+    | {"MOVED", "ASK", "UNKILLABLE", "NOSCRIPT", "REDIRECT", "INPROG", "NOMASTERLINK"}
+)
+_REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+
+WRONG_SERVER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
+"""First words of replies that say that the server at the other end is not, or not yet, the one that serves. Its connections
+are of no more use: behind a fixed address, a new one may lead to its successor."""
+
+_NO_CLIENTS = "max number of clients"
+
+# Classes of redis-py, by what they mean. Subclasses count as the class that comes first.
+_CLASSES: tuple[tuple[tuple[type[BaseException], ...], type[FrontierError]], ...] = (
+    ((rx.AuthenticationError, rx.AuthorizationError, rx.NoPermissionError), RedisMisused),
+    ((rx.AuthenticationWrongNumberOfArgsError, rx.ExternalAuthProviderError), RedisMisused),
+    ((ssl.SSLCertVerificationError,), RedisMisused),
+    ((rx.ConnectionError, rx.TimeoutError, rx.ReadOnlyError, rx.OutOfMemoryError), RedisAway),
+    ((rx.ClusterError, rx.TryAgainError, rx.AskError, rx.NoScriptError), RedisAway),
+    ((rx.CrossSlotTransactionError,), RedisMisused),
+    ((rx.RedisClusterException, rx.InvalidResponse, hiredis.ProtocolError), RedisAway),
+    ((OSError, TimeoutError, EOFError, asyncio.IncompleteReadError), RedisAway),
+)
+
+
+def first_word(error: BaseException) -> str:
+    """The word at the beginning of an error reply that says what it is about."""
+    return str(error).partition(" ")[0].rstrip(":")
+
+
+def translate(error: BaseException, where: str, node: str = "") -> FrontierError:
+    """Translate an error reply, or an exception of the connection, to an error of the frontier. `where`: as the server is
+    shown in messages; `node`: its name."""
+    if isinstance(error, FrontierError):
+        return error
+    word = first_word(error)
+    meaning: type[FrontierError] = RedisMisused
+    if word in _LATER or _NO_CLIENTS in str(error):
+        meaning = RedisAway
+    elif word not in _REFUSALS:
+        meaning = next((meaning for classes, meaning in _CLASSES if isinstance(error, classes)), RedisMisused)
+    if meaning is RedisAway:
+        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}", node or where)
+    if word in _REFUSALS or isinstance(error, _CLASSES[0][0]) or isinstance(error.__context__, _CLASSES[0][0]):
+        return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
+    return RedisMisused(f"Redis at {where} refused a call: {error}")

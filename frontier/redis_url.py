@@ -1,0 +1,171 @@
+"""Reads the URL of a Redis server, a Redis Cluster or a server that Sentinels name, and shows it without its secrets.
+
+    redis://USER:PASSWORD@HOST:PORT/DATABASE                    one server; rediss:// with TLS
+    unix:///SOCKET                                              one server
+    redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT           a cluster, by some of its nodes; rediss+cluster:// with TLS
+    redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB  the master NAME, by its Sentinels; rediss+sentinel://
+
+Options of the connection follow after "?", named as in redis-py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ssl import SSLContext
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.connection import parse_url as parse_options
+from redis.exceptions import RedisError
+
+from frontier.errors import BadInput
+
+_SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
+_MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
+_PORT, _SENTINEL_PORT = 6379, 26379
+
+
+class Address(NamedTuple):
+    """Where a server listens: a host and a port, or the path of a Unix socket and 0."""
+
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a connection needs besides an address."""
+
+    username: str = ""
+    password: str = ""
+    database: int = 0
+    client_name: str = ""
+    tls: SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """A URL's parts. `kind`: "", "cluster" or "sentinel". `reachable`: for nodes that cannot be reached by the address that
+    they announce, the name of that address -> another. `timeout_s`: bounds each reply, `connect_timeout_s` each connection;
+    None if the URL does not say."""
+
+    kind: str
+    hosts: tuple[Address, ...]
+    access: Access
+    reachable: Mapping[str, Address]
+    timeout_s: float | None
+    connect_timeout_s: float | None
+    master: str = ""
+    sentinel_access: Access = Access()
+
+
+def read_url(url: str) -> RedisUrl:
+    """Parse `url`. Raises BadInput; the message does not repeat what may be a secret."""
+    check_url(url)
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    kind = parts.scheme.partition("+")[2]
+    named = _MASTER_NAME.fullmatch(parts.path) if kind == "sentinel" else None
+    try:
+        reachable = _address_map(query.pop("address_map", ""))
+        sentinel = Access(query.pop("sentinel_username", ""), query.pop("sentinel_password", ""))
+        hosts = _hosts(parts)
+        one = parts._replace(
+            scheme=parts.scheme.partition("+")[0],
+            netloc=parts.netloc.rpartition("@")[0] + "@" + hosts[0].name if parts.netloc else "",
+            path=f"/{named[2] or 0}" if named else parts.path,
+            query=urlencode(query),
+        )
+        made = _connection(one.geturl())
+        tls = made.ssl_context.get() if isinstance(made, SSLConnection) else None
+    except (TypeError, ValueError, OSError, RedisError) as error:
+        raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
+    access = Access(made.username or "", made.password or "", int(made.db or 0), made.client_name or "", tls)
+    limits_s = (made.socket_timeout, made.socket_connect_timeout)
+    master = named[1] if named else ""
+    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, replace(sentinel, tls=tls))
+
+
+def _hosts(parts: SplitResult) -> tuple[Address, ...]:
+    if parts.scheme == "unix":
+        return (Address(unquote(parts.path), 0),)
+    port = _SENTINEL_PORT if parts.scheme.endswith("+sentinel") else _PORT
+    return tuple(_address(host, port) for host in parts.netloc.rpartition("@")[2].split(","))
+
+
+def _connection(url: str) -> Any:
+    """A connection of redis-py that is never opened: it checks and holds the options of `url`."""
+    options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, **parse_options(url)}
+    options.pop("max_connections", None)
+    kind = options.pop("connection_class", Connection)
+    return kind(**options)
+
+
+def _address(text: str, port: int) -> Address:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.port == 0 or parts.username is not None or parts.path:
+        raise ValueError("a host is missing, or its port is not a number from 1 to 65535")
+    return Address(parts.hostname, parts.port or port)
+
+
+def _address_map(text: str) -> dict[str, Address]:
+    """Pairs of addresses, ``ANNOUNCED=REACHABLE``, separated by commas."""
+    pairs = [pair.partition("=")[::2] for pair in text.split(",") if pair]
+    if not all(announced and reachable for announced, reachable in pairs):
+        raise ValueError("address_map is a list of ANNOUNCED=REACHABLE, separated by commas")
+    return {_address(announced, _PORT).name: _address(reachable, _PORT) for announced, reachable in pairs}
+
+
+def check_url(url: str) -> str:
+    """Returns `url` if it is a Redis URL, and raises BadInput otherwise. The message does not repeat the URL, because any
+    part of it may be the password."""
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
+        if not parts.fragment and _is_known(parts.scheme, parts.netloc, parts.path, dict(query).get("db")):
+            return url
+    except ValueError:
+        pass
+    raise BadInput(
+        "the Redis URL cannot be used; write it as redis://USER:PASSWORD@HOST:PORT/DATABASE, rediss:// (TLS), "
+        "redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE or unix:///SOCKET, with "
+        "special characters of user and password %-encoded"
+    )
+
+
+def _is_known(scheme: str, netloc: str, path: str, database: str | None) -> bool:
+    if scheme == "unix":
+        return bool(path)
+    hosts = netloc.rpartition("@")[2].split(",")
+    if not _SCHEME.fullmatch(scheme) or ("+" not in scheme and len(hosts) > 1):
+        return False
+    for host in hosts:
+        _address(host, _PORT)
+    if scheme.endswith("+sentinel"):
+        return bool(_MASTER_NAME.fullmatch(path))
+    chosen = database if database is not None else path.removeprefix("/")
+    return chosen.isdecimal() or not chosen
+
+
+def display_url(url: str) -> str:
+    """`url` for messages and pages: rebuilt from its scheme, hosts, ports, and path (the database or socket of Redis).
+    All other parts may contain a password or a token."""
+    try:
+        parts = urlsplit(url)
+        hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
+        shown = [(host.hostname or "", host.port) for host in hosts]
+    except ValueError:
+        return "(malformed URL)"
+    if not parts.scheme:
+        return url
+    names = [f"[{host}]" if ":" in host else host for host, _ in shown]
+    ports = ["" if port is None else f":{port}" for _, port in shown]
+    return f"{parts.scheme}://{','.join(map(''.join, zip(names, ports, strict=True)))}{parts.path}"

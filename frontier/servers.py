@@ -1,0 +1,84 @@
+"""The servers of a store: which lane carries out a call. Here a single server, at a fixed address or named by Sentinels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from frontier.errors import RedisMisused
+from frontier.lane import Lane, LaneWatcher, TimeLimits
+from frontier.redis_url import Address, RedisUrl
+from frontier.sentinels import Sentinels
+
+
+class Servers(Protocol):
+    """The servers of a store. Implemented by `SingleServer` and `Cluster`."""
+
+    def lane_of(self, key: str) -> Lane:
+        """The lane of the server that carries out calls with `key`; "": that tells the time. Raises RedisAway."""
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """Of all servers that serve keys."""
+
+    def lane_named(self, name: str) -> Lane | None:
+        """The lane of the server `name`, if it serves keys."""
+
+    def keep_time_by(self, key: str) -> None:
+        """Take the time from the server of `key`."""
+
+    def refresh_soon(self) -> None:
+        """Find out again who serves which key."""
+
+    async def follow(self, error: str, lane: Lane) -> Lane:
+        """The lane that a MOVED or ASK reply of `lane` names. Raises RedisAway."""
+
+    async def start(self) -> None:
+        """Connect. Raises RedisAway or RedisMisused."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class SingleServer(LaneWatcher):
+    """One server, which carries out all calls. `where`: as it is shown in messages, and its name."""
+
+    def __init__(
+        self, url: RedisUrl, limits: TimeLimits, where: str, on_round_trip: Callable[[float, bool], None]
+    ) -> None:
+        (self._address, *_) = url.hosts
+        self._limits = limits
+        self._on_round_trip = on_round_trip
+        find = Sentinels(url, limits.probe_s, where).find if url.kind == "sentinel" else self._find
+        self._lane = Lane(where, find, url.access, limits, self)
+
+    async def _find(self) -> Address:
+        return self._address
+
+    def round_trip(self, seconds: float, failed: bool) -> None:
+        self._on_round_trip(seconds, failed)
+
+    def lane_of(self, key: str) -> Lane:
+        return self._lane
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        return (self._lane,)
+
+    def lane_named(self, name: str) -> Lane | None:
+        return self._lane if name == self._lane.name else None
+
+    def keep_time_by(self, key: str) -> None:
+        """There is only one clock."""
+
+    def refresh_soon(self) -> None:
+        """Each new connection asks for the address."""
+
+    async def follow(self, error: str, lane: Lane) -> Lane:
+        raise RedisMisused(f"Redis at {lane.name} is a node of a cluster; write its URL as redis+cluster:// ({error})")
+
+    async def start(self) -> None:
+        await self._lane.connect(self._limits.connect_s)
+
+    async def close(self) -> None:
+        self._lane.close()

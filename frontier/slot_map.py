@@ -1,0 +1,68 @@
+"""Which node serves which slot, and which slot a key is in. Pure functions: Redis Cluster specification, "Key distribution
+model"."""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from frontier.redis_url import Address
+
+SLOTS = 16_384
+
+
+@lru_cache(maxsize=1 << 15)
+def slot_of(key: str) -> int:
+    """The slot of `key`: the CRC16 (XMODEM) of its hash tag, or of the whole key if it has none."""
+    begin = key.find("{")
+    if begin >= 0:
+        end = key.find("}", begin + 1)
+        if end > begin + 1:
+            key = key[begin + 1 : end]
+    return crc_hqx(key.encode(), 0) % SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRange:
+    """Slots `first` to `last` are served by `master`. `replicas` have copies."""
+
+    first: int
+    last: int
+    master: Address
+    replicas: tuple[Address, ...] = ()
+
+
+SlotMap = tuple[SlotRange, ...]
+
+
+def read_slots(reply: Sequence[Any], asked: Address, reachable: Mapping[str, Address]) -> SlotMap:
+    """Read the reply to CLUSTER SLOTS of the node at `asked`. `reachable`: as in RedisUrl.
+
+    A node that does not know its own address, or shall not tell it, leaves it out; it is then the one that was asked.
+    """
+    ranges = []
+    for first, last, *nodes in reply:
+        master, *replicas = (_endpoint(node, asked, reachable) for node in nodes)
+        ranges.append(SlotRange(first, last, master, tuple(sorted(replicas))))
+    return tuple(sorted(ranges, key=lambda one: one.first))
+
+
+def _endpoint(node: Sequence[Any], asked: Address, reachable: Mapping[str, Address]) -> Address:
+    host = (node[0] or b"").decode()
+    return translated(Address(host if host not in ("", "?") else asked.host, node[1]), reachable)
+
+
+def translated(announced: Address, reachable: Mapping[str, Address]) -> Address:
+    """Where a node can be reached that announces itself as `announced`."""
+    return reachable.get(announced.name, announced)
+
+
+def read_redirect(error: str, asked: Address, reachable: Mapping[str, Address]) -> tuple[int, Address]:
+    """The slot and the node that a MOVED or ASK error names."""
+    _, slot, endpoint = error.split()[:3]
+    host, _, port = endpoint.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return int(slot), translated(Address(host if host not in ("", "?") else asked.host, int(port)), reachable)

@@ -1,0 +1,229 @@
+"""The store on a real cluster: nodes that hang, die and fail over, and slots that move, while calls go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.scripts import Script
+from frontier.slot_map import slot_of
+from frontier.store import RedisStore, command, connect, run
+from tests.valkey_cluster import ClusterNode, ValkeyCluster
+
+pytestmark = pytest.mark.e2e
+
+USUAL_S = 1.5
+"""No call to a healthy node takes longer, on a busy machine. The limit of a call to a silent node is 5 s."""
+
+_SOURCE = "redis.call('RPUSH', KEYS[1] .. ':' .. ARGV[1], ARGV[2]) return redis.call('INCR', KEYS[1])"
+APPEND = Script("append", _SOURCE, hashlib.sha1(_SOURCE.encode()).hexdigest().encode(), keys=1)
+"""Writes a key that it is not passed, as many of ours do."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[ValkeyCluster]:
+    with ValkeyCluster() as running:
+        yield running
+
+
+@pytest.fixture
+async def clustered(cluster: ValkeyCluster) -> AsyncIterator[RedisStore]:
+    store = await connect(cluster.url)
+    yield store
+    await store.close()
+
+
+def key_of(store: RedisStore, node: ClusterNode) -> str:
+    """A key that `node` serves."""
+    return next(key for key in (f"{{{number}}}:k" for number in range(10_000)) if store.node_of(key) == node.name)
+
+
+class Load:
+    """INCRs one key, again and again. `longest_s`: the longest call; `done`: how many succeeded; `failed`: how many did
+    not, and may have been carried out."""
+
+    def __init__(self, store: RedisStore, key: str) -> None:
+        self._store, self.key = store, key
+        self.longest_s, self.done, self.failed = 0.0, 0, 0
+        self.last_success = 0.0
+        self._task = asyncio.create_task(self._repeat())
+
+    async def _repeat(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self._store.send([command("INCR", self.key)])
+            except RedisAway:
+                self.failed += 1
+                await asyncio.sleep(0.05)
+            else:
+                self.done += 1
+                self.last_success = time.monotonic()
+            self.longest_s = max(self.longest_s, time.monotonic() - began)
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+
+async def until(question: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not await asyncio.to_thread(question):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_calls_go_to_the_node_of_their_key(cluster: ValkeyCluster, clustered: RedisStore) -> None:
+    keys = [f"{{{number}}}:k" for number in range(64)]
+    assert {clustered.node_of(key) for key in keys} == {node.name for node in cluster.masters}
+    assert await clustered.send([command("SET", key, key) for key in keys]) == [b"OK"] * 64
+    assert await clustered.send([command("GET", key) for key in keys]) == [key.encode() for key in keys]
+    runs = {
+        node.name: dict(line.split(":", 1) for line in node.lines("INFO", "server")[1:])["run_id"]
+        for node in cluster.masters
+    }
+    assert all(clustered.run_of(key) == runs[clustered.node_of(key)] for key in keys)
+
+
+async def test_many_calls_at_once_are_no_outage(clustered: RedisStore) -> None:
+    sent = [clustered.send([command("INCR", f"{{{number % 8}}}:k")]) for number in range(512)]
+    assert len(await asyncio.gather(*sent)) == 512
+    assert not any(clustered.is_away(clustered.node_of(f"{{{number}}}:k")) for number in range(8))
+
+
+async def test_one_node_tells_the_time(clustered: RedisStore) -> None:
+    clustered.keep_time_by("{crawl}:meta")
+    node = clustered.node_of("{crawl}:meta")
+    info = await clustered.info("server")
+    assert info["tcp_port"] == node.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("how", ["hangs", "is killed"])
+async def test_a_master_that_is_lost_costs_only_its_slots(
+    cluster: ValkeyCluster, clustered: RedisStore, how: str
+) -> None:
+    lost, other = cluster.masters[0], cluster.masters[1]
+    key = key_of(clustered, lost)
+    run_id = clustered.run_of(key)
+    load, healthy = Load(clustered, key), Load(clustered, key_of(clustered, other))
+    await asyncio.sleep(0.3)
+
+    cluster.suspend(lost) if how == "hangs" else cluster.kill(lost)
+    await until(lambda: cluster.owner(key) is cluster.replicas[0])
+    failed_over_at = time.monotonic()
+    while load.last_success < failed_over_at:
+        assert time.monotonic() < failed_over_at + 2
+        await asyncio.sleep(0.01)
+    assert clustered.run_of(key) != run_id
+    await load.stop()
+    await healthy.stop()
+    assert healthy.failed == 0
+    assert healthy.longest_s < USUAL_S
+    if how == "hangs":
+        cluster.resume(lost)
+
+
+async def test_all_nodes_away_for_a_while(cluster: ValkeyCluster, clustered: RedisStore) -> None:
+    keys = [key_of(clustered, node) for node in cluster.masters]
+    for node in cluster.nodes:
+        cluster.suspend(node)
+    away_until = time.monotonic() + 12
+    while time.monotonic() < away_until:
+        replies = await clustered.send_each([command("GET", key) for key in keys])
+        assert all(isinstance(reply, RedisAway) for reply in replies)
+        await asyncio.sleep(0.1)
+    assert all(clustered.is_away(clustered.node_of(key)) for key in keys)
+    for node in cluster.nodes:
+        cluster.resume(node)
+    back = time.monotonic() + 15
+    while any(
+        isinstance(reply, RedisAway) for reply in await clustered.send_each([command("SET", k, 1) for k in keys])
+    ):
+        assert time.monotonic() < back
+        await asyncio.sleep(0.1)
+
+
+async def test_slots_move_under_load_without_an_error_or_a_double_effect(
+    cluster: ValkeyCluster, clustered: RedisStore
+) -> None:
+    """Also with scripts that write keys which they are not passed, and on a node that does not know the scripts."""
+    source, target = cluster.masters[0], cluster.masters[1]
+    slots = sorted({slot_of(f"{{{number}}}:k") for number in range(2_000)} & set(range(5461)))[:200]
+    bases = [f"{{{number}}}:k" for number in range(2_000) if slot_of(f"{{{number}}}:k") in slots]
+    sent: dict[str, int] = dict.fromkeys(bases, 0)
+
+    async def write(mine: list[str]) -> None:
+        while not moved.done():
+            for base in mine:
+                number = sent[base]
+                await clustered.send(
+                    [run(APPEND, [base], number % 5, number), command("INCR", f"{base}:plain"), command("GET", base)]
+                )
+                sent[base] = number + 1
+
+    moved = asyncio.ensure_future(asyncio.to_thread(cluster.move_slots, slots, source, target, 0.02))
+    await asyncio.gather(*(write(bases[at::8]) for at in range(8)))
+    await moved
+    assert all(clustered.node_of(base) == target.name for base in bases)
+    for base in bases:
+        lists = await clustered.send([command("LRANGE", f"{base}:{number}", 0, -1) for number in range(5)])
+        assert sorted(int(one) for found in lists for one in found) == list(range(sent[base]))
+        counts = await clustered.send([command("GET", base), command("GET", f"{base}:plain")])
+        assert counts == [str(sent[base]).encode()] * 2
+    assert min(sent.values()) > 0
+
+
+async def test_a_node_that_joins_and_one_that_leaves_are_followed(
+    cluster: ValkeyCluster, clustered: RedisStore
+) -> None:
+    added = await asyncio.to_thread(cluster.add_node)
+    key = key_of(clustered, cluster.masters[2])
+    await clustered.send([command("SET", key, "kept")])
+    await asyncio.to_thread(cluster.move_slots, [slot_of(key)], cluster.masters[2], added)
+    assert await clustered.send([command("GET", key)]) == [b"kept"]
+    assert clustered.node_of(key) == added.name
+    await asyncio.to_thread(cluster.move_slots, [slot_of(key)], added, cluster.masters[2])
+    assert await clustered.send([command("GET", key)]) == [b"kept"]
+    await asyncio.to_thread(cluster.remove_node, added)
+    assert await clustered.send([command("GET", key)]) == [b"kept"]
+
+
+async def test_a_failover_with_consent_shows_the_new_run_before_it_carries_out_a_call(
+    cluster: ValkeyCluster, clustered: RedisStore
+) -> None:
+    key = key_of(clustered, cluster.masters[0])
+    first = clustered.run_of(key)
+    await asyncio.to_thread(cluster.failover, cluster.replicas[0])
+    with pytest.raises(RedisAway):
+        while True:
+            await clustered.send([command("INCR", key)])
+            assert clustered.run_of(key) == first
+    await until(lambda: clustered.run_of(key) not in ("", first), 2)
+    before = int(cluster.replicas[0].ask("GET", key) or 0)  # type: ignore[call-overload]
+    assert await clustered.send([command("INCR", key)]) == [before + 1]
+
+
+async def test_a_cluster_is_found_by_any_seed_host_that_answers(cluster: ValkeyCluster) -> None:
+    cluster.suspend(cluster.masters[0])
+    began = time.monotonic()
+    store = await connect(cluster.url)
+    assert time.monotonic() - began < 2.5
+    assert await store.send([command("GET", key_of(store, cluster.masters[1]))]) == [None]
+    await store.close()
+    cluster.resume(cluster.masters[0])
+
+
+def test_keys_of_a_shard_are_in_one_slot() -> None:
+    keys = CrawlKeys("crawl", 4).shards[2]
+    assert len({slot_of(key) for key in (keys.due, keys.queue("a.test"), keys.seen(7))}) == 1
+    assert slot_of("123456789") == 12739  # Redis Cluster specification, appendix A
+    assert slot_of("{}x") == slot_of("{}x") != slot_of("{}y")
