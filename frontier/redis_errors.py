@@ -34,7 +34,7 @@ _CLASSES: tuple[tuple[tuple[type[BaseException], ...], type[FrontierError]], ...
     ((ssl.SSLCertVerificationError,), RedisMisused),
     ((rx.ConnectionError, rx.TimeoutError, rx.ReadOnlyError, rx.OutOfMemoryError), RedisAway),
     ((rx.ClusterError, rx.TryAgainError, rx.AskError, rx.NoScriptError), RedisAway),
-    ((rx.CrossSlotTransactionError,), RedisMisused),
+    ((rx.CrossSlotTransactionError, rx.InvalidPipelineStack), RedisMisused),
     ((rx.RedisClusterException, rx.InvalidResponse, hiredis.ProtocolError), RedisAway),
     ((OSError, TimeoutError, EOFError, asyncio.IncompleteReadError), RedisAway),
 )
