@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from frontier.errors import BadInput, RedisAway, RedisMisused
-from frontier.store import RedisStore, check_url, command, connect, display_url
+from frontier.scripts import Script
+from frontier.store import RedisStore, check_url, command, connect, display_url, run
 from tests.valkey import ValkeyProcess
 
 
@@ -223,3 +226,14 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> 
     with pytest.raises(BadInput) as refused:
         check_url(url)
     assert "secret" not in str(refused.value)
+
+
+async def test_calls_that_make_a_script_known_at_once_are_no_restart(store: RedisStore, crawl_name: str) -> None:
+    """A call that was sent before another one made its script known learns afterwards that it was unknown."""
+    keys = [f"{{{crawl_name}}}:{name}" for name in "abcdef"]
+    for number in range(100):
+        unknown = Script("unknown", f"return {number} -- {crawl_name}", b"", 6)
+        unknown = msgspec.structs.replace(unknown, sha=hashlib.sha1(unknown.source.encode()).hexdigest().encode())
+        calls = [run(unknown, keys)]
+        replies = await asyncio.gather(*(store.send(calls * count) for count in (1, 200, 1, 400, 1, 800)))
+        assert {reply for part in replies for reply in part} == {number}
