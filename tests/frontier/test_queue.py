@@ -152,6 +152,18 @@ class TestLease:
         assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
         assert (await counters.counts()).leases_expired == 1
 
+    async def test_a_token_that_redis_forgot_is_never_used_again(
+        self, store: RedisStore, frontier: Frontier, time: ManualTime
+    ) -> None:
+        """A server that has lost its last second of writes does not know which tokens it gave out in it."""
+        await frontier.push([entry()])
+        keys = frontier.keys.shards[0]
+        forgotten = await lease_one(frontier)
+        await store._client.delete(*await store._client.keys(keys.base + "*"))
+        await frontier.push([entry()])
+        time.ms += 1
+        assert (await lease_one(frontier)).token > forgotten.token
+
     async def test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back(
         self, frontier: Frontier, time: ManualTime
     ) -> None:

@@ -13,8 +13,10 @@ import pytest
 from crawler.page import Outcome
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
+from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, Share, decoded, encoded, without
 from crawler.sinks.segment import LINES, Segment
+from crawler.sinks.volume import Volume
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import LeasedUrl
@@ -246,3 +248,30 @@ def test_a_segment_is_read_from_where_it_is_asked_for(tmp_path: Path) -> None:
     segment.append(b"0123456789")
     assert (segment.read(4), segment.read(10)) == (b"456789", b"")
     segment.remove()
+
+
+class Watching(Segment):
+    """Reads the journal whenever something is appended here."""
+
+    journal: Path
+    seen: list[bytes]
+
+    def append(self, data: bytes) -> None:
+        self.seen.append(self.journal.read_bytes())
+        super().append(data)
+
+
+def test_the_journal_is_written_before_what_it_describes(tmp_path: Path) -> None:
+    """A writer that dies in between leaves no page that the next one knows nothing about."""
+    journal, warc, pages = (
+        Segment.create(tmp_path / "a.journal"),
+        Watching.create(tmp_path / "a"),
+        Watching.create(tmp_path / "b"),
+    )
+    volume = Volume(0.0, False, journal, SortedLines(tmp_path), warc, pages)
+    for segment in (warc, pages):
+        assert isinstance(segment, Watching)
+        segment.journal, segment.seen = tmp_path / "a.journal.open", []
+    entry = JournalEntry("news", 0, 0, [])
+    volume.append(b"records", b"lines", doubt=entry)
+    assert [decoded(data) for data in (*warc.seen, *pages.seen)] == [entry, entry]

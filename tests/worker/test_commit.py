@@ -19,6 +19,8 @@ from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts
 from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.keys import ShardKeys
 from frontier.queue import Settled
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, make_frontier
@@ -178,3 +180,47 @@ async def test_a_lease_that_has_ended_is_not_renewed(store: RedisStore, crawl_na
     time.ms += 60_000
     ((leased,), _) = await frontier.lease([0], 2, "other", 1)
     assert leased.leases
+
+
+class ForgettingSink:
+    """While a group is written, Redis is away and forgets everything in one shard."""
+
+    def __init__(self, store: RedisStore, shared: Runtime, shard: ShardKeys) -> None:
+        self._store = store
+        self._shared = shared
+        self._shard = shard
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
+    ) -> Written:
+        keys = await self._store._client.keys(self._shard.base + "*")
+        await self._store._client.delete(*keys)
+        self._shared.retry.lost(RedisAway("restarted"))
+        return Written()
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None: ...
+
+
+async def test_links_that_redis_forgot_in_an_outage_are_pushed_again_before_their_page_is_settled(
+    store: RedisStore, crawl_name: str
+) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, shards=2)
+    link = next(
+        Entry(f"https://other{number}.test/", f"other{number}.test")
+        for number in range(100)
+        if frontier.shard_of(f"other{number}.test") != frontier.shard_of("site.test")
+    )
+    await frontier.push([Entry("https://site.test/a", "site.test")])
+    ((leased,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
+    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    shared = await on_a_clock(time)
+    sink = ForgettingSink(store, shared, frontier.keys.shards[frontier.shard_of(link.domain)])
+    committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
+    running = asyncio.create_task(committer.run())
+    (entry,) = visit.lease.entries
+    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.flush()
+    running.cancel()
+    counts = await Counters(store, frontier.keys).counts()
+    assert (counts.accepted, counts.done) == (2, 1)

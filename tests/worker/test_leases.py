@@ -124,3 +124,22 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
         assert (await taking).domain == "a.test"
     for task in (*tasks, taking):
         task.cancel()
+
+
+async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    """Redis has lost the settle call in a restart. Without the return, the lease would be renewed for ever."""
+    fed = await Fed.on(store, crawl_name, tmp_path)
+    fed.frontier.apply(FrontierSettings(lease_ms=2_000))
+    await fed.frontier.push([entry()])
+    tasks = [asyncio.create_task(fed.leases.run()), asyncio.create_task(fed.committer.run())]
+    visit = await fed.queue.take()
+    visit.pending.clear()  # all settled, as far as the replica knows
+    tasks.append(asyncio.create_task(fed.leases.keep_alive()))
+    async with asyncio.timeout(10):
+        again = await fed.queue.take()
+    assert again.lease.token != visit.lease.token
+    assert [one.url for one in again.lease.entries] == [entry().url]
+    for task in tasks:
+        task.cancel()
