@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.39; elsewhere CLOCK_MONOTONIC
 
@@ -38,45 +38,81 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+DRIFT = 1e-3
+"""Assumed drift between two clocks, in seconds per second: ten times that of a bad quartz crystal."""
+
+
+class Reading(NamedTuple):
+    """One reading of a server's clock: at `at` (monotonic seconds) it was ahead of the monotonic clock by at least
+    `offset_ms`, and by at most `round_trip_ms` more, because the server reads its clock at an unknown time within the round
+    trip (F. Cristian 1989, "Probabilistic clock synchronization")."""
+
+    offset_ms: float
+    round_trip_ms: float
+    at: float
+
+    def shifted(self, ms: float) -> Reading:
+        """The reading of a clock that is `ms` ahead of this one."""
+        return self._replace(offset_ms=self.offset_ms + ms)
+
+    def drifted_ms(self, at: float) -> float:
+        """By how many milliseconds the clocks may have drifted apart from this reading until `at`."""
+        return (at - self.at) * 1000 * DRIFT
+
+    def step_to(self, later: Reading, put_back_ms: float = 0) -> float:
+        """By how many milliseconds the server's clock stepped between this reading and `later`, at least: negative if it
+        stepped back, 0 if errors of measurement and drift explain the difference, or that it was put back by up to
+        `put_back_ms`."""
+        drifted_ms = self.drifted_ms(later.at) + 1  # scripts count whole milliseconds
+        ahead_ms = later.offset_ms - (self.offset_ms + self.round_trip_ms) - drifted_ms
+        behind_ms = self.offset_ms - (later.offset_ms + later.round_trip_ms) - drifted_ms - put_back_ms
+        return ahead_ms if ahead_ms > 0 else -behind_ms if behind_ms > 0 else 0.0
+
+
 class ServerClock:
     """The Redis server's time in whole milliseconds since 1970, without a call to the server for each use.
 
-    `read_server_ms` reads the server's clock once. The server reads it at an unknown time within the round trip, so a
-    reading gives two bounds (F. Cristian 1989, "Probabilistic clock synchronization"): `now_ms` is never ahead of the
-    server, and is behind it by at most `uncertainty_ms`, the duration of the round trip. Times that must not be too
-    early, such as the end of a delay, add `uncertainty_ms`.
+    `read_server_ms` reads the server's clock once. `now_ms` is never ahead of the server, and is behind it by at most
+    `uncertainty_ms`, the duration of the round trip. Times that must not be too early, such as the end of a delay, add
+    `uncertainty_ms`.
 
-    The uncertainty of a reading grows with its age by `DRIFT`. A new reading replaces an older one that is less certain.
+    The uncertainty of a reading grows with its age. A new reading replaces an older one that is less certain.
     """
-
-    DRIFT = 1e-3
-    """Assumed drift between two clocks, in seconds per second: ten times that of a bad quartz crystal."""
 
     def __init__(self, clock: Clock, read_server_ms: Callable[[], Awaitable[float]]) -> None:
         self._clock = clock
         self._read_server_ms = read_server_ms
-        self._offset_ms: float | None = None
-        self._round_trip_ms = 0.0
-        self._read_at = 0.0
+        self.reading: Reading | None = None
+        """The one in use; None before the first."""
 
-    async def refresh(self) -> None:
-        """Read the server's clock once. Raises what `read_server_ms` raises; the old offset is then kept."""
+    async def read(self) -> Reading:
+        """Read the server's clock once, without using the result. Raises what `read_server_ms` raises."""
         before = self._clock.monotonic()
         server_ms = await self._read_server_ms()
         after = self._clock.monotonic()
-        round_trip_ms = (after - before) * 1000
-        drifted_ms = (after - self._read_at) * 1000 * self.DRIFT
-        if self._offset_ms is None or round_trip_ms <= self._round_trip_ms + drifted_ms:
-            self._offset_ms = server_ms - after * 1000
-            self._round_trip_ms, self._read_at = round_trip_ms, after
+        return Reading(server_ms - after * 1000, (after - before) * 1000, after)
+
+    def use(self, reading: Reading) -> None:
+        """Use `reading` from now on, whatever was read before."""
+        self.reading = reading
+
+    def improve(self, reading: Reading) -> None:
+        """Use `reading` unless the one in use is more certain."""
+        last = self.reading
+        if last is None or reading.round_trip_ms <= last.round_trip_ms + last.drifted_ms(reading.at):
+            self.reading = reading
+
+    async def refresh(self) -> None:
+        """Read the server's clock once. Raises what `read_server_ms` raises; the old reading is then kept."""
+        self.improve(await self.read())
 
     @property
     def uncertainty_ms(self) -> int:
         """Maximum number of milliseconds by which the server may be ahead of `now_ms`."""
-        return math.ceil(self._round_trip_ms)
+        return math.ceil(self.reading.round_trip_ms) if self.reading is not None else 0
 
     def now_ms(self) -> int:
-        """The server's current time, or slightly earlier. Raises RuntimeError before the first successful `refresh`."""
-        if self._offset_ms is None:
-            raise RuntimeError("ServerClock.refresh() has not succeeded yet")
-        return int(self._clock.monotonic() * 1000 + self._offset_ms)
+        """The server's current time, or slightly earlier. Raises RuntimeError before the first reading."""
+        if self.reading is None:
+            raise RuntimeError("the server's clock has not been read yet")
+        return int(self._clock.monotonic() * 1000 + self.reading.offset_ms)

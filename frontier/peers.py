@@ -1,9 +1,9 @@
 """The peer loop: each replica learns its ``(index, replicas)`` without a coordinator.
 
-The Redis server's clock divides time into epochs of one interval. In each epoch every replica claims an index. The claims
-of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank of its claim
-in that roster, so indices run from 1 to `replicas` without gaps. A replica that stops claiming is missing from the view
-one epoch later. There is no election and no failover.
+Crawl time (`frontier.crawl_time`) is divided into epochs of one interval. In each epoch every replica claims an index. The
+claims of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank of its
+claim in that roster, so indices run from 1 to `replicas` without gaps. A replica that stops claiming is missing from the
+view one epoch later. There is no election and no failover.
 
 Two rules make all views of an epoch equal. A claim for an epoch that is already closed counts for the open one
 (`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random offset
@@ -26,16 +26,18 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from frontier.clock import Clock, ServerClock
+from frontier.clock import Clock
+from frontier.crawl_time import CrawlTime
 from frontier.errors import RedisAway, RedisMisused
 from frontier.owners import OwnerTable
 from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS
 from frontier.store import Store, command, run
 
-KEPT_EPOCHS, KEPT_AT_LEAST_S = 3, 60
-"""A roster is kept for this many intervals (the open one, the one in effect, and one for a late reader), and for at least
-this many seconds, because a claim may reach a busy server many short intervals after it was sent, and must then read the
-same roster as the claims before it."""
+RUNS_EPOCHS, RUNS_AT_LEAST_S = 3, 60
+"""Replicas count as running (`running_ms`) between two claims that are at most so many intervals and seconds apart."""
+
+LOOKS = 8
+"""How often in an interval a replica that does not know the time looks for an answer to its question."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -113,7 +115,8 @@ class PeerLoop:
         rng = rng or random.Random()
         self.replica = replica or new_replica_id("replica")
         self.settings = settings
-        self.server_clock = ServerClock(clock, store.time_ms)
+        self.time = CrawlTime(store, key, clock, self.replica, settings.interval_s)
+        self.server_clock = self.time.server_clock
         self._store = store
         self._key = key
         self._clock = clock
@@ -122,6 +125,7 @@ class PeerLoop:
         self._leaving = False
         self._working = True
         self._table = OwnerTable(settings.shards)
+        self._claimed_epoch = 0
 
     def advertise(self, address: str) -> None:
         """Publish `address` as the address of this replica in all later claims."""
@@ -135,14 +139,16 @@ class PeerLoop:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
 
     async def tick(self) -> View:
-        """Claim an index in the current epoch and return the view in effect. Raises RedisAway."""
-        await self.server_clock.refresh()
-        epoch = epoch_of(self.server_clock.now_ms(), self.settings.interval_s)
-        ttl_ms = int(max(KEPT_EPOCHS * self.settings.interval_s, KEPT_AT_LEAST_S) * 1000)
+        """Claim an index in the current epoch and return the view in effect. A replica that does not know crawl time yet
+        (`time.is_known`) claims in the open epoch. Raises RedisAway."""
+        now_ms = self.server_clock.now_ms() if await self.time.check(self._claimed_epoch) else 0
+        epoch = epoch_of(now_ms, self.settings.interval_s)
+        runs_ms = int(max(RUNS_EPOCHS * self.settings.interval_s, RUNS_AT_LEAST_S) * 1000)
         mine = (self.replica, self.settings.capacity, self.settings.address or "-")
-        time = (self.server_clock.now_ms(), int(self._working), ttl_ms)
+        time = (now_ms, int(self._working), runs_ms)
         (reply,) = await self._store.send([run(CLAIM, [self._key], epoch, *mine, self._table.version, *time)])
         _, claimed_epoch, _, version, table, *fields = reply
+        self._claimed_epoch = int(claimed_epoch)
         roster = parse_roster(fields)
         self._table.read(version.decode(), table)
         if self._table.update({member.replica: member.capacity for member in roster}):
@@ -153,14 +159,18 @@ class PeerLoop:
         return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:
-        """Yield a view at once, and then one per interval until `leave` is called.
+        """Yield a view as soon as crawl time is known, and then one per interval until `leave` is called.
 
         While Redis is away, no view is yielded. `on_away` is called with each error, and the loop retries by itself.
         """
         while not self._leaving:
             try:
-                yield await self.tick()
-                wait_s = self.until_next_tick_s()
+                view = await self.tick()
+                if self.time.is_known:
+                    yield view
+                    wait_s = self.until_next_tick_s()
+                else:
+                    wait_s = self.settings.interval_s / LOOKS
             except (RedisAway, RedisMisused) as error:
                 if on_away is not None:
                     on_away(error)
@@ -177,8 +187,8 @@ class PeerLoop:
     async def leave(self) -> None:
         """Remove this replica from the open epoch, so that the next view no longer includes it. Raises RedisAway."""
         self._leaving = True
-        await self.server_clock.refresh()
-        await self._store.send([run(LEAVE, [self._key], self.replica, self.server_clock.now_ms())])
+        now_ms = self.server_clock.now_ms() if self.time.is_known else 0
+        await self._store.send([run(LEAVE, [self._key], self.replica, now_ms)])
 
 
 async def running_ms(store: Store, key: str, until_ms: int) -> int:

@@ -33,6 +33,7 @@ LEASE_PARTS = ("first_ms", "fence", "take_back", "wake")
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
+CORRECT_TIME = _load("correct_time", keys=1)
 SAVE_OWNERS = _load("save_owners", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)

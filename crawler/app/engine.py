@@ -187,7 +187,7 @@ class Engine:
     async def start(self, until_empty: bool, address: str = "") -> None:
         """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
         empty. Raises UserError if the output folder cannot be used."""
-        await self.runtime.server_clock.refresh()
+        await self.peers.time.check(0)
         await self._seams.sink.start(self.frontier.revoke)
         self.peers.advertise(address)
         await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frontier.clock import ServerClock, SystemClock
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import Frontier, FrontierSettings
@@ -32,7 +33,7 @@ async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: s
     A robots.txt that was unreachable is asked again first. Otherwise its count of failures, which is stored, would end
     these URLs as dead at once.
     """
-    clock = ServerClock(SystemClock(), store.time_ms)
+    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
     await clock.refresh()
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     robots, letters, number = RobotsCache(store, frontier, ""), DeadLetters(store, crawl.keys), 0

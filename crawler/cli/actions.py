@@ -28,6 +28,7 @@ from crawler.settings.policies import check, scorer, url_rules
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.counters import Counters
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
@@ -167,7 +168,7 @@ async def push_seeds(
     check_local(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
-    clock = ServerClock(SystemClock(), store.time_ms)
+    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
     await clock.refresh()
     frontier = Frontier(
         store,

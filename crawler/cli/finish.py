@@ -31,6 +31,7 @@ from crawler.sinks.recovery import (
 from crawler.sinks.segment import translated
 from crawler.sinks.sink import Revoke
 from frontier.clock import ServerClock, SystemClock
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
@@ -127,7 +128,7 @@ def _finish(folder: Path, orphans: Sequence[OrphanedVolume], where: Where, offli
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
         settings = CrawlSettings.from_json(crawl.settings)
         check_local(settings, accepted(where.settings), {"archive.upload"})
-        clock = ServerClock(SystemClock(), store.time_ms)
+        clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
         await clock.refresh()
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)

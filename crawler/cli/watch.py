@@ -23,6 +23,7 @@ from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from crawler.observe.summary import Summary
 from frontier.clock import SystemClock
 from frontier.counters import Counters
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
@@ -112,7 +113,7 @@ def domains(
 
     async def look(store: RedisStore, opened: Crawl) -> tuple[Summary, float]:
         written = await summary.load(store, opened.keys)
-        now_ms = await store.time_ms()
+        now_ms = await crawl_ms(store, opened.keys.peers)()
         return written or await summary.take(store, opened.keys, int(now_ms), "", ()), now_ms
 
     found, now_ms = where.do(look)

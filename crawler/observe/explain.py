@@ -21,6 +21,7 @@ from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from frontier.clock import ServerClock, SystemClock
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
@@ -106,7 +107,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) 
     """Read the facts about the URL `asked`. `out`: the output folder to search, None for none. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
-    clock = ServerClock(SystemClock(), store.time_ms)
+    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
     await clock.refresh()
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     lookup = UrlLookup(store, frontier)

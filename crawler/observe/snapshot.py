@@ -14,6 +14,7 @@ from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
 from frontier.clock import Clock
 from frontier.control import Control, DomainRules
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys
@@ -89,7 +90,8 @@ class CrawlReader:
         found = await self.read()
         if found.summary is not None and not exact:
             return found
-        live, now_ms = {record.replica for record in found.replicas}, int(await self._store.time_ms())
+        live = {record.replica for record in found.replicas}
+        now_ms = int(await crawl_ms(self._store, self._keys.peers)())
         return self._made(found.replicas, await summary.take(self._store, self._keys, now_ms, "", live))
 
     def _made(self, records: list[HealthRecord], found: Summary | None) -> Snapshot:

@@ -3,7 +3,7 @@
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:roster:<epoch>  hash  replica -> "index capacity address"
 --        peers:running         hash  total_ms, last_ms, working (claim.lua)
--- ARGV[1] replica   ARGV[2] now_ms
+-- ARGV[1] replica   ARGV[2] now_ms, 0 if the replica does not know the time
 --
 -- Returns {"left"} | {"absent"}
 
@@ -14,10 +14,11 @@ if open and redis.call('HDEL', roster_key(open), ARGV[1]) == 1 then
   if redis.call('EXISTS', roster_key(open)) == 0 then  -- it was the last one, so nothing runs until the next claim
     local running = KEYS[1] .. ':running'
     local before = redis.call('HMGET', running, 'last_ms', 'working')
-    if before[1] and before[2] == '1' then
+    if before[1] and before[2] == '1' and ARGV[2] ~= '0' then
       redis.call('HINCRBY', running, 'total_ms', string.format('%.0f', math.max(0, ARGV[2] - before[1])))
     end
-    redis.call('HSET', running, 'last_ms', ARGV[2], 'working', 0)
+    redis.call('HSET', running, 'working', 0)
+    if ARGV[2] ~= '0' then redis.call('HSET', running, 'last_ms', ARGV[2]) end
   end
   return {'left'}
 end

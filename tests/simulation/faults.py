@@ -1,4 +1,5 @@
-"""What happens to replicas: pauses, crashes, orderly leaves, joins, and a server that stalls or is out of reach."""
+"""What happens to replicas: pauses, crashes, orderly leaves, joins, and a server that stalls, is out of reach,
+or whose clock steps."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from tests.simulation.network import Network
 from tests.simulation.replica import SimReplica
 from tests.simulation.scenario import Scenario
 
-KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away", "stall")
+KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away", "stall", "step", "step")
+
+STEPS_S = (-3600.0, -60.0, 60.0, 3600.0)
 
 
 class Faults:
@@ -47,17 +50,44 @@ class Faults:
         lease_s = self._scenario.lease_ms / 1000
         lasting_s = lease_s * self._rng.choice((0.1, 0.6, 1.0, 1.1, 2.5)) * self._rng.uniform(0.8, 1.2)
         replica = self._rng.choice(alive) if alive else None
+        if not self._may_happen(kind, alive):
+            self._plan()
+            return
         self._history.note(replica.name if replica else "", kind, f"{lasting_s:.3f} s")
         if kind == "join":
             if len(alive) < 1.5 * self._scenario.replicas:
                 self._join()
         elif kind == "away":
             self._network.cut[""] = now + lasting_s / 2
+        elif kind == "step":
+            self._network.stepped_ms += 1000 * self._rng.choice(STEPS_S)
+            self._network.is_step_noticed = False
+            if self._is_swift:
+                self._join()  # a replica that may read the clock before anybody has noticed the step
         elif kind == "stall":
             self._network.stalled_until = now + lasting_s / 2
         elif replica is not None:
             self._harm(replica, kind, now + lasting_s)
         self._plan()
+
+    @property
+    def _is_swift(self) -> bool:
+        """Whether a new replica gets an answer in time from those that know crawl time."""
+        scenario = self._scenario
+        return not (scenario.exchange_fault or scenario.slow or scenario.lateness) and scenario.interval_s >= 1
+
+    def _may_happen(self, kind: str, alive: list[SimReplica]) -> bool:
+        if not self._network.is_step_noticed:
+            # Otherwise it may be that nobody notices it before a new replica has to trust the server's clock, as described
+            # in `frontier.crawl_time`.
+            return kind == "join" and self._is_swift
+        if kind != "step":
+            return True
+        now, network = self._universe.now, self._network
+        is_reached = max(network.cut.get("", 0.0), network.stalled_until) <= now
+        knows = [one for one in alive if one.engine.peers.time.is_known]
+        free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
+        return bool(free) and len(knows) == len(alive) and is_reached
 
     def _harm(self, replica: SimReplica, kind: str, until: float) -> None:
         if kind == "pause":

@@ -20,7 +20,11 @@ NOBODYS = 0
 """The token of a revoked lease. No replica has it, and the lease stays until it expires."""
 
 TIME_AT = {"push": 0, "lease": 2, "settle": 0}
-"""Script -> which of its arguments is the server's time, as its caller knows it."""
+"""Script -> which of its arguments is crawl time, as its caller knows it."""
+
+BEHIND_S = 40.0
+"""By how much a replica's crawl time may be behind at most: each correction after a step of the server's clock may put it
+back by the errors of two readings, of up to two timeouts each. Steps are longer."""
 
 
 @dataclass(slots=True)
@@ -105,10 +109,18 @@ class Ledger:
         name = call.script.name if call.script else ""
         if name in TIME_AT:
             ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
-            message = f"{replica} believes that the server's clock is {ahead_ms:.0f} ms ahead of where it is"
+            message = f"{replica} believes that crawl time is {ahead_ms:.0f} ms ahead of where it is"
             self._check(ahead_ms <= self._slack_ms, "I2", message, replica)
         if name in self._observers:
             self._observers[name](replica, call, reply)
+
+    def observe_sending(self, replica: str, call: Call) -> None:
+        """Check the crawl time in a call when it is sent."""
+        name = call.script.name if call.script else ""
+        if name in TIME_AT:
+            behind_ms = self._server_ms() - int(call.arguments[TIME_AT[name]])
+            message = f"{replica} believes that crawl time is {behind_ms:.0f} ms behind where it is"
+            self._check(behind_ms <= BEHIND_S * 1000, "I8", message, replica)
 
     def delay_of(self, domain: str) -> int:
         known = self.domains.get(domain)

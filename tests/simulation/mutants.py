@@ -32,6 +32,7 @@ class Mutant:
 
 
 LUA = "frontier/lua/"
+TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
 SETTLE = "        stale = await self._settle(results, kept.duplicates, absences)\n"
 SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
@@ -47,6 +48,8 @@ LEASED_DUE = "if not redis.call('ZSCORE', {}, domain) then"
 KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
 REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
+JOURNAL = '                (self.journal, encoded(doubt) if doubt else b""),\n'
+LINES = "                (self.pages, lines),\n"
 GONE = "local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))"
 
 MUTANTS = (
@@ -100,8 +103,27 @@ MUTANTS = (
         "idle-is-over", "crawler/app/engine.py", "if idle and await retry.call(self.counters.has_ended)", "if idle"
     ),
     _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
-    _without("clock-ahead", "frontier/clock.py", "server_ms - after * 1000", "server_ms - before * 1000"),
-    _without("short-rosters", "frontier/peers.py", "KEPT_AT_LEAST_S = 3, 60", "KEPT_AT_LEAST_S = 3, 0"),
+    _without(
+        "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
+    ),
+    _without("one-push", COMMIT, "if self._runtime.retry.absences != absences:", "if False:"),
+    _without(
+        "finished-lease-is-renewed",
+        "crawler/worker/leases.py",
+        "for visit in [visit for visit in old if self._is_finished(visit)]:",
+        "for visit in list[Visit]():",
+    ),
+    _without("token-without-clock", LUA + "lease.lua", "math.max(last_token + 1, now_ms)", "last_token + 1"),
+    Mutant(
+        "records-before-journal",
+        "crawler/sinks/volume.py",
+        ((JOURNAL, ""), (LINES, LINES + JOURNAL)),
+    ),
+    _without("steps-are-followed", TIME, "elif self._step_to(known, reading):", "elif False:"),
+    _without("each-corrects-a-step", LUA + "correct_time.lua", "if (known[1] or '0') ~= ARGV[1] then", "if false then"),
+    _without("newcomers-trust-the-server", TIME, "if set(members) - {self._replica.encode()}:", "if False:"),
+    _without("answers-are-not-awaited", TIME, " or known.answered < asked.number", ""),
+    _without("short-rosters", LUA + "claim.lua", "roster_key(open - 1))", "roster_key(open - 1), roster_key(open))"),
 )
 
 

@@ -10,8 +10,7 @@ fail in these ways, all of which the replica sees as `RedisAway`:
 
 One fault looks like success: `double`, where it runs once more, later.
 
-Roster keys expire. The server's own clock hardly moves during a run, so expiry is made here: the claim script's time to
-live is stretched, and the keys are deleted when their simulated time is over.
+The server's clock may step (`Faults`): `TIME` then differs from the true time by `stepped_ms`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from frontier.errors import RedisAway
-from frontier.scripts import CLAIM, SETTLE
+from frontier.scripts import CORRECT_TIME, SETTLE
 from frontier.store import Call, Reply
 from tests.simulation.history import History
 from tests.simulation.loop import SimLoop, Universe
@@ -64,17 +61,19 @@ class Network:
         self._scenario = scenario
         self._history = history
         self._rng = random.Random(f"network {scenario.seed}")
-        self._lives_until: dict[str, float] = {}
         self.cut: dict[str, float] = {}
         self.stalled_until = 0.0
         self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
         self.is_faulty = True
         self._restarts = 0
         self._seen_runs: dict[str, str] = {}  # by replica
+        self.stepped_ms = 0.0  # by how much the server's clock is ahead of what it would be without its steps
+        self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
         self.observers: list[Observer] = []
+        self.senders: list[Callable[[str, Call], None]] = []  # are told (replica, call) of each call when it is sent
 
     def now_ms(self) -> float:
-        """The server's clock."""
+        """Crawl time without any error: the server's clock as if it had never stepped."""
         return EPOCH_MS + self._universe.now * 1000
 
     @property
@@ -93,6 +92,10 @@ class Network:
     def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
         """Send `calls` on their way."""
         rng, now = self._rng, self._universe.now
+        with self._universe.judging():
+            for call in calls:
+                for sent in self.senders:
+                    sent(loop.name, call)
         exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name))
         if max(self.cut.get(loop.name, 0.0), self.cut.get("", 0.0)) > now:
             self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
@@ -181,31 +184,15 @@ class Network:
         if not calls:
             return []
         if calls[0].arguments[0] == "TIME":
-            return [[int(self.now_ms() // 1000), int(self.now_ms() * 1000 % 1_000_000)]]
-        replies = self._claim(calls[0]) if calls[0].script is CLAIM else self._wire.execute(calls)
+            server_ms = self.now_ms() + self.stepped_ms
+            return [[int(server_ms // 1000), int(server_ms * 1000 % 1_000_000)]]
+        replies = self._wire.execute(calls)
+        if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
+            self.is_step_noticed = True
         for call, reply in zip(calls, replies, strict=True):
             for observer in self.observers:
                 observer(replica, call, reply)
         return replies
-
-    def _claim(self, call: Call) -> list[Reply]:
-        self._expire()
-        *arguments, ttl_ms = call.arguments
-        (reply,) = self._wire.execute([replace(call, arguments=(*arguments, int(ttl_ms) * 1000))])
-        for key in _claimed(call.keys[0], int(reply[1])):
-            self._lives_until[key] = self._universe.now + int(ttl_ms) / 1000
-        return [reply]
-
-    def _expire(self) -> None:
-        over = [key for key, until in self._lives_until.items() if until <= self._universe.now]
-        for key in over:
-            del self._lives_until[key]
-            self._wire.command("DEL", key)
-
-
-def _claimed(key: str, epoch: int) -> tuple[str, ...]:
-    """The keys whose life the claim script prolongs."""
-    return f"{key}:claims:{epoch}", f"{key}:roster:{epoch}", f"{key}:roster:{epoch - 1}"
 
 
 class SimStore:

@@ -74,6 +74,7 @@ class Run:
         self._network = Network(self.universe, wire, scenario, self.history)
         self.ledger = Ledger(self._world, self.history, scenario, self._recorded, self._network.now_ms)
         self._network.observers.append(self.ledger.observe)
+        self._network.senders.append(self.ledger.observe_sending)
         self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
         self._network.observers.append(self._views.observe)

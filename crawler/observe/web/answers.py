@@ -12,6 +12,7 @@ from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.web.template import Template
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import open_crawl
 from frontier.errors import BadUrl, FrontierError
 from frontier.lookup import DomainStatus, UrlLookup
@@ -84,7 +85,7 @@ class CrawlQueries:
 
     async def _look(self, domain: str) -> tuple[DomainStatus, Control]:
         crawl = await open_crawl(self._store, self._crawl)
-        clock = ServerClock(SystemClock(), self._store.time_ms)
+        clock = ServerClock(SystemClock(), crawl_ms(self._store, crawl.keys.peers))
         await clock.refresh()
         frontier = Frontier(self._store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         control = Control(self._store, crawl.keys)

@@ -1,0 +1,171 @@
+"""Crawl time: the clock that all replicas of a crawl share. It does not step when the server's clock does.
+
+A server's clock may step: it is set by hand, a virtual machine resumes, or a failover brings another server. If leases and
+delays followed such a step, they would end too early or an hour too late. So crawl time is the server's time plus a
+correction, which is stored beside the roster. A replica compares each reading with its own monotonic clock. If they differ
+by more than errors of measurement and drift explain, the server's clock has stepped, and the replica changes the
+correction. The change names the version that it replaces (`lua/correct_time.lua`), so a step is corrected once. A
+corrected clock is never ahead of what it was, and is behind it by at most the errors of the two readings. Their sum is
+stored, too, so that other replicas do not take the difference for a step.
+
+**A replica that cannot know the time asks.** A new replica has nothing to compare with, and one that was frozen for a while
+has a clock that stood still. Such a replica opens no epoch and takes no lease. It takes a number (`asked`) after reading
+the server's clock. A replica that knows the time and reads it after that, with the same correction, and finds it right,
+stores the number as `answered`. If nobody does for `PATIENCE` intervals, or the open epoch has no other member, no other
+replica runs. Then the replica trusts what it knows. Crawl time still never goes back behind the last claim.
+
+One case remains: the server's clock steps forward while no replica that knows the time can reach the server for
+`PATIENCE` intervals, and a new one starts meanwhile. The crawl then follows the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from frontier.clock import Clock, Reading, ServerClock
+from frontier.scripts import CORRECT_TIME
+from frontier.store import Store, command, run
+
+PATIENCE = 1.5
+"""Intervals that a question waits. Each replica claims, and answers, once in an interval."""
+
+_FIELDS = ("version", "correction_ms", "errors_ms", "asked", "answered")
+
+
+class _Known(NamedTuple):
+    """What Redis knows. `errors_ms`: by how much all corrections together may have put crawl time back; `claimed_ms`: crawl
+    time of the last claim."""
+
+    version: int
+    correction_ms: int
+    errors_ms: int
+    asked: int
+    answered: int
+    open_epoch: int
+    claimed_ms: int
+
+
+class _Question(NamedTuple):
+    """A reading that somebody who knows the time should confirm."""
+
+    number: int
+    version: int
+    reading: Reading
+
+
+class CrawlTime:
+    """One replica's part in the clock of the peer loop `key`. `server_clock` shows crawl time after the first `check`."""
+
+    def __init__(self, store: Store, key: str, clock: Clock, replica: str, interval_s: float) -> None:
+        self.server_clock = ServerClock(clock, store.time_ms)
+        self.is_known = False
+        self._store = store
+        self._key = key
+        self._clock = clock
+        self._replica = replica
+        self._patience_s = PATIENCE * interval_s
+        self._was_known = False
+        self._question: _Question | None = None
+        self._errors_ms = 0  # that this replica's clock includes
+
+    async def check(self, claimed_epoch: int) -> bool:
+        """Read the server's clock, correct it if it has stepped, and return whether crawl time is known. `claimed_epoch`:
+        in which this replica claimed last, 0 for none. Raises RedisAway."""
+        known = await self._look()
+        reading = (await self.server_clock.read()).shifted(known.correction_ms)
+        if self.is_known and known.open_epoch > claimed_epoch + 1 and self._step_to(known, reading):
+            self.is_known = False  # others went on without this replica, so it may be this clock that stood still
+        wanted_ms = 0.0
+        if not self.is_known:
+            if not (self._is_answered(known) or await self._is_alone(known, reading)):
+                await self._ask(known, reading)
+                return False
+            now_ms = self._clock.monotonic() * 1000 + (self.server_clock.reading or reading).offset_ms
+            wanted_ms = max(0.0, known.claimed_ms - now_ms)
+        self.is_known = await self._keep(known, reading, wanted_ms) or self.is_known
+        self._was_known |= self.is_known
+        self._question = None
+        return self.is_known
+
+    async def _look(self) -> _Known:
+        clock = command("HMGET", clock_key(self._key), *_FIELDS)
+        calls = [clock, command("GET", self._key), command("HGET", f"{self._key}:running", "last_ms")]
+        numbers, epoch, claimed_ms = await self._store.send(calls)
+        return _Known(*(int(number or 0) for number in (*numbers, epoch, claimed_ms)))
+
+    def _step_to(self, known: _Known, reading: Reading) -> float:
+        """By how many milliseconds the server's clock has stepped, apart from errors of corrections (`Reading.step_to`)."""
+        last = self.server_clock.reading or reading
+        return last.step_to(reading, known.errors_ms - self._errors_ms)
+
+    async def _keep(self, known: _Known, reading: Reading, wanted_ms: float) -> bool:
+        """Keep crawl time as this replica knows it, `wanted_ms` later, though the server's clock says `reading`. Returns
+        False if another replica has changed the correction meanwhile."""
+        last = self.server_clock.reading or reading
+        correction_ms, error_ms = known.correction_ms, 0
+        if wanted_ms:
+            correction_ms += math.ceil(last.offset_ms + wanted_ms - reading.offset_ms)
+        elif self._step_to(known, reading):
+            latest_ms = last.offset_ms - last.drifted_ms(reading.at)
+            correction_ms += math.floor(latest_ms - reading.offset_ms - reading.round_trip_ms)
+            error_ms = math.ceil(last.round_trip_ms + reading.round_trip_ms + 2 * last.drifted_ms(reading.at)) + 1
+        if correction_ms != known.correction_ms or known.asked > known.answered:
+            arguments = (known.version, correction_ms, error_ms, known.asked)
+            ((word,),) = await self._store.send([run(CORRECT_TIME, [clock_key(self._key)], *arguments)])
+            if word == b"outdated":
+                return False
+        if correction_ms != known.correction_ms or known.errors_ms != self._errors_ms:
+            self.server_clock.use(reading.shifted(correction_ms - known.correction_ms))
+        else:
+            self.server_clock.improve(reading)
+        self._errors_ms = known.errors_ms + error_ms
+        return True
+
+    # of a replica that does not know the time
+
+    def _is_answered(self, known: _Known) -> bool:
+        asked = self._question
+        if asked is None or asked.version != known.version or known.answered < asked.number:
+            return False
+        self.server_clock.use(asked.reading)
+        self._errors_ms = known.errors_ms
+        return True
+
+    async def _is_alone(self, known: _Known, reading: Reading) -> bool:
+        asked = self._question
+        waited = asked is not None and self._clock.monotonic() > asked.reading.at + self._patience_s
+        if not waited:
+            (members,) = await self._store.send([command("HKEYS", f"{self._key}:roster:{known.open_epoch}")])
+            if set(members) - {self._replica.encode()}:
+                return False
+        if not self._was_known:
+            self.server_clock.use(reading)
+        return True
+
+    async def _ask(self, known: _Known, reading: Reading) -> None:
+        """Ask whether `reading` is right, unless an earlier one that it agrees with is still in question."""
+        asked = self._question
+        if asked is not None and asked.version == known.version and not asked.reading.step_to(reading):
+            return
+        if not self._was_known:
+            self.server_clock.use(reading)
+        (number,) = await self._store.send([command("HINCRBY", clock_key(self._key), "asked", 1)])
+        self._question = _Question(int(number), known.version, reading)
+
+
+def clock_key(key: str) -> str:
+    """The key of the clock of the peer loop `key`."""
+    return f"{key}:clock"
+
+
+def crawl_ms(store: Store, key: str) -> Callable[[], Awaitable[float]]:
+    """A function that reads the crawl time of the peer loop `key`, in milliseconds, without taking part in it. It raises
+    RedisAway."""
+
+    async def read() -> float:
+        (correction_ms,) = await store.send([command("HGET", clock_key(key), "correction_ms")])
+        return int(correction_ms or 0) + await store.time_ms()
+
+    return read
