@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from frontier.clock import Clock, Reading, ServerClock
+from frontier.errors import RedisAway
 from frontier.scripts import CORRECT_TIME
 from frontier.store import Store, command, run
 
@@ -54,6 +55,10 @@ class _Question(NamedTuple):
     version: int
     reading: Reading
 
+    def is_moot(self, known: _Known, reading: Reading) -> bool:
+        """Whether the correction has changed since, or the server's clock has stepped, by the later `reading`."""
+        return self.version != known.version or self.reading.step_to(reading) != 0
+
 
 class CrawlTime:
     """One replica's part in the clock of the peer loop `key`. `server_clock` shows crawl time after the first `check`."""
@@ -73,8 +78,12 @@ class CrawlTime:
     async def check(self, claimed_epoch: int) -> bool:
         """Read the server's clock, correct it if it has stepped, and return whether crawl time is known. `claimed_epoch`:
         in which this replica claimed last, 0 for none. Raises RedisAway."""
-        known = await self._look()
-        reading = (await self.server_clock.read()).shifted(known.correction_ms)
+        try:
+            known = await self._look()
+            reading = (await self.server_clock.read()).shifted(known.correction_ms)
+        except RedisAway:
+            self._question = None  # those who know the time could perhaps not answer meanwhile
+            raise
         if self.is_known and known.open_epoch > claimed_epoch + 1 and self._step_to(known, reading):
             self.is_known = False  # others went on without this replica, so it may be this clock that stood still
         wanted_ms = 0.0
@@ -135,8 +144,7 @@ class CrawlTime:
 
     async def _is_alone(self, known: _Known, reading: Reading) -> bool:
         asked = self._question
-        waited = asked is not None and self._clock.monotonic() > asked.reading.at + self._patience_s
-        if not waited:
+        if asked is None or asked.is_moot(known, reading) or reading.at <= asked.reading.at + self._patience_s:
             (members,) = await self._store.send([command("HKEYS", f"{self._key}:roster:{known.open_epoch}")])
             if set(members) - {self._replica.encode()}:
                 return False
@@ -147,7 +155,7 @@ class CrawlTime:
     async def _ask(self, known: _Known, reading: Reading) -> None:
         """Ask whether `reading` is right, unless an earlier one that it agrees with is still in question."""
         asked = self._question
-        if asked is not None and asked.version == known.version and not asked.reading.step_to(reading):
+        if asked is not None and not asked.is_moot(known, reading):
             return
         if not self._was_known:
             self.server_clock.use(reading)
