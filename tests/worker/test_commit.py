@@ -23,7 +23,7 @@ from frontier.errors import RedisAway
 from frontier.keys import ShardKeys
 from frontier.queue import Settled
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, make_frontier
+from tests.frontier.helpers import ManualTime, ask, make_frontier
 from tests.sinks.values import exchange, page, settings
 from tests.worker.test_throttle import runtime
 
@@ -193,8 +193,7 @@ class ForgettingSink:
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[object] = ()
     ) -> Written:
-        keys = await self._store._client.keys(self._shard.base + "*")
-        await self._store._client.delete(*keys)
+        await ask(self._store, "DEL", *await ask(self._store, "KEYS", self._shard.base + "*"))
         self._shared.retry.lost(RedisAway("restarted"))
         return Written()
 
