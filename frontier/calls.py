@@ -15,8 +15,12 @@ Argument = bytes | str | int | float
 Reply = Any
 """A reply of Redis: bytes, int, None, or lists of these."""
 
-_KEYLESS = frozenset({"INFO", "CONFIG", "SCAN", "ECHO", "CLIENT", "SCRIPT", "REPLICAOF", "SHUTDOWN"})
-_KEY_IS_THIRD = frozenset({"MEMORY", "OBJECT"})
+_NONE = 0
+_KEY_PLACES: dict[Argument, int] = {
+    **dict.fromkeys(("INFO", "CONFIG", "SCAN", "ECHO", "CLIENT", "SCRIPT", "REPLICAOF", "SHUTDOWN"), _NONE),
+    **dict.fromkeys(("MEMORY", "OBJECT"), 2),
+}
+"""Where a command has its key, if it is not the second word."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -32,9 +36,8 @@ class Call(msgspec.Struct, frozen=True):
         """The key that tells which node carries out the call, or "" if any node can."""
         if self.script is not None:
             return self.keys[0]
-        if len(self.arguments) == 1 or self.arguments[0] in _KEYLESS:
-            return ""
-        return str(self.arguments[2 if self.arguments[0] in _KEY_IS_THIRD else 1])
+        place = _KEY_PLACES.get(self.arguments[0], 1)
+        return str(self.arguments[place]) if 0 < place < len(self.arguments) else ""
 
 
 def command(*words: Argument) -> Call:

@@ -86,13 +86,16 @@ class Cluster(LaneWatcher):
     def lane_of(self, key: str) -> Lane:
         """The lane of the node that serves `key`. "" is the node that tells the time. Raises RedisAway if nobody serves
         it."""
-        if not (key or self._time_key):
-            return min(self.lanes, key=lambda lane: (lane.is_away, lane.name))
-        lane = self._by_slot[slot_of(key or self._time_key)]
+        lane = self._by_slot[slot_of(key)] if key else self._time_lane()
         if lane is None:
             self.refresh_soon()
             raise RedisAway(f"Redis at {self._where} cannot serve now: no node has the slot of {key!r}", self._where)
         return lane
+
+    def _time_lane(self) -> Lane | None:
+        if self._time_key:
+            return self._by_slot[slot_of(self._time_key)]
+        return min(self.lanes, key=lambda lane: (lane.is_away, lane.name), default=None)
 
     def refresh_soon(self) -> None:
         """Have the map refreshed in the background."""

@@ -140,15 +140,21 @@ class RedisStore:
             lane = self._servers.lane_of("")
             return [Batch(lane, lane.run_id, range(len(calls)), packed(calls))], replies
         places: dict[Lane, list[int]] = {}
+        lane_of = self._servers.lane_of
         for at, call in enumerate(calls):
             try:
-                places.setdefault(self._servers.lane_of(call.key), []).append(at)
+                lane = lane_of(call.key)
             except RedisAway as away:
                 replies[at] = away
-        batches = [
-            Batch(lane, lane.run_id, at, packed([calls[one] for one in at], guarded=True))
-            for lane, at in places.items()
-        ]
+                continue
+            if lane in places:
+                places[lane].append(at)
+            else:
+                places[lane] = [at]
+        batches = []
+        for lane, mine in places.items():
+            data = packed(calls if len(mine) == len(calls) else [calls[at] for at in mine], guarded=True)
+            batches.append(Batch(lane, lane.run_id, mine, data))
         return batches, replies
 
     async def _delivered(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -77,18 +78,28 @@ NODES = 3
 SLOTS = 16_384
 
 
+def tls_options(folder: Path) -> list[str]:
+    """A server's certificate from an authority of its own, `folder`/ca.pem."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    options = ["--tls-cert-file", str(folder / "server.pem"), "--tls-key-file", str(folder / "server.pem")]
+    return [*options, "--tls-ca-cert-file", str(folder / "ca.pem"), "--tls-auth-clients", "no"]
+
+
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[int]:
-    """A Valkey Cluster of three masters that share the slots; yields the port of one."""
+def running_cluster(binary: Path, folder: Path, port_option: str, options: list[str], **access: Any) -> Iterator[int]:
+    """A cluster of three masters that share the slots; yields the port of one. `access`: of redis-py."""
     with ExitStack() as nodes:
         ports = [free_port() for _ in range(NODES)]
         for port in ports:
             data = folder / str(port)
             data.mkdir()
-            options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
-            options += ["--cluster-port", str(free_port())]
-            nodes.enter_context(running(server_binary(), data, options, port))
-        clients = [nodes.enter_context(redis.Redis(port=port)) for port in ports]
+            words = [*options, port_option, str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
+            words += ["--cluster-port", str(free_port())]
+            nodes.enter_context(running(binary, data, words, port))
+        clients = [nodes.enter_context(redis.Redis(port=port, **access)) for port in ports]
         bounds = [SLOTS * number // NODES for number in range(NODES + 1)]
         first_bus = clients[0].config_get("cluster-port")["cluster-port"]
         for client, start, end in zip(clients, bounds, bounds[1:], strict=False):
@@ -105,8 +116,16 @@ def running_cluster(folder: Path) -> Iterator[int]:
 class TestServers:
     def test_on_a_cluster_of_three_masters(self, tmp_path: Path) -> None:
         """Every script finds all its keys in one slot, and batches are cut by node."""
-        with running_cluster(tmp_path) as port:
+        with running_cluster(server_binary(), tmp_path, "--port", []) as port:
             run_suite(f"redis+cluster://127.0.0.1:{port}", SUITE[:3])
+
+    def test_on_a_cluster_over_tls_with_a_user(self, tmp_path: Path) -> None:
+        options = ["--port", "0", "--tls-cluster", "yes", *tls_options(tmp_path), "--masterauth", PASSWORD]
+        options += ["--user", "default", "off", "--user", "crawler", "on", f">{PASSWORD}", "~*", "&*", "+@all"]
+        access = {"ssl": True, "ssl_cert_reqs": "none", "username": "crawler", "password": PASSWORD}
+        with running_cluster(debian_redis(), tmp_path, "--tls-port", options, **access) as port:
+            url = f"rediss+cluster://crawler:{PASSWORD}@127.0.0.1:{port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
+            run_suite(url, SUITE[:1])
 
     @pytest.mark.parametrize("find", [server_binary, debian_redis], ids=["valkey", "redis"])
     def test_over_tcp_with_a_password(self, find: Callable[[], Path], tmp_path: Path) -> None:
@@ -116,13 +135,9 @@ class TestServers:
             run_suite(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
 
     def test_redis_over_tls_with_a_password(self, tmp_path: Path) -> None:
-        authority, port = trustme.CA(), free_port()
-        certificate = authority.issue_cert("127.0.0.1")
-        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-        certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-        options = ["--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1", "--tls-auth-clients", "no"]
-        options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.pem")]
-        options += ["--tls-ca-cert-file", str(tmp_path / "ca.pem"), "--requirepass", PASSWORD]
+        port = free_port()
+        options = ["--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
+        options += tls_options(tmp_path)
         with running(debian_redis(), tmp_path, options, port):
             run_suite(f"rediss://:{PASSWORD}@127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}")
 
