@@ -170,6 +170,7 @@ class Cluster(LaneWatcher):
         first = list(dict.fromkeys([*self._hints, *random.sample(known, min(ASKED_AT_ONCE, len(known)))]))[
             :ASKED_AT_ONCE
         ]
+        hinted = set(self._hints)
         self._hints.clear()
         rest = [address for address in dict.fromkeys([*known, *self._url.hosts, *self._lanes]) if address not in first]
         try:
@@ -178,7 +179,7 @@ class Cluster(LaneWatcher):
             if not first or not rest:
                 raise
             found = await self._most_say(rest)
-        await self._take_up(found)
+        await self._take_up(found, hinted)
 
     async def _most_say(self, addresses: list[Address]) -> SlotMap:
         """The map that most of `addresses` tell. Raises the error of one if all fail."""
@@ -218,8 +219,9 @@ class Cluster(LaneWatcher):
             raise RedisAway(f"Redis at {address.name} cannot serve now: it knows of no slots", address.name)
         return found
 
-    async def _take_up(self, found: SlotMap) -> None:
-        """Use the map `found`. Nodes that are new, or away, are connected to first."""
+    async def _take_up(self, found: SlotMap, hinted: set[Address]) -> None:
+        """Use the map `found`. New nodes are connected to first. Calls may be on their way to nodes that are `hinted`, even
+        if those who were asked have not heard of their slots yet."""
         masters = {one.master for one in found}
         lanes = {address: self._lanes.get(address) or self._add(address) for address in masters}
         unknown = [lane for lane in lanes.values() if not lane.run_id and not lane.is_away]
@@ -229,7 +231,7 @@ class Cluster(LaneWatcher):
         for one in found:
             by_slot[one.first : one.last + 1] = [lanes[one.master]] * (one.last + 1 - one.first)
         self._by_slot, self._map = by_slot, found
-        for address in self._lanes.keys() - masters:
+        for address in self._lanes.keys() - masters - hinted - set(self._hints):
             self._lanes.pop(address).retire()
 
     async def close(self) -> None:

@@ -115,8 +115,7 @@ class Lane:
     async def _try(self, data: bytes, count: int, run_id: str | None) -> list[Reply]:
         """Try a server that is away. Raises RedisAway at once if another call does so."""
         if self._trying:
-            assert self._trouble is not None
-            raise RedisAway(str(self._trouble), self.name)
+            raise self._still_away()
         self._trying = True
         try:
             connection = await self._open(self._limits.probe_s)
@@ -140,6 +139,9 @@ class Lane:
         if run_id is not None and run_id != connection.run_id:
             self._release(connection)
             raise self._restarted()
+
+    def _still_away(self) -> RedisAway:
+        return RedisAway(str(self._trouble), self.name)
 
     def _restarted(self) -> RedisAway:
         return RedisAway(f"Redis at {self._where} was restarted", self.name)
@@ -248,7 +250,7 @@ class Lane:
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
-                waiting.set_exception(self._trouble or self._restarted())
+                waiting.set_exception(self._still_away() if self._trouble is not None else self._restarted())
 
     def drop(self, error: FrontierError) -> None:
         """The server has answered that it is not the one that serves: close its connections, and take it for away."""

@@ -100,13 +100,14 @@ def place_of(crawl: str, redis: str | None, data_dir: Path | None, settings: Pat
 
 
 async def crawl_names(store: RedisStore) -> list[str]:
-    """Return the sorted names of the crawls; not all if the server has more than a million keys, and none on a cluster."""
+    """Return the sorted names of the crawls; not all if the server has more than a million keys, and of a cluster only
+    those of one node."""
     cursor, names = 0, set[str]()
     for _ in range(SCANS):
         try:
             scan = command("SCAN", cursor, "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE)
             ((cursor, keys),) = await store.send([scan])
-        except FrontierError:  # a cluster, or a user who may not scan: the error is then shown without the list
+        except FrontierError:  # a user who may not scan: the error is then shown without the list
             break
         names |= {key.decode().partition("}")[0].removeprefix("{") for key in keys}
         if not int(cursor):
