@@ -15,7 +15,7 @@ from crawler.errors import UserError
 from crawler.logs import printable
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
-from crawler.sinks.export import ExportSettings, Form
+from crawler.sinks.export import Exported, ExportSettings, Form
 from crawler.sinks.open_files import is_open
 from crawler.sinks.warc_reader import BrokenFraming
 
@@ -37,7 +37,8 @@ def export(
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page.
 
-    Open files are read up to their last complete record. If it was interrupted, run the same command again to resume.
+    Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
+    that were exported with other options are replaced.
 
     [bold]Examples[/bold]
 
@@ -51,18 +52,35 @@ def export(
     with Progress(*columns, console=Terminal(stderr=True)) as progress:
         task = progress.add_task("WARC files", total=len(files))
 
-        def advance(path: Path, rows: int) -> None:
+        def advance(path: Path) -> None:
             progress.advance(task)
 
-        rows = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
-    what = "files" if settings.form == "markdown" else "rows"
-    Terminal().print(f"{rows:,} {what} from {len(files):,} WARC files in {out}/")
+        done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
+    for line in _told(done, settings, len(files)):
+        Terminal(soft_wrap=True).print(line)
     if still_open := [path for path in files if is_open(path)]:
         Terminal(stderr=True).print(
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
             f"replicas were killed, finish them: crawler finish {still_open[0].parent}",
             soft_wrap=True,
         )
+
+
+def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:
+    """Return what an export of `files` WARC files did, in one line each."""
+    if done.kept == files:
+        return [f"already exported with these options, nothing to do: {files:,} WARC files in {settings.out}/"]
+    what = "files" if settings.form == "markdown" else "rows"
+    lines = [f"{done.rows:,} {what} from {files - done.kept:,} WARC files in {settings.out}/"]
+    if done.kept:
+        lines.append(f"{done.kept:,} WARC files had been exported with these options before, and were left alone")
+    if done.differing:
+        lines.append(
+            f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
+        )
+    if done.left_out:
+        lines.append(f"{done.left_out:,} responses had no main text, and were left out")
+    return lines
 
 
 def extract(

@@ -2,8 +2,8 @@
 
 Each response and revisit record becomes a row (`crawler.sinks.warc_rows`). Each WARC file becomes one file of rows with the
 same name, which is complete or does not exist. So files are converted in parallel, and a second run continues where the
-first one stopped. The rows of an open file are in a file whose name contains `.open`. Each run replaces it, and removes it
-once the WARC file is finished.
+first one stopped. Files that were exported with other options are made again (`crawler.sinks.export_record`). The rows of
+an open file are in a file whose name contains `.open`. Each run replaces it, and removes it once the WARC file is finished.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from crawler.errors import UserError
 from crawler.page import Page
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, TextForm, content_of
+from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.pages import PageLines
@@ -48,6 +49,27 @@ class ExportSettings(msgspec.Struct, frozen=True):
     links: bool = True
     simhash: bool = False
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The options on which the content of a file depends, with their values as text."""
+        return {
+            "--text": self.text,
+            "--structured": "on" if self.structured else "off",
+            "--links": "on" if self.links else "off",
+            "--simhash": "on" if self.simhash else "off",
+        }
+
+
+class Exported(msgspec.Struct):
+    """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
+    because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
+    options of replaced files that were others."""
+
+    rows: int = 0
+    left_out: int = 0
+    kept: int = 0
+    differing: frozenset[str] = frozenset()
+
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
     """The WARC files among `paths` and in the folders among them, open ones included. An open file may also be given by
@@ -66,43 +88,75 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def export(
-    files: Sequence[Path], settings: ExportSettings, processes: int, on_done: Callable[[Path, int], None]
-) -> int:
-    """Export `files`. Calls `on_done` with each finished file and its number of rows. Returns the total number of rows.
+    files: Sequence[Path], settings: ExportSettings, processes: int, on_done: Callable[[Path], None]
+) -> Exported:
+    """Export `files`, and call `on_done` with each finished one. Files that were exported with the same options are kept,
+    and those with other options are replaced.
 
-    Raises UserError for a file that cannot be read or written. Files that are already finished are kept.
+    Raises UserError for a file that cannot be read or written.
     """
     if settings.form == "parquet":
         require_pyarrow("--format parquet")
-    settings.out.mkdir(parents=True, exist_ok=True)
-    rows = 0
+    total = Exported()
+    try:
+        settings.out.mkdir(parents=True, exist_ok=True)
+        if settings.form != "markdown":
+            total.differing = frozenset(prepare(settings.out, _wanted(files, settings)))
+    except OSError as error:
+        raise UserError(f"{settings.out}: {error.strerror}") from error
     with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
         running = {pool.submit(export_file, path, settings): path for path in files}
         for future in as_completed(running):
             path = running[future]
             try:
-                count = future.result()
+                one = future.result()
             except (OSError, BrokenFraming) as error:
                 pool.shutdown(cancel_futures=True)
                 raise UserError(f"{path}: {error}") from error
-            rows += count
-            on_done(path, count)
-    return rows
+            total.rows += one.rows
+            total.left_out += one.left_out
+            total.kept += one.kept
+            on_done(path)
+    return total
 
 
-def export_file(path: Path, settings: ExportSettings) -> int:
-    """Export one WARC file. Returns the number of rows. Raises OSError and BrokenFraming."""
+def _wanted(files: Sequence[Path], settings: ExportSettings) -> dict[Path, Made]:
+    """Return the results of the finished `files`, and how they are made. Raises UserError for two files with one name."""
+    wanted: dict[Path, Made] = {}
+    for path in files:
+        if is_open(path):
+            continue
+        made = Made(str(path.resolve()), path.stat().st_size, settings.options)
+        other = wanted.setdefault(_result(path, settings), made)
+        if other.source != made.source:
+            raise UserError(
+                f"{other.source} and {made.source} have the same name: export them to two folders, with --out"
+            )
+    return wanted
+
+
+def _result(path: Path, settings: ExportSettings) -> Path:
+    """Return where the rows of the WARC file at `path` go."""
+    lines = settings.out / f"{_stem(path)}{OPEN_SUFFIX if is_open(path) else ''}.pages.jsonl"
+    return parquet_path(lines) if settings.form == "parquet" else lines
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".warc")[0]
+
+
+def export_file(path: Path, settings: ExportSettings) -> Exported:
+    """Export one WARC file, unless its result exists. Raises OSError and BrokenFraming."""
     if settings.form == "markdown":
-        return sum(_write_markdown(row.page, settings.out) for row in read_rows(path))
-    name = path.name.partition(".warc")[0]
-    target = settings.out / f"{name}{OPEN_SUFFIX if is_open(path) else ''}.pages.jsonl"
-    final = parquet_path(target) if settings.form == "parquet" else target
+        written = [_write_markdown(row.page, settings.out) for row in read_rows(path)]
+        return Exported(sum(written), len(written) - sum(written))
+    result = _result(path, settings)
     if not is_open(path):
-        for early in settings.out.glob(glob.escape(f"{name}{OPEN_SUFFIX}.pages.") + "*"):
+        for early in settings.out.glob(glob.escape(f"{_stem(path)}{OPEN_SUFFIX}.pages.") + "*"):
             early.unlink(missing_ok=True)  # its rows are among those of the finished file
-        if final.exists():
-            return 0
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+        if result.exists():
+            return Exported(kept=1)
+    scratch = result.with_name(f"{result.name}.{os.getpid()}.lines.tmp")
     rows = 0
     try:
         with scratch.open("wb") as file:
@@ -110,12 +164,12 @@ def export_file(path: Path, settings: ExportSettings) -> int:
                 file.write(line)
                 rows += 1
         if settings.form == "parquet":
-            write_parquet(scratch, final)
+            write_parquet(scratch, result)
         else:
-            scratch.rename(target)
+            scratch.rename(result)
     finally:
         scratch.unlink(missing_ok=True)
-    return rows
+    return Exported(rows)
 
 
 def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:

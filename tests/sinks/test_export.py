@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from crawler.sinks.export import ExportSettings, Form, export, warc_files
 from tests.sinks import readers
 from tests.sinks.test_content import HTML
 from tests.sinks.values import exchange, page, settings
+from tests.typed import Typed
 
 COMMON = ("url", "domain", "status", "content_type", "size", "digest", "truncated", "warc", "text", "description")
 NOT_IN_A_RESPONSE = ("outcome", "reason", "depth", "tries", "settled_at", "via")
@@ -41,13 +43,13 @@ async def crawl(tmp_path: Path) -> Path:
     return folder
 
 
-def ignored(path: Path, rows: int) -> None:
+def ignored(path: Path) -> None:
     """Ignore the report."""
 
 
 def test_rows_are_those_that_the_crawl_wrote(crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert export(warc_files([crawl]), ExportSettings(out, text="text"), 2, ignored) == 3
+    assert export(warc_files([crawl]), ExportSettings(out, text="text"), 2, ignored).rows == 3
     pick = [[line[name] for name in COMMON] for line in readers.lines(crawl)]
     assert [[line[name] for name in COMMON] for line in readers.lines(out)] == pick
     assert readers.files(out, ".tmp") == []
@@ -157,13 +159,97 @@ def test_a_missing_extra_is_named_as_the_user_named_it(monkeypatch: pytest.Monke
 
 def test_a_second_run_goes_on_where_the_first_one_stopped(crawl: Path, tmp_path: Path) -> None:
     files, to = warc_files([crawl]), ExportSettings(tmp_path / "out")
-    assert export(files[:1], to, 1, ignored) == 1
-    assert export(files, to, 1, ignored) == 2
+    assert export(files[:1], to, 1, ignored).rows == 1
+    assert export(files, to, 1, ignored).rows == 2
+
+
+SAME = "already exported with these options, nothing to do: 2 WARC files in export/\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "column"),
+    [
+        (("--simhash",), "simhash"),
+        (("--text", "text"), "text"),
+        (("--text", "markdown"), "markdown"),
+        (("--no-links",), "links"),
+        (("--structured",), "opengraph"),
+    ],
+)
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+async def test_an_export_with_other_options_replaces_the_files(
+    typed: Typed, tmp_path: Path, form: str, words: tuple[str, ...], column: str
+) -> None:
+    archive = Archive(settings(tmp_path / "crawl-out", max_bytes=1))
+    await archive.start()
+    for name in "ab":
+        body = HTML + b"<meta property=og:title content=x><a href=/y>y</a>" + name.encode()
+        await archive.write([page(exchange(name, body), content_type="text/html", charset="utf-8", links=())])
+    await archive.stop()
+    command = ("export", "crawl-out", "--format", form, "--processes", "1")
+
+    def values() -> list[Any]:
+        tables = [pq.read_table(path).to_pylist() for path in readers.files(tmp_path / "export", ".parquet")]
+        rows = [row for table in tables for row in table] if form == "parquet" else readers.lines(tmp_path / "export")
+        return [row.get(column) for row in rows]
+
+    assert typed(*command).out == "2 rows from 2 WARC files in export/\n"
+    plain = values()
+    assert typed(*command).out == SAME
+    again = typed(*command, *words)
+    assert (again.code, again.out.splitlines()[0]) == (0, "2 rows from 2 WARC files in export/")
+    option = words[0].replace("--no-", "--")
+    assert again.out.splitlines()[1:] == [f"earlier results with other options were replaced; different: {option}"]
+    assert all(one != other for one, other in zip(values(), plain, strict=True))
+    assert typed(*command, *words).out == SAME
+    typed(*command)
+    assert values() == plain
+
+
+def test_files_of_an_unknown_or_interrupted_export_are_made_again(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    typed("export", str(crawl))
+    out = tmp_path / "export"
+    first, second = readers.files(out, ".jsonl")
+    first.unlink()
+    assert typed("export", str(crawl)).out.splitlines() == [
+        "1 rows from 1 WARC files in export/",
+        "1 WARC files had been exported with these options before, and were left alone",
+    ]
+    second.write_text("")
+    (out / ".exported.json").write_text("{")
+    assert typed("export", str(crawl)).out == "3 rows from 2 WARC files in export/\n"
+    assert len(readers.lines(out)) == 3
+
+
+def test_archives_with_equal_names_do_not_replace_each_other(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    other = shutil.copytree(crawl, tmp_path / "other")
+    together = typed("export", str(crawl), str(other))
+    assert (together.code, "have the same name: export them to two folders, with --out" in together.err) == (2, True)
+    assert typed("export", str(crawl)).code == 0
+    after = typed("export", str(other))
+    assert after.code == 2
+    assert "was exported from" in after.err
+    crawl.rename(tmp_path / "moved")
+    assert typed("export", str(tmp_path / "moved")).out == "3 rows from 2 WARC files in export/\n"
+
+
+def test_an_export_to_markdown_says_how_many_pages_it_left_out(crawl: Path, typed: Typed) -> None:
+    done = typed("export", str(crawl), "--format", "markdown")
+    assert done.out.splitlines() == [
+        "2 files from 2 WARC files in export/",
+        "1 responses had no main text, and were left out",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_is_told_of(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "export").write_text("")
+    done = typed("export", str(crawl))
+    assert (done.code, done.err.splitlines()[-1]) == (2, "error: export: File exists")
 
 
 def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert export(warc_files([crawl]), ExportSettings(out, "markdown"), 1, ignored) == 2
+    assert export(warc_files([crawl]), ExportSettings(out, "markdown"), 1, ignored).rows == 2
     first, second = readers.files(out / "site.test")
     assert (first.name[:4], second.name[:7]) == ("a-b-", "second-")
     text = first.read_text()
@@ -177,7 +263,7 @@ def test_archives_of_others(tmp_path: Path) -> None:
     file = tmp_path / "theirs.warc"
     bodies = {"a": b"3\r\n<p>\r\n2\r\nhi\r\n0\r\n\r\n", "b": b"<p>not chunked", "c": b"0\r\n\r\n"}
     file.write_bytes(b"".join(their_record(name, body) for name, body in bodies.items()))
-    assert export([file], ExportSettings(tmp_path / "out"), 1, ignored) == 3
+    assert export([file], ExportSettings(tmp_path / "out"), 1, ignored).rows == 3
     assert [line["size"] for line in readers.lines(tmp_path / "out")] == [5, 0, 0]
 
 
@@ -195,7 +281,7 @@ def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path) -> None:
     file.write_bytes(b"\x1f\x8b\x08 nothing of the sort")
     with pytest.raises(UserError, match=r"broken\.warc\.gz"):
         export([file], ExportSettings(tmp_path / "out"), 1, ignored)
-    assert readers.files(tmp_path / "out") == []
+    assert readers.files(tmp_path / "out", "l") == []
     with pytest.raises(UserError, match="no WARC file in"):
         warc_files([tmp_path / "out"])
 

@@ -52,7 +52,7 @@ async def test_any_response_head_is_read_back(tmp_path: Path, name: str) -> None
     found = audit(read_archive(tmp_path), RULES)
     assert (found.requests, found.unread) == (2, 0)
     out = tmp_path / "out"
-    assert export(warc_files([tmp_path]), ExportSettings(out), 1, lambda path, rows: None) == 2
+    assert export(warc_files([tmp_path]), ExportSettings(out), 1, lambda path: None).rows == 2
     assert [(line["status"], line["size"]) for line in readers.lines(out)] == [(200, 6), (200, 8)]
 
 
