@@ -10,7 +10,7 @@ How a command runs, in the order in which data flows:
    They share their options (`shared_options`) and the access to a crawl (`output`).
 4. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic web. `checks` examines
    the machine for `doctor`.
-5. `render` turns what was read into tables. `live` shows a crawl while it runs and summarizes it at its end;
+5. `render` turns what was read into tables (`tables`). `live` shows a crawl while it runs and summarizes it at its end;
    `progress` logs how far it is where no terminal shows it.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 

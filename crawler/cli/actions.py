@@ -126,11 +126,11 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
     """Return the seeds that `settings` allow to fetch, and report the others. `also`: what else a command needs to change
     the settings. Raises UserError if there are only others."""
     refused = await refused_seeds(seeds, settings)
-    console = Terminal(stderr=True, soft_wrap=True)
+    console = Terminal(stderr=True)
     for one in list(refused.values())[:SHOWN_REFUSED]:
-        console.print(" ".join([str(one), also]).rstrip())
+        console.tell(" ".join([str(one), also]).rstrip())
     if len(refused) > SHOWN_REFUSED:
-        console.print(f"and {len(refused) - SHOWN_REFUSED:,} more seeds that cannot be fetched")
+        console.tell(f"and {len(refused) - SHOWN_REFUSED:,} more seeds that cannot be fetched")
     if seeds and len(refused) == len(seeds):
         raise UserError(
             f"none of {len(seeds):,} seeds can be fetched, so nothing was queued or started: add the options shown above, "

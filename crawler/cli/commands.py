@@ -96,7 +96,36 @@ class Command(TyperCommand):
             option = word.partition("=")[0]
             if option.startswith("--") and option not in known and (hint := _hint(option)):
                 raise UserError(f"`crawler {_path(ctx)}` takes no {option}; {hint}")
-        return super().parse_args(ctx, args)
+        typed = list(args)  # Click empties the list
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = self._said(error, typed, _path(ctx))
+            raise
+
+    def _said(self, error: typer.BadParameter, typed: list[str], path: str) -> str:
+        """Return the message of `error`. If Pydantic made it, it gets the value that was typed, and the order of the
+        arguments if a number was typed in the place of another one, such as in `crawler delay 5 example.org`."""
+        from pydantic import ValidationError  # noqa: PLC0415 - slow to import, and only needed for this error
+
+        if not isinstance(error.__cause__, ValidationError):
+            return error.message
+        first = error.__cause__.errors()[0]
+        said = first["msg"].removeprefix("Value error, ").partition(", unable")[0]
+        if not said.startswith("Input should be"):
+            return said
+        said = f"{first['input']!r} must be{said.removeprefix('Input should be')}"
+        names = [one.metavar or str(one.name).upper() for one in self.params if one.param_type_name == "argument"]
+        is_swapped = len(names) > 1 and not _is_number(str(first["input"])) and any(map(_is_number, typed))
+        return f"{said}; the order is: crawler {path} {' '.join(names)}" if is_swapped else said
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _path(context: Any) -> str:

@@ -14,10 +14,10 @@ from rich.text import Text
 from crawler.app.installed import missing
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
-from crawler.cli import render
 from crawler.cli.completion import presets, setting_names
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis
+from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.settings import reference
@@ -182,7 +182,7 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
 def _changed(changes: list[Change], revision: int) -> RenderableType:
     if not changes:
         return Text(f"nothing changes; the settings stay at revision {revision}")
-    table = render.table("setting", "before", "now", "takes effect")
+    table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
     for one in changes:
         table.add_row(one.name, str(one.before), str(one.after), one.takes_effect)
     reasons = [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]

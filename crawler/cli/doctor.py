@@ -8,8 +8,8 @@ import typer
 from rich.text import Text
 
 from crawler.cli.checks import examine
-from crawler.cli.render import table
 from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile, flags
+from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.settings.loading import load
 
@@ -35,7 +35,7 @@ def doctor(
         crawler doctor --redis redis://queue:6379/0
     """
     findings = asyncio.run(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
-    shown = table("check", "", "found", wraps="found")
+    shown = TextTable("check", "", "found", keeps="check", wraps="found")
     for one in findings:
         found = Text(one.found)
         if one.remedy:

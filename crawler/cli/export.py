@@ -57,12 +57,11 @@ def export(
 
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _told(done, settings, len(files)):
-        Terminal(soft_wrap=True).print(line)
+        Terminal().tell(line)
     if still_open := [path for path in files if is_open(path)]:
-        Terminal(stderr=True).print(
+        Terminal(stderr=True).tell(
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
-            f"replicas were killed, finish them: crawler finish {still_open[0].parent}",
-            soft_wrap=True,
+            f"replicas were killed, finish them: crawler finish {still_open[0].parent}"
         )
 
 

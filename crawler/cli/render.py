@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 from rich.columns import Columns
@@ -13,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
@@ -43,17 +43,6 @@ def span(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds:.1f} s" if limit == 10 else f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
-
-
-def table(*columns: str, wraps: str = "") -> Table:
-    """Return a table without borders. A column whose name begins with ">" is right-aligned. `wraps`: the name of the column
-    whose long lines are wrapped; those of the others are truncated."""
-    made = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        overflow: Literal["fold", "ellipsis"] = "fold" if column == wraps else "ellipsis"
-        made.add_column(column.lstrip(">"), justify=justify, no_wrap=column != wraps, overflow=overflow)
-    return made
 
 
 def status(found: Status, place: str = "") -> RenderableType:
@@ -236,9 +225,9 @@ class Replicas:
             name = f"live page of {record.index or record.replica}: "
             yield Text.assemble((name, "dim"), _address(record), overflow="fold")
 
-    def _table(self, with_address: bool) -> Table:
+    def _table(self, with_address: bool) -> TextTable:
         headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
-        made = table(*headings, *["live page"] * with_address)
+        made = TextTable(*headings, *["live page"] * with_address)
         for record in self._records:
             made.add_row(
                 str(record.index or "-"),
@@ -283,7 +272,7 @@ class _TwoLists:
 def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:
     if not lines:
         return Text("none", style="dim")
-    made = table("domain", ">queued", "when", "why")
+    made = TextTable("domain", ">queued", "when", "why")
     for line in lines:
         when = "being fetched" if line.held == "leased" else _when(line.at_ms - now_ms)
         made.add_row(line.domain, f"{line.queued:,}", when, why(line))
@@ -307,17 +296,15 @@ def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:
     found = sorted((one for record in records for one in record.recent_failures), key=lambda one: -one.at_ms)[:rows]
     if not found:
         return Text("none", style="dim")
-    made = table("reason", "then", "URL")
+    made = TextTable("reason", "then", "URL")
     for one in found:
-        made.add_row(
-            one.reason, "given up" if one.outcome == "dead" else "tried again", Text(one.url, overflow="ellipsis")
-        )
+        made.add_row(one.reason, "given up" if one.outcome == "dead" else "tried again", one.url)
     return made
 
 
 def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableType:
     """Return the table of `crawler shards`: the shards of each replica, and since when it has them."""
-    made = table("replica", ">shards", ">share", ">held for", "which")
+    made = TextTable("replica", ">shards", ">share", ">held for", "which", wraps="which")
     for line in lines:
         name = line.replica or Text("unowned, with work", style="yellow")
         held = "-" if not line.last_since_ms else f"{span((now_ms - line.last_since_ms) / 1000)} or more"

@@ -9,10 +9,10 @@ import msgspec
 import typer
 from rich.text import Text
 
-from crawler.cli import render
 from crawler.cli.completion import reasons
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson
+from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from frontier.control import Control
@@ -178,9 +178,9 @@ def list_dead(
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters]
 
     letters = where.do(look)
-    table = render.table("reason", "URL")
+    table = TextTable("reason", "URL", wraps="URL")
     for letter in letters:
-        table.add_row(letter.reason, Text(letter.url, overflow="fold", no_wrap=False))
+        table.add_row(letter.reason, letter.url)
     emit(letters, json, table if letters else Text("no dead letters"))
 
 

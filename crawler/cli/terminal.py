@@ -28,6 +28,10 @@ class Terminal(Console):
             is_ours = segment.control or segment.text == "\n\r"
             yield segment if is_ours else segment._replace(text=printable(segment.text))
 
+    def tell(self, message: str | Text) -> None:
+        """Print a message in full: wrapped between words in a terminal, and as one line in a file or pipe."""
+        self.print(message, soft_wrap=not self.is_terminal)
+
 
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON."""
@@ -43,8 +47,8 @@ def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = Tru
 
 
 def print_error(error: Exception, details: Iterable[str]) -> None:
-    """Print `details`, one per line, and `error` as one line, on standard error."""
-    terminal = Terminal(stderr=True, soft_wrap=True)
+    """Print `details`, one per line, and `error` as one line, on standard error; a terminal wraps them between words."""
+    terminal = Terminal(stderr=True)
     for detail in details:
-        terminal.print(detail)
-    terminal.print(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))
+        terminal.tell(detail)
+    terminal.tell(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))

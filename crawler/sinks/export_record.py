@@ -27,7 +27,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def prepare(out: Path, wanted: Mapping[Path, Made]) -> set[str]:
-    """Remove the results in `out` that are not as `wanted` (result -> how it is to be made), and record that all of `wanted`
+    """Remove the results in `out` that are not as `wanted` (result -> how it is made), and record that all of `wanted`
     will be there. Returns the names of the options that differ from those of a removed result.
 
     Raises UserError, without having removed anything, if a result belongs to another WARC file, and OSError.

@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from crawler.cli.shared_options import typed as typed_options
+from tests.cli.screen import Screen
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -92,3 +93,56 @@ def test_the_number_of_shards_that_was_set_is_used(typed: Typed, tmp_path: Path)
     (tmp_path / "c.toml").write_text("[frontier]\nshards = 1024\n")
     assert typed("seed", SITE, "-s", "c.toml").code == 0
     assert "shards = 1024" in typed("config", "show").out
+
+
+# values
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("delay", "5", "d.test"),
+            "'SECONDS': 'd.test' must be a valid number; the order is: crawler delay DOMAIN SECONDS",
+        ),
+        (("delay", "d.test", "1s"), "'SECONDS': '1s' must be a valid number"),
+        (("delay", "d.test", "--", "-1"), "'SECONDS': '-1' must be greater than or equal to 0"),
+        (("crawl", SITE, "--max-pages", "1k"), "'--max-pages': '1k' must be a valid integer"),
+        (("crawl", SITE, "--max-pages", "1_000.5"), "'--max-pages': '1_000.5' must be a valid integer"),
+        (("crawl", SITE, "--delay", "1s"), "'--delay': '1s' must be a valid number"),
+        (("crawl", SITE, "--max-depth", "300"), "'--max-depth': '300' must be less than or equal to 255"),
+        (("crawl", SITE, "--port", "https"), "'--port': 'https' must be a valid integer"),
+        (("run", "--replicas", "0"), "'--replicas': '0' must be greater than or equal to 1"),
+        (("top", "--every", "fast"), "'--every': 'fast' must be a valid number"),
+        (("audit", "out", "--tolerance", "1ms"), "'--tolerance': '1ms' must be a valid number"),
+        (("export", "out", "--format", "csv"), "'--format': 'csv' is not one of 'jsonl', 'parquet', 'markdown'"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_shown_as_it_was_typed(
+    typed: Typed, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    done = typed(*words, environment={"COLUMNS": "80"})
+    assert done.code == 2
+    said = " ".join(done.err.replace("\u2502", " ").split())
+    assert re.search(rf"Invalid value for {re.escape(told)}\.? ╰", said), said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("crawl", "http://127.0.0.1:3000/", "http://127.0.0.1:3001/a-page"),
+        ("crawl", SITE, "--format", "parquet"),
+        ("run", "--interval", "inf"),
+        ("export", "missing-folder-with-a-long-name", "--format", "markdown"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_terminal_breaks_messages_between_words(typed: Typed, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The same words as in a pipe, where a message is one line."""
+    whole = typed(*words).err.split()
+    with Screen(tmp_path, *words, columns=40) as screen:
+        assert screen.wait() == 2
+        assert screen.text.split() == whole
+        assert max(map(len, screen.text.splitlines())) <= 40
