@@ -8,7 +8,8 @@ existing crawl. With a settings file that has tables of the crawl they compare a
 without one, only those set in the environment.
 
 Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
-raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists.
+raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists, so a command without them
+takes nothing away and does not differ.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from crawler.logs import log
 from crawler.settings.loading import CrawlSettings, Settings, extended
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml
-from crawler.settings.table import Table
 from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.store import Store, display_url
 
@@ -31,6 +31,9 @@ OnDifference = Literal["stop", "keep", "apply"]
 """What a command does if its settings differ from the crawl's: stop, use those of the crawl, or change the crawl's."""
 
 _SHARDS = "frontier.shards"
+
+_LISTS = ("allow", "ports")
+"""The keys of `[fetch]` to which `--allow` and `--port` add."""
 
 _DEFAULTS = CrawlSettings().flat()
 
@@ -113,28 +116,15 @@ def _log(event: str, found: list[Difference]) -> None:
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:
     """Return the settings that a command with `settings` requests for a crawl with the settings `stored`."""
     if not (whole or settings.file_has_crawl_tables):
-        wanted = _named(settings, stored)
+        wanted = settings.onto(stored)
     elif "shards" in settings.frontier.model_fields_set:
         wanted = settings.crawl
     else:
         wanted = settings.crawl.with_shards(stored.frontier.shards)  # its default depends on the store
-    if not settings.added:
-        return wanted
-    own = {key: getattr(stored.fetch, key) for key in settings.added}
+    unnamed = () if settings.file_has_crawl_tables else (key for key in _LISTS if not settings.names(f"fetch.{key}"))
+    own = {key: getattr(stored.fetch, key) for key in (*settings.added, *unnamed)}
     fetch = extended(wanted.fetch.model_copy(update=own), settings.added)
     return wanted.model_copy(update={"fetch": fetch})
-
-
-def _named(settings: Settings, stored: CrawlSettings) -> CrawlSettings:
-    """Return `stored`, updated with the values in `settings` that are set explicitly."""
-    values: dict[str, Any] = {}
-    for name in settings.model_fields_set & CrawlSettings.model_fields.keys():
-        table = getattr(settings, name)
-        if isinstance(table, Table):
-            named = {key: getattr(table, key) for key in table.model_fields_set}
-            table = getattr(stored, name).model_copy(update=named)
-        values[name] = table
-    return stored.model_copy(update=values)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -41,13 +41,15 @@ config = typer.Typer(
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A changed setting. `because`: why the change does not take effect at once, or ""."""
+    """A changed setting. `because`: why the change does not take effect at once, or "". `is_reset`: it gets its default,
+    because the file does not name it."""
 
     name: str
     before: Any
     after: Any
     takes_effect: str
     because: str
+    is_reset: bool = False
 
 
 def init(
@@ -138,44 +140,49 @@ def explain(
 @config.command()
 def apply(
     file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Reset the settings that the file does not name to their defaults.")
+    ] = False,
     crawl: CrawlName = "crawl",
     redis: Redis = None,
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
-    """Replace the settings of an existing crawl with those of a file, and show what changes and when.
+    """Change the settings of an existing crawl that a file or the environment names, and show what changes and when.
 
-    Running replicas apply the changes within two seconds, except those that need a restart according to the table.
+    All others stay as they are, unless `--replace` is given. Running replicas apply the changes within two seconds,
+    except those that need a restart according to the table.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
-        crawler config apply crawler.toml --crawl news
+        crawler config apply slower.toml --crawl news
+
+        crawler config apply crawler.toml --replace
     """
     loaded = load(file)
-    check_usable(loaded)
-    wanted = loaded.crawl
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int]:
         before = CrawlSettings.from_json(opened.settings)
+        wanted = loaded.crawl if replace else loaded.onto(before)
+        check_usable(wanted)
         revision = await save_settings(store, opened, _kept(wanted, before).to_json())
-        return _changes(before, wanted), revision
+        return _changes(before, wanted, loaded), revision
 
     changes, revision = Where(crawl, redis, data_dir, file).do(work)
     emit(changes, json, _changed(changes, revision))
 
 
-def _changes(before: CrawlSettings, wanted: CrawlSettings) -> list[Change]:
-    """Return what `wanted` changes. Settings that an existing crawl cannot change are included only if `wanted` sets them
+def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> list[Change]:
+    """Return what `wanted` changes. Settings that an existing crawl cannot change are included only if `loaded` sets them
     explicitly."""
     old, new = before.flat(), wanted.flat()
     shown_old, shown_new = _without_secrets(old), _without_secrets(new)
-    asked = {f"frontier.{key}" for key in wanted.frontier.model_fields_set}
     changes = []
     for name in (name for name in new if new[name] != old[name]):
-        because = waits_because(name)
-        if name not in reference.FIXED or name in asked:
+        because, is_named = waits_because(name), loaded.names(name)
+        if name not in reference.FIXED or is_named:
             when = reference.takes_effect(name, because)
-            changes.append(Change(name, shown_old[name], shown_new[name], when, because))
+            changes.append(Change(name, shown_old[name], shown_new[name], when, because, not is_named))
     return changes
 
 
@@ -185,8 +192,10 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
     table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
     for one in changes:
         table.add_row(one.name, str(one.before), str(one.after), one.takes_effect)
-    reasons = [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]
-    return Group(Text(f"settings revision {revision}"), table, *reasons)
+    reset = [one.name for one in changes if one.is_reset]
+    lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
+    lines += [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]
+    return Group(Text(f"settings revision {revision}"), table, *lines)
 
 
 def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:

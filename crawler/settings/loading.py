@@ -207,6 +207,12 @@ class Settings(CrawlSettings):
         """Whether the settings file has any table other than `[replica]`."""
         return bool(self._sources and self._sources[0].values.keys() & CrawlSettings.model_fields.keys())
 
+    def names(self, name: str) -> bool:
+        """Whether the file, the environment or an option sets the setting `name`, other than by adding to a list."""
+        table, dot, key = name.partition(".")
+        tables = [source.values[table] for source in self._sources if table in source.values]
+        return any(key in keys for keys in tables) if dot else bool(tables)
+
     def place_of(self, name: str) -> str:
         """Where the setting `name` was set: a line of the file, an environment variable or an option; "" for a default."""
         return place_of(name, self._sources)
@@ -229,6 +235,17 @@ class Settings(CrawlSettings):
         """The items that `adding` has added to keys of `[fetch]` that are not set otherwise. An existing crawl gets them in
         addition to its own."""
         return self._added
+
+    def onto(self, stored: CrawlSettings) -> CrawlSettings:
+        """Return `stored`, updated with the values that are set explicitly here."""
+        values: dict[str, Any] = {}
+        for name in self.model_fields_set & CrawlSettings.model_fields.keys():
+            table = getattr(self, name)
+            if isinstance(table, Table):
+                named = {key: getattr(table, key) for key in table.model_fields_set}
+                table = getattr(stored, name).model_copy(update=named)
+            values[name] = table
+        return stored.model_copy(update=values)
 
     @property
     def crawl(self) -> CrawlSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -149,6 +150,37 @@ def test_the_stored_settings_are_shown_and_replaced(hand: Hand, tmp_path: Path) 
     assert after["politeness"]["delay"] == 7.0
     assert after["frontier"]["shards"] == shown["frontier"]["shards"]
     assert "delay = 7.0" in hand.type("config", "show")
+
+
+def test_a_file_with_one_setting_changes_this_setting_only(typed: Typed, tmp_path: Path) -> None:
+    """`config apply` changes what a file names, and `--replace` resets the others and says which."""
+    assert typed("seed", "http://127.0.0.1:3000/", "--allow", "127.0.0.1", "--port", "3000").code == 0
+    (tmp_path / "few.toml").write_text("[limits]\nmax_pages = 150\n")
+    (tmp_path / "slow.toml").write_text("[politeness]\ndelay = 5\n")
+    assert typed("config", "apply", "few.toml").code == 0
+    done = typed("config", "apply", "slow.toml")
+    assert (done.code, "max_pages" in done.out, "reset" in done.out) == (0, False, False)
+    shown = json.loads(typed("config", "show", "--json").out)
+    assert (shown["politeness"]["delay"], shown["limits"]["max_pages"]) == (5.0, 150)
+    assert shown["fetch"]["allow"] == ["127.0.0.1"]
+    assert "nothing changes" in typed("config", "apply", "slow.toml").out
+    done = typed("config", "apply", "slow.toml", "--replace", environment={"COLUMNS": "120"})
+    told = [line.split()[-1] for line in done.out.splitlines() if line.startswith("reset to the default")]
+    assert told == ["limits.max_pages", "fetch.allow", "fetch.ports"]
+    shown = json.loads(typed("config", "show", "--json").out)
+    assert (shown["politeness"]["delay"], shown["limits"]["max_pages"], shown["fetch"]["allow"]) == (5.0, 0, [])
+
+
+def test_a_file_is_judged_together_with_the_settings_of_the_crawl(typed: Typed, tmp_path: Path) -> None:
+    assert typed("seed", "https://a.test/").code == 0
+    (tmp_path / "kind.toml").write_text("[scope]\nkind = 'domains'\n")
+    (tmp_path / "list.toml").write_text("[scope]\ndomains = ['a.test']\n")
+    assert typed("config", "apply", "kind.toml").code == 2
+    assert 'kind = "seeds"' in typed("config", "show").out
+    (tmp_path / "both.toml").write_text("[scope]\nkind = 'domains'\ndomains = ['b.test']\n")
+    for name in ("both.toml", "list.toml", "kind.toml"):
+        assert typed("config", "apply", name).code == 0
+    assert 'domains = ["a.test"]' in typed("config", "show").out
 
 
 def test_a_change_that_waits_for_a_restart_is_explained(hand: Hand, tmp_path: Path) -> None:

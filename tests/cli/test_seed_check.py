@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from pathlib import Path
 
 import pytest
 
+from crawler.app.start_settings import choose
+from crawler.errors import SettingsDiffer
+from crawler.settings.loading import CrawlSettings, Settings, load
+from frontier.crawls import open_crawl
+from frontier.store import connect
 from tests.e2e.harness import Finished
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
@@ -106,6 +112,28 @@ def test_seeds_of_an_existing_crawl_are_judged_by_its_settings(store: Store) -> 
     assert store.ports() == {*DEFAULT_PORTS, 3000}
     assert store.type("seed", second, *options_in(told)).code == 0
     assert store.ports() == {*DEFAULT_PORTS, 3000, 4000}
+
+
+@pytest.mark.parametrize("file", ["", "[replica]\ngrace = 3\n"])
+def test_a_command_without_the_options_that_added_to_a_list_does_not_differ(
+    store: Store, typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str, file: str
+) -> None:
+    """`crawl` compares all its settings, but takes nothing away from what earlier commands allowed."""
+    (tmp_path / "own.toml").write_text(file)
+    assert store.type("seed", "http://127.0.0.1:3000/", "--port", "3000", "--allow", "127.0.0.1").code == 0
+
+    async def chosen(settings: Settings) -> CrawlSettings:
+        connected = await connect(valkey.url)
+        try:
+            return choose(await open_crawl(connected, crawl_name), settings, "stop", whole=True).settings
+        finally:
+            await connected.close()
+
+    kept = asyncio.run(chosen(load(tmp_path / "own.toml").adding((), ())))
+    assert (kept.fetch.allow, 3000 in kept.fetch.ports) == (("127.0.0.1",), True)
+    with pytest.raises(SettingsDiffer) as told:
+        asyncio.run(chosen(load(tmp_path / "own.toml", {"fetch": {"ports": (80,)}}).adding((), ())))
+    assert [line.split(":")[0] for line in told.value.details] == ["fetch.ports"]
 
 
 def test_settings_do_not_change_if_no_seed_can_be_fetched(store: Store) -> None:

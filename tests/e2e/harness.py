@@ -313,9 +313,9 @@ class Bench:
         return done.stdout
 
     def apply(self, changes: Tables) -> str:
-        """Write the settings file with `changes`, and apply it to the crawl. Returns the output."""
+        """Write the settings file with `changes`, and let it replace the crawl's settings. Returns the output."""
         self.configure(changes)
-        words = ["config", "apply", str(self.settings)]
+        words = ["config", "apply", str(self.settings), "--replace"]
         done = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
         assert done.exit_code == 0, done.output
         return done.stdout
