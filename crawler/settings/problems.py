@@ -51,15 +51,20 @@ def unknown(name: str, names: Names, shown: Callable[[str], str] = str) -> str:
 
 
 def similar(name: str, names: Names) -> list[str]:
-    """Return up to three settings or tables with a name like `name`: those with the same key in another table first."""
+    """Return up to three settings or tables with a name like `name`: the one that differs in its separator alone, as in
+    "limits_max_pages", or those with the same key in another table first."""
     key = name.rpartition(".")[2]
     settings = [f"{table}.{one}" for table, keys in names.items() for one in keys]
+    joined = {one.replace(".", "_"): one for one in settings}
+    if name in joined:
+        return [joined[name]]
     same = [one for one in settings if one.rpartition(".")[2] == key]
     if same:
         return same[:3]
     if "." in name:
         return difflib.get_close_matches(name, settings, n=1, cutoff=0.75) or _by_key(key, settings)
-    return difflib.get_close_matches(name, list(names), n=1, cutoff=0.7) or _by_key(key, settings)
+    near = difflib.get_close_matches(name, [*names, *joined], n=1, cutoff=0.75)
+    return [joined.get(one, one) for one in near] or _by_key(key, settings)
 
 
 def _by_key(key: str, settings: list[str]) -> list[str]:

@@ -89,8 +89,7 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
     """Read the variables CRAWLER_<TABLE>__<KEY>, and CRAWLER_<TABLE> with a whole table as JSON. `lists`: the settings and
     tables that are lists, written as JSON.
 
-    Variables without two underscores that name no table belong to others. Kubernetes sets CRAWLER_PORT, for one, if there
-    is a service `crawler`.
+    Others are reported, except those that Kubernetes sets for services, such as CRAWLER_PORT for a service `crawler`.
     """
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -104,6 +103,8 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
             problems.append(f"{variable}: {name}: {unknown(name, names, environment_name)}")
             continue
         if not separator and table not in names:
+            if not _is_of_kubernetes(variable, environment[variable]):
+                problems.append(f"{variable}: {unknown(name, names, environment_name)}")
             continue
         try:
             value = _value(environment[variable], name in lists, not separator)
@@ -118,6 +119,15 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
             if isinstance(value, dict):
                 places |= {f"{table}.{one}": variable for one in value}
     return Source(values, places, tuple(problems))
+
+
+_SERVICE = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
+
+
+def _is_of_kubernetes(variable: str, value: str) -> bool:
+    """Whether `variable` is one of those that Kubernetes sets in each container for each service of its namespace."""
+    return bool(_SERVICE.fullmatch(variable) or (variable.endswith("_PORT") and _SERVICE_URL.match(value)))
 
 
 def _value(text: str, is_list: bool, is_table: bool) -> Any:

@@ -180,3 +180,49 @@ def test_problems_of_all_sources_are_reported_together(typed: Typed, tmp_path: P
     words = ("crawl", SITE, "-s", "c.toml", "--host-map", "x", "--delay", "2")
     lines = refused(typed(*words, environment={"CRAWLER_LIMITS__MAX_BODY": "0"}))
     assert [line.partition(": ")[0] for line in lines[:-1]] == ["c.toml:3", "CRAWLER_LIMITS__MAX_BODY", "--host-map"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("CRAWLER_POLITENESS_DELAY", "CRAWLER_POLITENESS__DELAY"),
+        ("CRAWLER_LIMITS_MAX_PAGES", "CRAWLER_LIMITS__MAX_PAGES"),
+        ("CRAWLER_LIMIT_MAX_PAGES", "CRAWLER_LIMITS__MAX_PAGES"),
+        ("CRAWLER_DELAY", "CRAWLER_POLITENESS__DELAY"),
+        ("CRAWLER_MAX_PAGES", "CRAWLER_LIMITS__MAX_PAGES"),
+        ("CRAWLER_REDIS", "CRAWLER_REPLICA__REDIS"),
+        ("CRAWLER_PORTS", "CRAWLER_FETCH__PORTS"),
+        ("CRAWLER_PORT", "CRAWLER_FETCH__PORTS"),
+        ("CRAWLER_POLITNESS", "CRAWLER_POLITENESS"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_reported_with_the_one_that_is(
+    typed: Typed, tmp_path: Path, variable: str, meant: str
+) -> None:
+    for words in (("crawl", SITE), ("run",), ("status",)):
+        (line,) = refused(typed(*words, environment={variable: "5"}))
+        assert line == f"{variable}: there is no such setting; did you mean {meant}?"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_variable_without_a_similar_setting_is_reported(typed: Typed) -> None:
+    (line,) = refused(typed("run", environment={"CRAWLER_COLOUR": "red"}))
+    assert line == "CRAWLER_COLOUR: there is no such setting; `crawler config explain` lists all settings"
+
+
+def test_variables_that_kubernetes_sets_for_services_are_no_settings(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("")
+    url = "tcp://10.0.0.1:9410"
+    services = {
+        "CRAWLER_SERVICE_HOST": "10.0.0.1",
+        "CRAWLER_SERVICE_PORT": "9410",
+        "CRAWLER_SERVICE_PORT_METRICS": "9410",
+        "CRAWLER_PORT": url,
+        "CRAWLER_PORT_9410_TCP": url,
+        "CRAWLER_PORT_9410_TCP_PROTO": "tcp",
+        "CRAWLER_PORT_9410_TCP_PORT": "9410",
+        "CRAWLER_PORT_9410_TCP_ADDR": "10.0.0.1",
+        "CRAWLER_NEWS_SERVICE_HOST": "10.0.0.1",
+        "CRAWLER_NEWS_PORT": "udp://10.0.0.1:53",
+    }
+    assert typed("config", "check", "c.toml", environment=services).code == 0
