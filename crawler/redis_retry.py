@@ -34,7 +34,6 @@ class RedisRetry:
         self._events = events
         self._rng = rng
         self._away_since: float | None = None
-        self.absences = 0  # outages so far
         self._verify = verify
 
     @property
@@ -62,7 +61,6 @@ class RedisRetry:
         """Record that a call failed. Emits RedisLost if it is the first one."""
         if self._away_since is None:
             self._away_since = self._clock.monotonic()
-            self.absences += 1
             self._events.emit(RedisLost(str(error)))
 
     def found(self) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.pipelining import send_in_parts
 from frontier.store import Call, Reply, Store, command
@@ -88,7 +89,8 @@ class ShardOwner(msgspec.Struct, frozen=True):
 
 
 class Counters:
-    """Reads the counters of the crawl with `keys`. All methods raise RedisAway."""
+    """Reads the counters of the crawl with `keys`. All methods raise RedisAway. With keys of an unknown identity, no
+    shard counts as lost."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -102,7 +104,7 @@ class Counters:
         )
 
     async def open(self) -> list[int]:
-        """For each shard, the number of URLs queued, leased or waiting in it."""
+        """For each shard, the number of URLs queued, leased or waiting in it. Raises ShardLost."""
         return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
 
     async def done(self) -> int:
@@ -111,7 +113,8 @@ class Counters:
         return sum(int(reply or 0) for (reply,) in replies)
 
     async def has_ended(self) -> bool:
-        """Whether no URL is queued, leased or waiting. Never True while a page in flight can still add links.
+        """Whether no URL is queued, leased or waiting. Never True while a page in flight can still add links. Raises
+        ShardLost if a shard has lost its data, because nobody knows then.
 
         One shard with open URLs is enough to know, and is read first the next time. Otherwise a replica that only waits
         would spend much of its CPU time on reading a thousand mostly idle shards.
@@ -125,10 +128,16 @@ class Counters:
         return found is None and await self._totals(shards) == first
 
     async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
-        """(accepted, settled) of each of `shards`. Costs one call per shard."""
-        names = ("accepted", "done", "denied", "dead")
+        """(accepted, settled) of each of `shards`. Costs one call per shard. Raises ShardLost."""
+        names = ("crawl", "accepted", "done", "denied", "dead")
         replies = await self._read_each(shards, lambda shard: [command("HMGET", shard.stats, *names)])
-        numbers = ([int(number or 0) for number in reply] for (reply,) in replies)
+        identity = self._keys.identity.encode()
+        lost = [
+            self._keys.shards.index(of) for of, (reply,) in zip(shards, replies, strict=True) if reply[0] != identity
+        ]
+        if lost and identity:
+            raise ShardLost(self._keys.crawl, lost)
+        numbers = ([int(number or 0) for number in reply[1:]] for (reply,) in replies)
         return [(accepted, sum(settled)) for accepted, *settled in numbers]
 
     async def owners(self) -> list[ShardOwner]:
@@ -189,6 +198,8 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         due += one.domains_due
         leased += one.domains_leased
         for name, value in one.stats.items():
+            if name == b"crawl":
+                continue
             if name == b"first_ms":
                 first_ms.append(int(value))
             elif name == b"last_ms":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from itertools import chain
 
@@ -10,6 +11,7 @@ import msgspec
 from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, SettingsMoved
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
+from frontier.shards import open_shards
 from frontier.store import Reply, Store, command, run
 
 
@@ -26,22 +28,31 @@ class Crawl(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> CrawlKeys:
-        return CrawlKeys(self.name, self.shards)
+        return CrawlKeys(self.name, self.shards, self.fingerprint_key.hex())
 
 
 async def create_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
     """Create the crawl `name`, or open it if it exists. An existing crawl keeps its shards and settings.
 
-    Raises BadInput for an unusable name or shard count, SchemaMismatch for keys of another version, RedisAway.
+    All shards get its identity before the crawl exists. Raises BadInput for an unusable name or shard count, SchemaMismatch
+    for keys of another version, CrawlLost if only shards are left of a crawl of that name, RedisAway.
     """
     check_crawl_name(name)
     store.keep_time_by(meta_key(name))
     if not 1 <= shards <= 16_384:
         raise BadInput(f"{shards} shards: use 1 to 16384")
+    with contextlib.suppress(NoSuchCrawl):
+        return await open_crawl(store, name)
+    # The first to come chooses the key, and all who create the crawl at the same time use it.
+    key = secrets.token_hex(16)
+    draft = CrawlKeys(name, shards).draft
+    (earlier,) = await store.send([command("SET", draft, key, "NX", "GET")])
+    key = earlier.decode() if earlier else key
+    await open_shards(store, CrawlKeys(name, shards, key), range(shards))
     fields: dict[str, str | bytes] = {
         "schema": str(SCHEMA),
         "shards": str(shards),
-        "fingerprint_key": secrets.token_hex(16),
+        "fingerprint_key": key,
         "settings": settings,
         "revision": "1",
     }

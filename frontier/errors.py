@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class FrontierError(Exception):
     """Raised when the frontier cannot do what was requested. The base class of all its errors."""
@@ -46,6 +48,18 @@ class SettingsMoved(FrontierError):
 
 class CrawlLost(FrontierError):
     """Raised when Redis no longer holds the crawl that was opened, or holds another crawl with the same name."""
+
+
+class ShardLost(CrawlLost):
+    """Raised when shards no longer hold the data of their crawl. `shards`: their numbers."""
+
+    def __init__(self, crawl: str, shards: Collection[int]) -> None:
+        self.shards = sorted(shards)
+        named = ", ".join(map(str, self.shards[:8])) + (", ..." if len(self.shards) > 8 else "")
+        super().__init__(
+            f"crawl {crawl!r} has lost {len(self.shards)} of its shards in Redis ({named}): a server came back without "
+            "its data, or was cleared; restore the data, or run `crawler repair`"
+        )
 
 
 class Fenced(FrontierError):

@@ -14,7 +14,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -70,14 +70,17 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
 
 class CrawlKeys:
-    """The keys of the crawl `crawl`, which has `shards` shards. Raises BadInput for an invalid name."""
+    """The keys of the crawl `crawl`, which has `shards` shards. `identity`: what its shards hold to tell it from an empty
+    store and from another crawl of that name. Raises BadInput for an invalid name."""
 
-    def __init__(self, crawl: str, shards: int) -> None:
+    def __init__(self, crawl: str, shards: int, identity: str = "") -> None:
         check_crawl_name(crawl)
         self.crawl = crawl
+        self.identity = identity
         self.shards = tuple(shard_keys(crawl, number) for number in range(shards))
         self.peers = f"{{{crawl}}}:peers"
         self.meta = meta_key(crawl)
+        self.draft = f"{{{crawl}}}:draft"
         self.budget = f"{{{crawl}}}:budget"
         self.takers = f"{{{crawl}}}:budget:takers"
         self.control = f"{{{crawl}}}:control"

@@ -10,22 +10,51 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from frontier.clock import ServerClock
 from frontier.entries import Entry, parse_entry
-from frontier.errors import Fenced
+from frontier.errors import Fenced, ShardLost
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
+from frontier.recent_writes import RecentWrites
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
+from frontier.settlements import (
+    KEEP,
+    Lease,
+    LeasedUrl,
+    Settled,
+    Settlement,
+    SettleReply,
+    postpone,
+    retry,
+    settle_reply,
+)
 from frontier.store import Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
+__all__ = [
+    "KEEP",
+    "Frontier",
+    "FrontierSettings",
+    "Lease",
+    "Leased",
+    "LeasedUrl",
+    "Pushed",
+    "SettleReply",
+    "Settled",
+    "Settlement",
+    "postpone",
+    "retry",
+]
+
 SETTLE_CHUNK = 64
 """Leases per settle call, which then takes about 0.5 ms."""
+
+UNKNOWN = 2
+"""What `revoke.lua` returns if it cannot tell."""
 
 KNOWN_DOMAINS = 10_000
 """Maximum number of known domains that are cached, at about 100 bytes each."""
@@ -53,83 +82,12 @@ class Pushed(msgspec.Struct, frozen=True):
     shards: frozenset[int] = frozenset()
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The exclusive right to fetch from `domain` until `expires_ms` (server time), and the URLs to fetch."""
-
-    domain: str
-    shard: int
-    token: int
-    expires_ms: int
-    delay_ms: int
-    state: str  # the politeness layer's own text, kept with the domain
-    entries: tuple[Entry, ...]
-
-
 class Leased(msgspec.Struct, frozen=True):
     """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
 
     shard: int
     leases: tuple[Lease, ...]
     next_ms: int | None
-
-
-class LeasedUrl(NamedTuple):
-    """A URL and the lease under which it was fetched. `Frontier.revoke` finds out whether it was settled under it."""
-
-    shard: int
-    domain: str
-    token: int
-    entry: Entry
-
-
-class Settled(msgspec.Struct, frozen=True, gc=False):
-    """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
-    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters."""
-
-    entry: Entry
-    outcome: str
-    reason: str
-    again: str = ""
-
-
-KEEP = "keep"
-
-
-def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
-    """Try `entry` again from `ready_ms` on. Counts a try."""
-    return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
-
-
-def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
-    """Lease `entry` again from `ready_ms` on. It was not requested, so no try is counted."""
-    return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
-
-
-class Settlement(msgspec.Struct):
-    """What a holder reports about one lease in one call. Without `urls` it only renews the lease.
-
-    `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
-    `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
-    `cut`: number of truncated pages by reason.
-    """
-
-    lease: Lease
-    next_ms: int
-    delay_ms: int | None = None
-    state: str | None = None
-    urls: list[Settled] = msgspec.field(default_factory=list)
-    received_bytes: int = 0
-    duplicates: int = 0
-    cut: Mapping[str, int] = {}
-
-
-class SettleReply(msgspec.Struct, frozen=True):
-    """`stale`: the lease was lost, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
-    `due_ms`: when the domain is due, if the lease has ended and URLs are queued."""
-
-    stale: bool = False
-    expires_ms: int | None = None
-    due_ms: int | None = None
 
 
 class Frontier:
@@ -149,6 +107,8 @@ class Frontier:
         self.settings = settings
         self._fingerprint_key = fingerprint_key
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
+        self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
+        self._recent = RecentWrites(self._run_of, clock.now_ms)
 
     def apply(self, settings: FrontierSettings) -> None:
         """Use `settings` from now on. Existing leases keep their duration."""
@@ -169,6 +129,11 @@ class Frontier:
         digest = hashlib.blake2b(url.encode(), digest_size=8, key=self._fingerprint_key).digest()
         return int.from_bytes(digest, "big") >> 1
 
+    def _check_kept(self, shards: Sequence[int], replies: Sequence[Reply]) -> None:
+        """Raises ShardLost if a script has found that its shard has lost its data."""
+        if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
+            raise ShardLost(self.keys.crawl, lost)
+
     async def push(self, entries: Iterable[Entry]) -> Pushed:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
@@ -180,7 +145,11 @@ class Frontier:
         parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
         for batch in batches(parts):
-            replies += await self._store.send([self._push_call(shard, part) for shard, part in batch])
+            answers = await self._store.send([self._push_call(shard, part) for shard, part in batch])
+            self._check_kept([shard for shard, _ in batch], answers)
+            for shard, part in batch:
+                self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
+            replies += answers
         counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(parts, replies, strict=True)]
         return Pushed(
             accepted=sum(count[1] for count in counts),
@@ -219,7 +188,7 @@ class Frontier:
 
     def _push_call(self, shard: int, groups: dict[Group, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
-        arguments: list[str | int | float] = [self._clock.now_ms(), self.settings.domain_cap]
+        arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), self.settings.domain_cap]
         for (domain, mode), entries in groups.items():
             arguments += (domain, mode, len(entries))
             for entry in entries:
@@ -239,23 +208,30 @@ class Frontier:
         for shard in shards:
             of = self.keys.shards[shard]
             keys = (of.owner, of.due, of.leases, of.waiting, of.stats, of.dead, of.lost, of.base)
-            calls.append(run(LEASE, keys, epoch, replica, now_ms, lease_ms, *limits))
+            who = (self.keys.identity, epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
+            calls.append(run(LEASE, keys, *who, now_ms, lease_ms, *limits))
         replies = await self._store.send(calls) if calls else []
+        self._check_kept(shards, replies)
         leased, fenced = [], []
         for shard, reply in zip(shards, replies, strict=True):
             if reply[0] == b"fenced":
                 fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
             else:
                 leased.append(_leased(shard, reply, now_ms + lease_ms))
+                self._recent.reached(shard)
+                if leased[-1].leases:
+                    self._calls[shard] = self._calls.get(shard, 1) + 1
         return leased, fenced
 
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:
         """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
         unsuccessful lease call. Raises RedisAway."""
-        keys = self.keys.shards
-        calls = [command("EXISTS", keys[shard].due, keys[shard].leases, keys[shard].waiting) for shard in shards]
-        replies = await self._store.send(calls) if calls else []
-        return {shard for shard, found in zip(shards, replies, strict=True) if found}
+        places = [self.keys.shards[shard] for shard in shards]
+        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in places]
+        found = dict(zip(shards, await self._store.send(calls) if calls else [], strict=True))
+        if lost := [shard for shard, keys in found.items() if not keys]:
+            raise ShardLost(self.keys.crawl, lost)
+        return {shard for shard, keys in found.items() if keys > 1}
 
     @property
     def _lease_ms(self) -> int:
@@ -275,30 +251,23 @@ class Frontier:
         ]
         calls = [self._settle_call(shard, [settlements[place] for place in places]) for shard, places in chunks]
         settled = [SettleReply(stale=True)] * len(settlements)
-        for (_, places), reply in zip(chunks, await self._store.send(calls) if calls else [], strict=True):
+        replies = await self._store.send(calls) if calls else []
+        self._check_kept([shard for shard, _ in chunks], replies)
+        for settlement in settlements:
+            if settlement.urls:
+                self._recent.settled(settlement)
+        for (_, places), reply in zip(chunks, replies, strict=True):
             for place, word, ms in zip(places, reply[1::2], reply[2::2], strict=True):
-                settled[place] = _settle_reply(word, ms)
+                settled[place] = settle_reply(word, ms)
         return settled
 
     def _settle_call(self, shard: int, settlements: Sequence[Settlement]) -> Call:
-        uncertainty_ms = self._clock.uncertainty_ms
-        arguments: list[str | int] = [self._clock.now_ms(), self._lease_ms]
+        arguments: list[str | int] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
         for settlement in settlements:
-            ends = _ends(settlement.urls)
-            arguments += (
-                settlement.lease.domain,
-                settlement.lease.token,
-                settlement.next_ms + uncertainty_ms,
-                "" if settlement.delay_ms is None else settlement.delay_ms,
-                "" if settlement.state is None else settlement.state,
-                settlement.received_bytes,
-                settlement.duplicates,
-                " ".join(f"{reason} {number}" for reason, number in settlement.cut.items()),
-                len(ends),
-                *ends,
-            )
+            arguments += settlement.words(self._clock.uncertainty_ms)
         keys = self.keys.shards[shard]
-        return run(SETTLE, (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.base), *arguments)
+        of = (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.owner, keys.lost, keys.base)
+        return run(SETTLE, of, *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
@@ -308,30 +277,67 @@ class Frontier:
             of_domain = (keys.queue(lease.domain), keys.inflight(lease.domain), keys.domain(lease.domain))
             state = "" if settlement.state is None else settlement.state
             next_ms = settlement.next_ms + self._clock.uncertainty_ms
-            calls.append(run(RELEASE, (keys.due, keys.leases, *of_domain), lease.domain, lease.token, next_ms, state))
+            what = (self.keys.identity, lease.domain, lease.token, next_ms, state)
+            calls.append(run(RELEASE, (keys.due, keys.leases, *of_domain, keys.stats), *what))
         replies = await self._store.send(calls) if calls else []
-        return [_settle_reply(*reply) for reply in replies]
+        self._check_kept([settlement.lease.shard for settlement in settlements], replies)
+        return [settle_reply(*reply) for reply in replies]
 
-    async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool]:
-        """For each of `urls`, whether it was not settled under its lease. It then never will be. `crawl`: empty for
-        this one.
+    async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool | None]:
+        """For each of `urls`, whether it was not settled under its lease. It then never will be. None if this is unknown:
+        the lease was lost days ago, or the shard has lost its data. `crawl`: empty for this one.
 
-        Use this only for leases whose holder has died, or knows that they are stale. For leases that were lost long ago
-        the answer is unknown, and the URLs count as settled. Raises RedisAway.
+        Use this only for leases whose holder has died, or knows that they are stale. Raises RedisAway.
         """
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for place, url in enumerate(urls):
             places[url.shard, url.domain, url.token].append(place)
-        crawl, now_ms = crawl or self.keys.crawl, self._clock.now_ms()
+        now_ms, identity = self._clock.now_ms(), "" if crawl else self.keys.identity
         calls = []
         for (shard, domain, token), of_lease in places.items():
             entries = [urls[place].entry.raw for place in of_lease]
-            keys = shard_keys(crawl, shard)
-            calls.append(run(REVOKE, (keys.lost, keys.inflight(domain), keys.domain(domain)), token, now_ms, *entries))
-        unsettled = [False] * len(urls)
+            keys = shard_keys(crawl or self.keys.crawl, shard)
+            of = (keys.lost, keys.inflight(domain), keys.domain(domain), keys.owner, keys.stats)
+            run_id = self._store.run_of(keys.base)
+            calls.append(run(REVOKE, of, identity, run_id, token, now_ms, *entries))
+        answers: list[bool | None] = [None] * len(urls)
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
-            for place, answer in zip(of_lease, reply[1:], strict=True):
-                unsettled[place] = bool(answer)
+            for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
+                answers[place] = None if answer == UNKNOWN else bool(answer)
+        return answers
+
+    # restarts of the server
+
+    def _run_of(self, shard: int) -> str:
+        return self._store.run_of(self.keys.shards[shard].base)
+
+    def runs(self) -> dict[int, str]:
+        """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves
+        them now. What was written in the last seconds may be lost: see `repeat_writes`."""
+        return self._recent.moved()
+
+    async def look_for_new_runs(self) -> None:
+        """Ask each node that was written to for a sign of life, so that a new run is noticed. Raises RedisAway."""
+        keys = self.keys.shards
+        bases = {self._store.node_of(keys[shard].base): keys[shard].owner for shard in self._recent.shards}
+        if bases:
+            await self._store.send([command("EXISTS", owner) for owner in bases.values()])
+
+    async def repeat_writes(self) -> list[LeasedUrl]:
+        """Send the writes of the last seconds to the shards in `runs` again. Returns the URLs that this replica has settled
+        and that are not settled: others have leased them meanwhile. Raises RedisAway."""
+        runs = self.runs()
+        writes = self._recent.of(runs)
+        await self.push([entry for write in writes for entry in write.entries])
+        settlements = [write.settlement for write in writes if write.settlement is not None]
+        stale = [
+            LeasedUrl(one.lease.shard, one.lease.domain, one.lease.token, settled.entry)
+            for one, reply in zip(settlements, await self.settle(settlements), strict=True)
+            for settled in one.urls
+            if reply.stale
+        ]
+        unsettled = [url for url, answer in zip(stale, await self.revoke(stale), strict=True) if answer]
+        self._recent.repeated(writes, runs)
         return unsettled
 
 
@@ -346,25 +352,3 @@ def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:
         leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
     next_ms = int(reply[1])
     return Leased(shard, tuple(leases), None if next_ms < 0 else next_ms)
-
-
-def _ends(urls: Sequence[Settled]) -> list[str | int]:
-    """The outcomes of `urls`, grouped as `settle.lua` expects them."""
-    words: list[str | int] = []
-    groups: dict[tuple[str, str], list[str]] = {}
-    for settled in urls:
-        if settled.outcome in ("dead", "retry") or settled.again:
-            words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
-        else:
-            groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)
-    for (outcome, reason), entries in groups.items():
-        words += (outcome, reason, "", len(entries), *entries)
-    return words
-
-
-def _settle_reply(word: bytes, ms: int = -1) -> SettleReply:
-    if word == b"stale":
-        return SettleReply(stale=True)
-    if word == b"held":
-        return SettleReply(expires_ms=ms)
-    return SettleReply(due_ms=None if ms < 0 else ms)

@@ -28,8 +28,13 @@ def _load(name: str, keys: int, parts: tuple[str, ...] = ()) -> Script:
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
 
 
-LEASE_PARTS = ("first_ms", "fence", "take_back", "wake")
+LEASE_PARTS = ("identity", "lost_tail", "first_ms", "fence", "lease_again", "take_back", "wake")
 """The files of `lease` besides its own, in the order in which they use each other."""
+
+SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "wake", "resettle", "count")
+"""The same of `settle`."""
+
+PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS)
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
@@ -37,11 +42,12 @@ CORRECT_TIME = _load("correct_time", keys=1)
 SAVE_OWNERS = _load("save_owners", keys=1)
 OPEN_CRAWL = _load("open_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
+OPEN_SHARD = _load("open_shard", keys=2)
 PUSH = _load("push", keys=4)
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
-SETTLE = _load("settle", keys=6)
-RELEASE = _load("release", keys=5)
-REVOKE = _load("revoke", keys=3)
+SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
+RELEASE = _load("release", keys=6, parts=("identity",))
+REVOKE = _load("revoke", keys=5, parts=("lost_tail",))
 RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=6)

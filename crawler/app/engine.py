@@ -194,6 +194,7 @@ class Engine:
         self._following = [self.tasks.spawn(self._follow_views())]
         work = [
             self.committer.run(),
+            self.committer.watch_runs(),
             self.leases.run(),
             self.leases.keep_alive(),
             self._follow_control(),

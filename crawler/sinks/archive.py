@@ -25,8 +25,8 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
 from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import Finished
-from crawler.sinks.recovery import OrphanedVolume, find_orphans, finish_orphans, unsettled_in
-from crawler.sinks.segment import LINES, Segment, sync_folder, translated
+from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
+from crawler.sinks.segment import LINES, Segment, open_path, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import Revoke
 from crawler.sinks.times import digits
@@ -103,6 +103,10 @@ class Archive:
             await self._in_thread(lambda: self._take_back(unsettled))
         self._in_doubt = False
 
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
+        """See `DurableSink.take_back`. The volume is finished afterwards, with a new index."""
+        await self._in_thread(lambda: self._take_back_urls(urls))
+
     async def stop(self) -> None:
         """See `DurableSink.stop`. If the last group may be unsettled, its files stay open for the next start."""
         try:
@@ -164,7 +168,7 @@ class Archive:
     def _append(self, volume: Volume, group: Group) -> None:
         with self._groups.undone_if_it_fails():
             try:
-                volume.append(group.records, group.lines, group.index, group.doubt)
+                volume.append(group.records, group.lines, group.index, group.doubt, time.monotonic())
             finally:
                 if volume.is_broken:
                     self._volume = None
@@ -181,6 +185,23 @@ class Archive:
         finally:
             if volume.is_broken:
                 self._volume = None
+
+    def _take_back_urls(self, urls: Sequence[LeasedUrl]) -> None:
+        volume, in_doubt = self._volume, self._in_doubt
+        if volume is None:
+            return
+        try:
+            removed = volume.take_back_urls(urls)
+        finally:
+            if volume.is_broken:
+                self._volume, self._in_doubt = None, False
+        if removed:
+            log(logging.INFO, "pages_taken_back", volume=volume.journal.path.name, pages=removed)
+            self._groups.forget({one.entry.url for one in urls})
+            if not in_doubt and (orphan := adopt_orphan(open_path(volume.journal.path))):
+                with contextlib.closing(orphan.journal):
+                    finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
+                self._finished.catch_up()
 
     def _current_volume(self, now: float) -> Volume:
         if self._volume is not None and self._is_due(self._volume, now):

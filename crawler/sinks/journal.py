@@ -1,12 +1,15 @@
-"""The journal of a volume: the last group that was written, until its URLs are known to be settled.
+"""The journal of a volume: the groups of the last seconds, which may not be settled.
 
-A group is settled before the next one is written, so at most one group is unsettled. Before its records are appended, a
-line is written to the volume's `.journal` file: where the group begins, and for each page its lease and which bytes are
-its own. If the writer dies, the replica that finishes the volume asks the frontier about these leases
-(`Frontier.revoke`) and removes the pages that were not settled. Their URLs are fetched again, so no page is kept twice.
+A group is settled before the next one is written, so only the last group may be unsettled. But a server that is restarted
+may lose what was settled in its last seconds. So the groups of the last `KEPT_S` are in doubt, too.
 
-To remove pages, the group is rewritten without them. The new content is first written to the `.journal` file as a second
-line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
+Before the records of a group are appended, a line is written to the volume's `.journal` file: where the group begins, and
+for each page its lease and which bytes are its own. If the writer dies, the replica that finishes the volume asks the
+frontier about these leases (`Frontier.revoke`) and removes the pages that were not settled. Their URLs are fetched again,
+so no page is kept twice.
+
+To remove pages, all groups from the first one concerned are rewritten without them. The new content is first written to
+the `.journal` file as a last line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
 """
 
 from __future__ import annotations
@@ -17,9 +20,14 @@ import msgspec
 
 from crawler.sinks.pages import Place
 from frontier.queue import LeasedUrl
+from frontier.recent_writes import KEPT_MS as RECENT_MS
 
 JOURNAL = ".journal"
 """The suffix of the file name, before `.open`. A journal is never given its plain name."""
+
+
+KEPT_S = RECENT_MS / 1000
+"""How long a group stays in the journal after it was settled, in seconds."""
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
@@ -65,11 +73,38 @@ def encoded(entry: JournalEntry | JournalRewrite) -> bytes:
 
 
 def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
-    """Decode the last complete line of a journal. None if there is none; then nothing of the group was written either."""
-    try:
-        return _decoder.decode(data.split(b"\n")[-2])
-    except (IndexError, msgspec.MsgspecError):  # a power failure may leave zeros
+    """What the complete lines of a journal say: all groups as one, or the rewrite that is to be completed. None if there is
+    no line; then nothing of a group was written either."""
+    groups: list[JournalEntry] = []
+    last: JournalEntry | JournalRewrite | None = None
+    for line in data.split(b"\n")[:-1]:
+        try:
+            last = _decoder.decode(line)
+        except msgspec.MsgspecError:  # a power failure may leave zeros
+            last = None
+            continue
+        if isinstance(last, JournalEntry):
+            groups.append(last)
+        else:  # what it replaced cannot be told any more
+            groups = [
+                group for group in groups if (group.records_at, group.lines_at) < (last.records_at, last.lines_at)
+            ]
+    return last if isinstance(last, JournalRewrite) else merged(groups)
+
+
+def merged(groups: Sequence[JournalEntry]) -> JournalEntry | None:
+    """Consecutive groups as one group. None if there are none."""
+    if not groups:
         return None
+    shares: list[Share] = []
+    lines = 0
+    for group in groups:
+        shares += (
+            Share(share.leased, share.start, share.end, share.line + lines if share.line >= 0 else -1)
+            for share in group.shares
+        )
+        lines += sum(share.line >= 0 for share in group.shares)
+    return JournalEntry(groups[-1].crawl, groups[0].records_at, groups[0].lines_at, shares)
 
 
 def without(entry: JournalEntry, records: bytes, lines: bytes, unsettled: Container[int]) -> JournalRewrite:

@@ -29,7 +29,7 @@ from crawler.sinks.sink import Revoke
 
 
 class OrphanedVolume(msgspec.Struct, frozen=True):
-    """A volume of a dead writer. `journal`: its journal, whose lock we hold. `doubt`: the group that may not be settled."""
+    """A volume of a dead writer. `journal`: its journal, whose lock we hold. `doubt`: what may not be settled."""
 
     name: str
     journal: Segment
@@ -73,27 +73,32 @@ class OrphanedVolume(msgspec.Struct, frozen=True):
 
 def find_orphans(folder: Path) -> list[OrphanedVolume]:
     """The volumes in `folder` whose writers are dead. Raises OSError."""
-    found = []
-    for path in sorted(folder.glob("*" + JOURNAL + OPEN_SUFFIX)):
-        journal = Segment.adopt(path)
-        if journal is None:
-            continue  # its writer is alive, or another replica was faster
-        data = journal.read(0)
-        journal.cut(data.rfind(b"\n") + 1)
-        last = decoded(data)
-        orphan = OrphanedVolume(_volume_of(path), journal, last if isinstance(last, JournalEntry) else None)
-        if isinstance(last, JournalRewrite):
-            orphan.rewrite(last)  # a process died during this rewrite
-        found.append(orphan)
-    return found
+    found = (adopt_orphan(path) for path in sorted(folder.glob("*" + JOURNAL + OPEN_SUFFIX)))
+    return [orphan for orphan in found if orphan is not None]
+
+
+def adopt_orphan(path: Path) -> OrphanedVolume | None:
+    """The volume with the open journal `path`, None if another process has locked it. Raises OSError."""
+    journal = Segment.adopt(path)
+    if journal is None:
+        return None
+    data = journal.read(0)
+    journal.cut(data.rfind(b"\n") + 1)
+    last = decoded(data)
+    orphan = OrphanedVolume(_volume_of(path), journal, last if isinstance(last, JournalEntry) else None)
+    if isinstance(last, JournalRewrite):
+        orphan.rewrite(last)  # a process died during this rewrite
+    return orphan
 
 
 async def unsettled_in(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int]:
-    """The indexes of the pages of `orphan.doubt` that were not settled; without `revoke`, none. Raises what `revoke`
-    raises."""
+    """The indexes of the pages of `orphan.doubt` that were not settled; without `revoke`, none. Pages of which this is
+    unknown are kept, and logged. Raises what `revoke` raises."""
     if not orphan.doubt or revoke is None:
         return ()
     answers = await revoke(orphan.doubt.leased, orphan.doubt.crawl)
+    if unknown := sum(answer is None for answer in answers):
+        log(logging.WARNING, "pages_in_doubt_kept", volume=orphan.name, pages=unknown)
     return {number for number, unsettled in enumerate(answers) if unsettled}
 
 

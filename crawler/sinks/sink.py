@@ -11,9 +11,9 @@ import msgspec
 from crawler.page import Exchange, Page, Written
 from frontier.queue import LeasedUrl
 
-Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool]]]
-"""Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease. Raises
-RedisAway."""
+Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool | None]]]
+"""Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease, None if that is
+unknown. Raises RedisAway."""
 
 
 class Sink(Protocol):
@@ -58,6 +58,10 @@ class DurableSink(Protocol):
 
         Raises SinkFull if there is no room to do so. Then the call may be repeated.
         """
+
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
+        """Remove the pages of `urls`, if they were written in the last seconds. Redis has lost that they were settled, and
+        others fetch them. Must not be called between `write` and `settled`."""
 
     async def stop(self) -> None:
         """Finish the files. Nothing is written afterwards."""

@@ -80,6 +80,10 @@ class Tee:
         """See `DurableSink.settled`."""
         await self._archive.settled(unsettled)
 
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
+        """See `DurableSink.take_back`."""
+        await self._archive.take_back(urls)
+
     async def stop(self) -> None:
         await self._archive.stop()
         for sink in self._sinks:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
 import msgspec
 
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import lines_of, write_index
-from crawler.sinks.journal import JournalEntry, JournalRewrite, encoded, without
+from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.segment import Segment
+from frontier.queue import LeasedUrl
+
+SERVED_AT_LEAST = 16
+"""Lines that the journal has in vain, at least, before it is rewritten."""
 
 
 class Volume(msgspec.Struct):
     """The open files of an archive; `warc` or `pages` may be None. `opened_at`: seconds since 1970. `index`: index lines
     of the WARC file, without those of the last group, which are in `latest`. `doubt`: the last group, until its URLs are
-    settled. `is_broken`: the files are closed and left to a recovery."""
+    settled. `recent`: the groups before it, and until when (monotonic seconds) they are in the journal. `is_broken`: the
+    files are closed and left to a recovery."""
 
     opened_at: float
     fsync: bool
@@ -27,6 +32,8 @@ class Volume(msgspec.Struct):
     pages: Segment | None = None
     latest: list[bytes] = msgspec.field(default_factory=list)
     doubt: JournalEntry | None = None
+    recent: list[tuple[float, JournalEntry]] = msgspec.field(default_factory=list)
+    served: int = 0  # lines of the journal that are not needed any more
     is_broken: bool = False
 
     def add_warc(self, segment: Segment, warcinfo: bytes) -> None:
@@ -43,16 +50,23 @@ class Volume(msgspec.Struct):
         return self.opened_at <= oldest or any(segment.size >= max_bytes for segment in self._segments())
 
     def append(
-        self, records: bytes, lines: bytes, index: Iterable[bytes] = (), doubt: JournalEntry | None = None
+        self,
+        records: bytes,
+        lines: bytes,
+        index: Iterable[bytes] = (),
+        doubt: JournalEntry | None = None,
+        now: float = 0.0,
     ) -> None:
-        """Append to both files, or to none of them. Raises OSError.
+        """Append to both files, or to none of them. `now`: monotonic seconds. Raises OSError.
 
         The journal is written first. The records come before the lines, also on the disk, because no line may name a
         place that does not exist.
         """
+        journaled = self.journal.size
         before = JournalRewrite(self.warc.size if self.warc else 0, self.pages.size if self.pages else 0, b"", b"")
         try:
-            self.journal.cut(0)
+            self._shorten_journal(now)
+            journaled = self.journal.size
             for segment, data in (
                 (self.journal, encoded(doubt) if doubt else b""),
                 (self.warc, records),
@@ -63,7 +77,7 @@ class Volume(msgspec.Struct):
                     if self.fsync:
                         segment.sync()
         except BaseException:
-            self._undo(before)
+            self._undo(before, journaled)
             raise
         self.index.add(self.latest)
         self.doubt, self.latest = doubt, list(index)
@@ -87,6 +101,19 @@ class Volume(msgspec.Struct):
         if self.warc is not None and self.latest:
             self.latest = list(lines_of(rest.records, self.warc.path.name, rest.records_at))
         self.doubt = None
+
+    def take_back_urls(self, urls: Collection[LeasedUrl]) -> int:
+        """Remove those of `urls` that are in the groups of the last seconds. Returns how many were found. Unless there are
+        none, the files are then closed and left to a recovery, because their index is wrong. Raises OSError."""
+        group = merged([*(group for _, group in self.recent), *([self.doubt] if self.doubt else [])])
+        if group is None:
+            return 0
+        unsettled = {number for number, leased in enumerate(group.leased) if leased in urls}
+        if unsettled:
+            self.doubt = group
+            self.take_back(unsettled)
+            self.leave()
+        return len(unsettled)
 
     def _append_to_journal(self, rest: JournalRewrite) -> None:
         size = self.journal.size
@@ -131,9 +158,23 @@ class Volume(msgspec.Struct):
         self.is_broken = True
         self._close()
 
-    def _undo(self, before: JournalRewrite) -> None:
+    def _shorten_journal(self, now: float) -> None:
+        """Keep the last group for a while, and rewrite the journal when most of its lines have served their time."""
+        if self.doubt is not None:
+            self.recent.append((now + KEPT_S, self.doubt))
+            self.doubt = None
+        kept = [(until, group) for until, group in self.recent if until > now]
+        self.served += len(self.recent) - len(kept)
+        self.recent = kept
+        if self.served > len(kept) + SERVED_AT_LEAST:
+            self.journal.cut(0)
+            self.journal.append(b"".join(encoded(group) for _, group in kept))
+            self.served = 0
+
+    def _undo(self, before: JournalRewrite, journaled: int) -> None:
         try:
             self._rewrite(before)
+            self.journal.cut(journaled)
         except OSError:
             # The state of the files is unknown. The group will be written to a new volume, so it must not stay here.
             with contextlib.suppress(OSError):

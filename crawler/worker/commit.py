@@ -12,6 +12,9 @@ Before the first and the last step, results are dropped if the lease of their vi
 replica was suspended. Other replicas may have counted its permits as used, fetched the URLs again, and found the end of
 the crawl.
 
+If the server was restarted, it may have lost its last writes. So they are repeated before the next group, and the links of
+a group also before its URLs are settled (`crawler.worker.repeat`).
+
 Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
 the fetching.
@@ -31,6 +34,7 @@ from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.repeat import WriteRepeater
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.entries import Entry, PushMode
@@ -59,7 +63,7 @@ class PageSink(Protocol):
 
     `write` returns when the records are durable. `leased` has the lease under which each page was fetched. `settled`
     reports that the group is settled, except for the pages with the indexes `unsettled`, which the sink removes. Both
-    raise SinkFull when there is no room; the call may then be repeated.
+    raise SinkFull when there is no room; the call may then be repeated. `take_back` removes pages of the last seconds.
     """
 
     async def write(
@@ -67,6 +71,8 @@ class PageSink(Protocol):
     ) -> Written: ...
 
     async def settled(self, unsettled: Collection[int] = ()) -> None: ...
+
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None: ...
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -157,6 +163,7 @@ class Committer:
         self._sink = sink
         self._recent = recent
         self.held = held
+        self._repeater = WriteRepeater(runtime, frontier, sink, recent, held)
         self._next, self._now = _Group(), _Group()  # collecting, and being committed
         self._has_work = asyncio.Event()
         self._room = asyncio.Event()
@@ -216,13 +223,17 @@ class Committer:
             if not self._has_work.is_set():
                 self._idle.set()
 
+    async def watch_runs(self) -> None:
+        """Have the last writes repeated when the server was restarted, until cancelled."""
+        await self._repeater.watch(self._wake)
+
     async def flush(self) -> None:
         """Wait until all results added so far are committed."""
         await self._idle.wait()
 
     async def _commit(self, group: _Group) -> None:
         started = self._runtime.now()
-        absences = self._runtime.retry.absences
+        await self._repeater.repeat(self.renew)
         results = await self._push(group.results)
         pushed = self._runtime.now()
         # Also pages that are dropped because their lease has ended, or that a sink cannot handle, have used their permits.
@@ -231,7 +242,7 @@ class Committer:
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.now()
-        stale = await self._settle(results, kept.duplicates, absences)
+        stale = await self._settle(results, kept.duplicates)
         await self._keep(results, stale)
         await self._release(group.closing)
         settled = self._runtime.now()
@@ -297,12 +308,11 @@ class Committer:
                 await self._runtime.clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
-    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str], absences: int) -> set[Visit]:
+    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str]) -> set[Visit]:
         """Settle the group's URLs. Returns the visits whose leases were lost. A lease that has ended counts as lost even if
         Redis still has it, because other replicas may have given this one up.
 
-        If there was an outage after the links were pushed (`absences` has changed), Redis may have lost them, so they are
-        pushed again first.
+        If the server was restarted after the links were pushed, it may have lost them, so they are pushed again first.
         """
         by_visit: dict[Visit, _VisitReport] = {}
         for result in results:
@@ -315,7 +325,7 @@ class Committer:
 
         async def settle() -> list[tuple[Visit, SettleReply, float]]:
             current = [result for result in results if result.visit.holds(self._runtime.now())]
-            if self._runtime.retry.absences != absences:
+            if self._frontier.runs():
                 await self._frontier.push([link for result in current for link in result.links])
             at = self._runtime.now()
             visits = {result.visit for result in current}

@@ -1,17 +1,20 @@
 -- fence: part of `lease`. Refuse a caller whose view of the shard's owner is outdated, and store the owner of a newer view.
 --
--- owner  hash  epoch and replica that leased last, since when
+-- owner  hash  epoch and replica that leased last, since when; call and granted of that replica
+-- known  table: what `read_owner` returned
 --
 -- Returns nil | {"fenced", epoch, replica}
 
-local function fence(owner, epoch, replica, now_ms)
-  local stored = redis.call('HMGET', owner, 'epoch', 'replica')
-  local fence_epoch = tonumber(stored[1] or '0')
-  if fence_epoch > epoch or (fence_epoch == epoch and stored[2] ~= replica) then
-    return {'fenced', stored[1], stored[2]}
+local function fence(owner, known, epoch, replica, now_ms)
+  local fence_epoch = tonumber(known.epoch or '0')
+  if fence_epoch > epoch or (fence_epoch == epoch and known.replica ~= replica) then
+    return {'fenced', known.epoch, known.replica}
   end
-  if stored[2] ~= replica then redis.call('HSET', owner, 'since', now_ms) end
-  if fence_epoch ~= epoch or stored[2] ~= replica then
+  if known.replica ~= replica then
+    redis.call('HSET', owner, 'since', now_ms, 'call', 0, 'granted', '')
+    known.call, known.granted = 0, ''
+  end
+  if fence_epoch ~= epoch or known.replica ~= replica then
     redis.call('HSET', owner, 'epoch', epoch, 'replica', replica)
   end
   return nil

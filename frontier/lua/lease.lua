@@ -1,37 +1,44 @@
 -- lease: lease due domains of a shard to its owner exclusively, each with a batch of URLs and a fencing token.
 --
--- Before that, it does three other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
--- `take_back` ends expired leases, and `wake` queues waiting entries that are ready. Domains that have been due longest are
--- leased first.
+-- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
+-- `lost_tail` notices a restart of the server, `lease_again` repeats a reply that was lost, `take_back` ends expired leases,
+-- and `wake` queues waiting entries that are ready. Domains that have been due longest are leased first.
 --
--- KEYS[1] owner    hash  epoch, replica, since, token (the fence)
+-- KEYS[1] owner    hash  epoch, replica, since, token (the fence), call, granted (the last grant), run, quiet_ms, tails
 -- KEYS[2] due      zset  domain -> due ms
 -- KEYS[3] leases   zset  domain -> expiry ms
 -- KEYS[4] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[5] stats    hash  expired, dead, dead:lost_with_holder
+-- KEYS[5] stats    hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
--- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms; the newest LOST_KEPT
+-- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms; kept for LOST_KEPT_MS
 -- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
--- ARGV[1] epoch   ARGV[2] replica   ARGV[3] now_ms   ARGV[4] lease_ms
--- ARGV[5] max_domains (1 or more)   ARGV[6] max_urls (each)   ARGV[7] default_delay_ms
+-- ARGV[1] crawl   ARGV[2] epoch   ARGV[3] replica   ARGV[4] run: of the server process   ARGV[5] number of the call
+-- ARGV[6] now_ms   ARGV[7] lease_ms
+-- ARGV[8] max_domains (1 or more)   ARGV[9] max_urls (each)   ARGV[10] default_delay_ms
 --
 -- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...}
---       | {"fenced", epoch, replica}
+--       | {"fenced", epoch, replica} | {"lost"}
 
 local keys = {shard = KEYS[8]}
 keys.owner, keys.due, keys.leases, keys.waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 keys.stats, keys.dead, keys.lost = KEYS[5], KEYS[6], KEYS[7]
-local now_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
-local max_urls, default_delay_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local number, now_ms, lease_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local max_urls, default_delay_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
 
-local fenced = fence(keys.owner, tonumber(ARGV[1]), ARGV[2], now_ms)
+if is_lost(keys.stats, ARGV[1]) then return {'lost'} end
+local known = read_owner(keys.owner)
+local fenced = fence(keys.owner, known, tonumber(ARGV[2]), ARGV[3], now_ms)
 if fenced then return fenced end
+local quiet_ms = notice_run(keys.owner, known, ARGV[4], now_ms)
+if quiet_ms > now_ms then return {'leased', quiet_ms} end
+local again = lease_again(keys, known, number, now_ms, lease_ms, default_delay_ms)
+if again then return again end
 local expiring_ms = take_back_expired(keys, now_ms, default_delay_ms)
 local waking_ms = wake_ready(keys, now_ms)
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
-local last_token, reply = tonumber(redis.call('HGET', keys.owner, 'token') or '0'), {'leased', -1}
+local last_token, granted, reply = known.token, {}, {'leased', -1}
 
 local function lease(domain)
   local queue, domain_key = keys.shard .. 'q:' .. domain, keys.shard .. 'd:' .. domain
@@ -47,15 +54,18 @@ local function lease(domain)
   last_token = math.max(last_token + 1, now_ms)
   redis.call('HSET', domain_key, 'token', last_token)
   redis.call('ZADD', keys.leases, now_ms + lease_ms, domain)
+  granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
   reply[#reply + 1] = {domain, last_token, delay_ms, state[2] or '', best}
 end
 
 local due_ms = first_ms(keys.due)
 if due_ms <= now_ms then
-  local due = redis.call('ZRANGEBYSCORE', keys.due, '-inf', now_ms, 'LIMIT', 0, ARGV[5])
+  local due = redis.call('ZRANGEBYSCORE', keys.due, '-inf', now_ms, 'LIMIT', 0, ARGV[8])
   for _, domain in ipairs(due) do lease(domain) end
   if #due > 0 then redis.call('ZREM', keys.due, unpack(due)) end  -- empty if the caller asked for no domains
-  if #reply > 2 then redis.call('HSET', keys.owner, 'token', last_token) end
+  if #reply > 2 then
+    redis.call('HSET', keys.owner, 'token', last_token, 'call', number, 'granted', table.concat(granted, ' '))
+  end
 end
 
 local again_ms = math.min(due_ms, expiring_ms, waking_ms)

@@ -7,21 +7,21 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  accepted, domains, seen, buckets, drop:<reason>
+-- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, drop:<reason>
 -- KEYS[4] the prefix of q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
--- ARGV[1] now_ms   ARGV[2] domain_cap (0: none)
--- ARGV[3...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
+-- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
+-- ARGV[4...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
 --
--- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain}
+-- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain} | {"lost"}
 
 local FILL = 208
 local base = KEYS[4]
-local now_ms, domain_cap = tonumber(ARGV[1]), tonumber(ARGV[2])
+local now_ms, domain_cap = tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local stats = redis.call('HMGET', KEYS[3], 'seen', 'buckets')
-local seen, buckets = tonumber(stats[1] or '0'), tonumber(stats[2] or '1')
-local half = 1
+local stats = redis.call('HMGET', KEYS[3], 'seen', 'buckets', 'crawl')
+if stats[3] ~= ARGV[1] then return {'lost'} end
+local seen, buckets, half = tonumber(stats[1] or '0'), tonumber(stats[2] or '1'), 1
 while half * 2 <= buckets do half = half * 2 end
 
 local seen_keys = {}  -- by bucket: formatting a number into a key costs half as much as a call
@@ -85,7 +85,7 @@ local function push_domain(domain, again, from, to)
   end
 end
 
-local at = 3
+local at = 4
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   if mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then

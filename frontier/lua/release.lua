@@ -5,18 +5,20 @@
 -- KEYS[3] q:<domain>         zset
 -- KEYS[4] inflight:<domain>  zset
 -- KEYS[5] d:<domain>         hash  token, next, state
--- ARGV[1] domain   ARGV[2] token   ARGV[3] next_ms   ARGV[4] state ("": unchanged)
+-- KEYS[6] stats   hash  crawl
+-- ARGV[1] crawl   ARGV[2] domain   ARGV[3] token   ARGV[4] next_ms   ARGV[5] state ("": unchanged)
 --
--- Returns {"released", due_ms or -1} | {"stale"}
+-- Returns {"released", due_ms or -1} | {"stale"} | {"lost"}
 
-local domain, queue, inflight, domain_key = ARGV[1], KEYS[3], KEYS[4], KEYS[5]
+if is_lost(KEYS[6], ARGV[1]) then return {'lost'} end
+local domain, queue, inflight, domain_key = ARGV[2], KEYS[3], KEYS[4], KEYS[5]
 
 local known = redis.call('HMGET', domain_key, 'token', 'next')
-if known[1] ~= ARGV[2] then
+if known[1] ~= ARGV[3] then
   return {'stale'}
 end
 -- A delay that an earlier settle requested is never shortened.
-local next_ms = math.max(tonumber(ARGV[3]), tonumber(known[2] or '0'))
+local next_ms = math.max(tonumber(ARGV[4]), tonumber(known[2] or '0'))
 local entries, back = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
 for i = 1, #entries, 2 do back[i], back[i + 1] = entries[i + 1], entries[i] end
 if #back > 0 then redis.call('ZADD', queue, unpack(back)) end
@@ -24,7 +26,7 @@ redis.call('DEL', inflight)
 redis.call('ZREM', KEYS[2], domain)
 redis.call('HDEL', domain_key, 'token')
 redis.call('HSET', domain_key, 'next', next_ms)
-if ARGV[4] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[4]) end
+if ARGV[5] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[5]) end
 if redis.call('EXISTS', queue) == 1 then
   redis.call('ZADD', KEYS[1], next_ms, domain)
   return {'released', next_ms}

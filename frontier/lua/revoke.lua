@@ -3,27 +3,44 @@
 -- duplicate.
 --
 -- If the lease is still valid, its token is removed, so that a settle call still on its way changes nothing; the lease
--- expires as usual. If the lease has expired, its URLs were added to `lost` when it was taken back. All other URLs were
--- settled.
+-- expires as usual. If the lease has expired, its URLs were added to `lost` when it was taken back. If the server has lost
+-- the lease with its last writes, what was settled again was added to `lost` with a "+". All other URLs were settled,
+-- unless the lease is so old that the record may have been removed.
 --
--- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms
+-- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms; "+token LF entry": when it was settled again
 -- KEYS[2] inflight:<domain>  zset
 -- KEYS[3] d:<domain>         hash  token
--- ARGV[1] token   ARGV[2] now_ms   ARGV[3...] entries
+-- KEYS[4] owner  hash  token, run, quiet_ms, tails
+-- KEYS[5] stats  hash  crawl
+-- ARGV[1] crawl ("": whichever)   ARGV[2] run: of the server process   ARGV[3] token   ARGV[4] now_ms
+-- ARGV[5...] entries
 --
--- Returns {"revoked", for each entry 1 if it was not settled under this lease, else 0}
+-- Returns {"revoked", for each entry 1 if it was not settled under this lease, 0 if it was, 2 if it is unknown} | {"lost"}
 
-local token, inflight, domain_key = ARGV[1], KEYS[2], KEYS[3]
+local crawl, token, now_ms = redis.call('HGET', KEYS[5], 'crawl'), ARGV[3], tonumber(ARGV[4])
+if not crawl or (ARGV[1] ~= '' and crawl ~= ARGV[1]) then return {'lost'} end
+
+local inflight, domain_key = KEYS[2], KEYS[3]
+local known = read_owner(KEYS[4])
+notice_run(KEYS[4], known, ARGV[2], now_ms)
 
 if redis.call('HGET', domain_key, 'token') == token then
   for _, entry in ipairs(redis.call('ZRANGE', inflight, 0, -1)) do
-    redis.call('ZADD', KEYS[1], ARGV[2], token .. '\n' .. entry)
+    redis.call('ZADD', KEYS[1], ARGV[4], token .. '\n' .. entry)
   end
   redis.call('HDEL', domain_key, 'token')
 end
 
+local was_lost = is_in_lost_tail(known, token)
+local otherwise = tonumber(token) < now_ms - LOST_KEPT_MS and 2 or 0
 local reply = {'revoked'}
-for i = 3, #ARGV do
-  reply[#reply + 1] = redis.call('ZSCORE', KEYS[1], token .. '\n' .. ARGV[i]) and 1 or 0
+for i = 5, #ARGV do
+  local member, answer = token .. '\n' .. ARGV[i], otherwise
+  if was_lost then
+    answer = redis.call('ZSCORE', KEYS[1], '+' .. member) and 0 or 1
+  elseif redis.call('ZSCORE', KEYS[1], member) then
+    answer = 1
+  end
+  reply[#reply + 1] = answer
 end
 return reply

@@ -3,37 +3,39 @@
 -- skipped, so a repeated call counts once. A call may arrive after a later one, if its sender gave up on it and tried
 -- again. It never shortens a lease or a delay, because the holder relies on the last reply.
 --
+-- If the server has lost the lease with its last writes, the URLs are settled nevertheless if they are queued (`resettle`).
+-- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
+--
 -- KEYS[1] due      zset  domain -> due ms
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[4] stats    hash  done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
+-- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
 --                         cut:<reason>, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
--- KEYS[6] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
--- ARGV[1] now_ms   ARGV[2] lease_ms
--- ARGV[3...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
+-- KEYS[6] owner    hash  token, run, quiet_ms, tails
+-- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
+-- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- ARGV[1] crawl   ARGV[2] run: of the server process   ARGV[3] now_ms   ARGV[4] lease_ms
+-- ARGV[5...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
 --   by reason ("reason number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
 --   with the dead letters "keep", else "", number of entries (1 for dead, retry and keep), the entries
 --
--- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1}
+-- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 
-local base = KEYS[6]
-local expiry_ms = ARGV[1] + ARGV[2]
+if is_lost(KEYS[4], ARGV[1]) then return {'lost'} end
+local keys = {due = KEYS[1], leases = KEYS[2], waiting = KEYS[3], lost = KEYS[7], shard = KEYS[8]}
+local base, now_ms = KEYS[8], tonumber(ARGV[3])
+local expiry_ms = ARGV[3] + ARGV[4]
+local owner = nil  -- read when a lease is unknown, which is rare
 
-local names, counts = {}, {}
-local function count(name, number)
-  if not counts[name] then names[#names + 1] = name end
-  counts[name] = (counts[name] or 0) + number
-end
-
--- Settle the URLs in ARGV[at] to ARGV[last]. Returns how many of them were in flight.
-local function settle_urls(domain, inflight, at, last)
+-- Settle the URLs in ARGV[at] to ARGV[last], which `remove` removes. Returns how many of them it removed.
+local function settle_urls(domain, remove, at, last)
   local settled = 0
   while at <= last do
     local outcome, reason, again, entries = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
-    local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))
+    local gone = remove(unpack(ARGV, at + 4, at + 3 + entries))
     if gone > 0 then
       settled = settled + gone
       count(outcome, gone)
@@ -55,10 +57,14 @@ local function settle(at, last)
   local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, cut = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
   local known = redis.call('HMGET', domain_key, 'token', 'next')
-  if known[1] ~= token then
-    return 'stale', -1
+  local is_held = known[1] == token
+  local remove = function(...) return redis.call('ZREM', inflight, ...) end
+  if not is_held then
+    owner = owner or noticed_owner(KEYS[6], ARGV[2], now_ms)
+    if not is_in_lost_tail(owner, token) then return 'stale', -1 end
+    remove = function(...) return remove_queued(keys, domain, token, now_ms, ...) end
   end
-  if settle_urls(domain, inflight, at + 9, last) > 0 then
+  if settle_urls(domain, remove, at + 9, last) > 0 then
     count('bytes', bytes)
     if duplicates ~= '0' then count('duplicates', duplicates) end
     if cut ~= '' then
@@ -68,9 +74,14 @@ local function settle(at, last)
 
   local next_ms = math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))
   local news = {'next', next_ms}
-  if delay_ms ~= '' then news[#news + 1], news[#news + 2] = 'delay', delay_ms end
-  if state ~= '' then news[#news + 1], news[#news + 2] = 'state', state end
+  local is_newest = is_held or not known[1]  -- a later holder knows better
+  if is_newest and delay_ms ~= '' then news[#news + 1], news[#news + 2] = 'delay', delay_ms end
+  if is_newest and state ~= '' then news[#news + 1], news[#news + 2] = 'state', state end
   redis.call('HSET', domain_key, unpack(news))
+  if not is_held then
+    put_off(keys, domain, next_ms)
+    return 'stale', -1
+  end
 
   if redis.call('EXISTS', inflight) == 1 then
     redis.call('ZADD', KEYS[2], 'GT', expiry_ms, domain)
@@ -85,7 +96,7 @@ local function settle(at, last)
   return 'ended', -1
 end
 
-local reply, at = {'settled'}, 3
+local reply, at = {'settled'}, 5
 while at <= #ARGV do
   local last = at + 8 + ARGV[at + 8]
   local size = #reply
@@ -93,13 +104,5 @@ while at <= #ARGV do
   at = last + 1
 end
 
-if #names > 0 then
-  local before = redis.call('HMGET', KEYS[4], 'first_ms', unpack(names))
-  local fields = {'last_ms', ARGV[1]}
-  if not before[1] then fields = {'last_ms', ARGV[1], 'first_ms', ARGV[1]} end
-  for i, name in ipairs(names) do
-    fields[#fields + 1], fields[#fields + 2] = name, (before[i + 1] or 0) + counts[name]
-  end
-  redis.call('HSET', KEYS[4], unpack(fields))
-end
+add_counts(KEYS[4], ARGV[3])
 return reply

@@ -1,14 +1,14 @@
 -- take_back: part of `lease`. End expired leases, and return their entries to the queue.
 --
 -- The sixth character of an entry counts how often it was lost with its holder. An entry that was lost fifteen times
--- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for a while under the token of
--- the lost lease: see `revoke`.
+-- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for LOST_KEPT_MS under the
+-- token of the lost lease: see `revoke`.
 --
 -- keys: table with the keys of `lease` by name, and `shard`, the prefix of the keys of a domain
 --
 -- take_back_expired returns when the next lease expires, ms; at or before now_ms if some are left
 
-local TAKE_BACK, LOST_KEPT = 64, 4096
+local TAKE_BACK = 64
 
 local function take_back(keys, domain, expiry_ms, now_ms, default_delay_ms)
   local inflight, queue = keys.shard .. 'inflight:' .. domain, keys.shard .. 'q:' .. domain
@@ -41,7 +41,7 @@ local function take_back_expired(keys, now_ms, default_delay_ms)
   if expiring_ms <= now_ms then
     local expired = redis.call('ZRANGEBYSCORE', keys.leases, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, TAKE_BACK)
     for i = 1, #expired, 2 do take_back(keys, expired[i], tonumber(expired[i + 1]), now_ms, default_delay_ms) end
-    redis.call('ZREMRANGEBYRANK', keys.lost, 0, -1 - LOST_KEPT)
+    redis.call('ZREMRANGEBYSCORE', keys.lost, '-inf', now_ms - LOST_KEPT_MS)
   end
   return expiring_ms
 end

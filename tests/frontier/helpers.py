@@ -10,6 +10,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
+from frontier.shards import open_shards
 from frontier.store import Argument, Call, Reply, Store, command
 
 
@@ -76,7 +77,9 @@ async def make_frontier(
 ) -> Frontier:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    return Frontier(store, CrawlKeys(crawl, shards), clock, settings or FrontierSettings(), b"key")
+    keys = CrawlKeys(crawl, shards, b"key".hex())
+    await open_shards(store, keys, range(shards))
+    return Frontier(store, keys, clock, settings or FrontierSettings(), b"key")
 
 
 def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: object) -> Entry:

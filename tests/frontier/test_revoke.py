@@ -65,12 +65,17 @@ class TestRevoke:
         await frontier.settle([Settlement(lease, 0, urls=[retry(one, "http_500", 0, -1.0)])])
         assert await frontier.revoke(leased_urls(lease)) == [False, True, True]
 
-    async def test_another_crawl_or_an_empty_store_knows_nothing(self, frontier: Frontier, lease: Lease) -> None:
-        assert await frontier.revoke(leased_urls(lease), "another") == [False, False, False]
+    async def test_of_another_crawl_and_of_a_shard_without_data_nothing_is_known(
+        self, frontier: Frontier, lease: Lease, store: RedisStore
+    ) -> None:
+        """An answer that is not known must not read as "settled"."""
+        assert await frontier.revoke(leased_urls(lease), "another") == [None, None, None]
         assert await frontier.revoke([]) == []
         assert await frontier.revoke(leased_urls(lease), frontier.keys.crawl) == [True, True, True]
+        await store.send([command("DEL", frontier.keys.shards[0].stats)])
+        assert await frontier.revoke(leased_urls(lease)) == [None, None, None]
 
-    async def test_what_is_remembered_of_lost_leases_is_bounded(
+    async def test_what_was_lost_with_its_holders_is_remembered_however_much_it_is(
         self, store: RedisStore, crawl_name: str, time: ManualTime
     ) -> None:
         frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=1_000, delay_ms=1))
@@ -80,6 +85,16 @@ class TestRevoke:
             leases.append(await lease_one(frontier))
             time.ms += 100_000
         await frontier.lease([0], 1, "r1", 1)
-        assert await store.send([command("ZCARD", frontier.keys.shards[0].lost)]) == [4096]
-        assert not any(await frontier.revoke(leased_urls(leases[0])))
-        assert all(await frontier.revoke(leased_urls(leases[5])))
+        assert await store.send([command("ZCARD", frontier.keys.shards[0].lost)]) == [6_000]
+        for lease in leases:
+            assert await frontier.revoke(leased_urls(lease)) == [True] * 1_000
+
+    async def test_after_days_the_answer_is_unknown(self, frontier: Frontier, lease: Lease, time: ManualTime) -> None:
+        """The record is removed after three days, so that Redis does not fill up with it."""
+        time.ms += 100_000
+        again = await lease_one(frontier)
+        assert await frontier.revoke(leased_urls(lease)) == [True, True, True]
+        time.ms += 3 * 86_400_000
+        await lease_one(frontier)
+        assert await frontier.revoke(leased_urls(lease)) == [None, None, None]
+        assert await frontier.revoke(leased_urls(again)) == [True, True, True]

@@ -15,6 +15,7 @@ from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
 from frontier.scripts import SAVE_ROBOTS
+from frontier.shards import open_shards
 from frontier.store import RedisStore, command, connect, run
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
@@ -33,7 +34,7 @@ class Machine:
     """A frontier under random calls."""
 
     def __init__(self, store: RedisStore, time: ManualTime, clock: ServerClock, rng: random.Random) -> None:
-        keys = CrawlKeys("fuzz", SHARDS)
+        keys = CrawlKeys("fuzz", SHARDS, b"key".hex())
         self._store, self._time, self._rng, self._keys = store, time, rng, keys
         self._frontier = Frontier(store, keys, clock, FrontierSettings(lease_ms=500, batch=3, domain_cap=40), b"key")
         self._reservations = Reservations(store, keys, clock, hold_ms=300, delay_ms=100)
@@ -147,6 +148,7 @@ async def run_transitions(count: int, seed: int) -> None:
         time = ManualTime()
         clock = ServerClock(time, time.read_ms)
         await clock.refresh()
+        await open_shards(store, CrawlKeys("fuzz", SHARDS, b"key".hex()), range(SHARDS))
         machine = Machine(store, time, clock, random.Random(seed))
         for number in range(count):
             await machine.step()

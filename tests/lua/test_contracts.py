@@ -20,7 +20,7 @@ FILES = {path.stem: path.read_text() for path in FOLDER.glob("*.lua")}
 
 
 def test_every_file_is_loaded_and_every_script_has_a_file() -> None:
-    assert {script.name for script in scripts.ALL} | set(scripts.LEASE_PARTS) == set(FILES)
+    assert {script.name for script in scripts.ALL} | scripts.PARTS == set(FILES)
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -28,6 +28,7 @@ class Faults:
         history: History,
         join: Callable[[], None],
         alive: Callable[[], list[SimReplica]],
+        restart: Callable[[float], None],
     ) -> None:
         self._universe = universe
         self._network = network
@@ -37,7 +38,17 @@ class Faults:
         self._alive = alive
         self._rng = random.Random(f"faults {scenario.seed}")
         self._is_on = True
+        self._restart = restart
+        restarts = random.Random(f"when restarted {scenario.seed}")
+        for _ in range(scenario.restarts):
+            at, lost_s = restarts.uniform(1.0, scenario.faulty_s), restarts.choice((0.0, 1.0, restarts.random()))
+            universe.at(at, lambda lost_s=lost_s: self._lose(lost_s))  # type: ignore[misc]
         self._plan()
+
+    def _lose(self, lost_s: float) -> None:
+        if self._is_on:
+            self._history.note("", "restart", f"{lost_s:.3f} s lost")
+            self._restart(lost_s)
 
     def _plan(self) -> None:
         in_s = self._rng.expovariate(1 / self._scenario.fault_every_s)

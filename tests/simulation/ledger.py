@@ -7,6 +7,7 @@ over; a shard serves the newest view that it has seen, and one replica in that v
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +15,13 @@ from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
 from tests.simulation.history import Breach, History
 from tests.simulation.scenario import Scenario
+from tests.simulation.shard_books import GRACE_MS, ShardBook
 from tests.simulation.world import World
 
 NOBODYS = 0
 """The token of a revoked lease. No replica has it, and the lease stays until it expires."""
 
-TIME_AT = {"push": 0, "lease": 2, "settle": 0}
+TIME_AT = {"push": 1, "lease": 5, "settle": 2}
 """Script -> which of its arguments is crawl time, as its caller knows it."""
 
 BEHIND_S = 40.0
@@ -59,6 +61,7 @@ class Domain:
     filled_ms: int = 0  # by the clock of whoever queued a URL last
     delay_ms: int = 0
     accepted: int = 0
+    raw: dict[str, str] = field(default_factory=dict)  # url -> its text, where it is known to have changed
 
     @property
     def due_ms(self) -> int:
@@ -84,6 +87,16 @@ class Ledger:
         self._slack_ms = scenario.slack_s * 1000
         self._recorded = recorded
         self._server_ms = server_ms
+        self._is_rebuilding = False
+        self.unsure_until_ms = 0.0  # until then, the server may have lost that a lease was renewed
+        self._forget()
+        self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
+        self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
+        self._observers |= {"revoke": self._revoke, "reserve_budget": self._reserve}
+        self._permits: dict[str, Permits] = {}
+        self._lapsed_ms = 0  # permits that expired before may have been withdrawn
+
+    def _forget(self) -> None:
         self.pages = 0
         self.domains: dict[str, Domain] = {}
         self.accepted: set[str] = set()
@@ -91,13 +104,15 @@ class Ledger:
         self.settled: dict[str, str] = {}
         self.lost_with_holder: set[str] = set()
         self._lost: dict[str, int] = {}
-        self.fences: dict[str, tuple[int, str]] = {}
-        self._tokens: dict[str, int] = {}
-        self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
-        self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers |= {"revoke": self._revoke, "reserve_budget": self._reserve}
-        self._permits: dict[str, Permits] = {}
-        self._lapsed_ms = 0  # permits that expired before may have been withdrawn
+        self.shards: dict[str, ShardBook] = defaultdict(ShardBook)
+
+    def rebuild(self, kept: Sequence[tuple[str, Call, Reply]]) -> None:
+        """Forget what the server has lost: only the calls (replica, call, reply) in `kept` count, which were checked."""
+        self._forget()
+        self._is_rebuilding = True
+        for replica, call, reply in kept:
+            self.observe(replica, call, reply)
+        self._is_rebuilding = False
 
     @property
     def open(self) -> int:
@@ -107,6 +122,8 @@ class Ledger:
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Check and record one call that the server ran."""
         name = call.script.name if call.script else ""
+        if name == "open_shard":
+            self.shards[_tag(call.keys[0])].run = str(call.arguments[2])
         if name in TIME_AT:
             ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
             message = f"{replica} believes that crawl time is {ahead_ms:.0f} ms ahead of where it is"
@@ -126,9 +143,8 @@ class Ledger:
         known = self.domains.get(domain)
         return known.delay_ms if known and known.delay_ms else self._delay_ms
 
-    @staticmethod
-    def _check(holds: bool, invariant: str, message: str, about: str) -> None:
-        if not holds:
+    def _check(self, holds: bool, invariant: str, message: str, about: str) -> None:
+        if not (holds or self._is_rebuilding):
             raise Breach(invariant, message, about)
 
     # push
@@ -136,16 +152,16 @@ class Ledger:
     def _push(self, replica: str, call: Call, reply: Reply) -> None:
         words = [str(word) for word in call.arguments]
         counts = {"accepted": 0, "known": 0, "capped": 0, "outside": 0}
-        at = 2
+        at = 3
         while at < len(words):
             domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
             is_outside = words[at + 1] == "known" and not domain.accepted
             for place in range(at + 3, at + 3 + 3 * count, 3):
                 entry = parse_entry(words[place + 2], domain.name, float(words[place + 1]))
-                counts["outside" if is_outside else self._offer(domain, entry, int(words[1]))] += 1
-            domain.filled_ms = max(domain.filled_ms, int(words[0]))
+                counts["outside" if is_outside else self._offer(domain, entry, int(words[2]))] += 1
+            domain.filled_ms = max(domain.filled_ms, int(words[1]))
             at += 3 + 3 * count
-        self._history.note(replica, "push", (counts, words[2:]))
+        self._history.note(replica, "push", (counts, words[3:]))
         told = tuple(map(int, reply[1:]))
         self._check(told == tuple(counts.values()), "I1", f"push says {told}, not {counts}", "")
 
@@ -169,34 +185,68 @@ class Ledger:
     # lease
 
     def _lease(self, replica: str, call: Call, reply: Reply) -> None:
-        shard = call.keys[0][: call.keys[0].index("}") + 1]
-        epoch, now_ms = int(call.arguments[0]), int(call.arguments[2])
+        shard = _tag(call.keys[0])
+        epoch, run, number, now_ms = int(call.arguments[1]), *call.arguments[3:5], int(call.arguments[5])
         if self._is_fenced(shard, epoch, replica, reply):
             return
+        book = self.shards[shard]
+        book.notice(str(run), now_ms)
+        if now_ms < book.quiet_ms <= now_ms + GRACE_MS:
+            self._check(len(reply) == 2, "I1", f"{shard} grants {reply} so soon after a restart", shard)
+            return
         here = [domain for domain in self.domains.values() if domain.shard == shard]
+        if self._is_leased_again(here, book, replica, call, reply):
+            return
         self._take_back(here, now_ms)
         for domain in here:
-            ready = [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]
-            if ready and not domain.queued:  # it is due from now on, for a late call with an earlier time not yet
-                domain.filled_ms = max(domain.filled_ms, now_ms)
-            for url in ready:
-                del domain.waiting[url]
-                domain.queued[url] = 0.0
+            self._wake(domain, now_ms)
         for lease in reply[2:]:
             self._grant(shard, replica, call, lease)
-        if len(reply[2:]) < int(call.arguments[4]):
+        if reply[2:]:
+            book.call, book.granted = int(number), {lease[0].decode(): int(lease[1]) for lease in reply[2:]}
+        if len(reply[2:]) < int(call.arguments[7]):
             idle = [domain.name for domain in here if domain.queued and not domain.holding and domain.due_ms <= now_ms]
             self._check(not idle, "I1", f"{idle} wait in {shard}, and nobody gets them", idle[0] if idle else "")
 
+    @staticmethod
+    def _wake(domain: Domain, now_ms: int) -> None:
+        ready = [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]
+        if ready and not domain.queued:  # it is due from now on, for a late call with an earlier time not yet
+            domain.filled_ms = max(domain.filled_ms, now_ms)
+        for url in ready:
+            del domain.waiting[url]
+            domain.queued[url] = 0.0
+
+    def _is_leased_again(self, here: Sequence[Domain], book: ShardBook, replica: str, call: Call, reply: Reply) -> bool:
+        """Whether the call is answered with the leases of an earlier one, or too late for an answer."""
+        number, until_ms = int(call.arguments[4]), int(call.arguments[5]) + int(call.arguments[6])
+        if number > book.call:
+            return False
+        told = {lease[0].decode(): int(lease[1]) for lease in reply[2:]}
+        held = {domain.name: domain.holding for domain in here if domain.holding}
+        again = {name: token for name, token in book.granted.items() if name in held and held[name].token == token}
+        if number < book.call or not again:
+            self._check(number == book.call or not told, "I2", f"{replica} gets {told} by call {number}", replica)
+            return number < book.call
+        self._history.note(replica, "lease again", told)
+        self._check(told == again, "I1", f"{replica} gets {told} again, not {again}", replica)
+        for lease in reply[2:]:
+            name = lease[0].decode()
+            urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4][::2]}
+            self._check(urls == held[name].urls, "I1", f"{name} is leased again with {urls}", name)
+            held[name].until_ms = max(held[name].until_ms, until_ms)
+        return True
+
     def _is_fenced(self, shard: str, epoch: int, replica: str, reply: Reply) -> bool:
-        newest = self.fences.get(shard, (0, ""))
+        book = self.shards[shard]
+        newest = (book.epoch, book.replica)
         must_be = newest[0] > epoch or (newest[0] == epoch and newest[1] != replica)
         is_so = bool(reply[0] == b"fenced")
         self._check(
             is_so == must_be, "I4", f"{replica} asks {shard} in epoch {epoch}: {reply[0]!r}; newest was {newest}", shard
         )
         if not is_so:
-            self.fences[shard] = (epoch, replica)
+            book.own(epoch, replica)
         return is_so
 
     def _take_back(self, here: Sequence[Domain], now_ms: int) -> None:
@@ -211,12 +261,13 @@ class Ledger:
                 self._lost[url] = self._lost.get(url, 0) + 1
                 if self._lost[url] < 15:
                     domain.queued[url] = 0.0
+                    domain.raw[url] = "lost"  # its text has changed: nobody who knew it settles it
                 else:
                     self.lost_with_holder.add(url)
                     self._close(url, "dead")
 
     def _grant(self, shard: str, replica: str, call: Call, lease: Reply) -> None:
-        now_ms, lease_ms = int(call.arguments[2]), int(call.arguments[3])
+        now_ms, lease_ms = int(call.arguments[5]), int(call.arguments[6])
         name, token = lease[0].decode(), int(lease[1])
         domain = self.domains[name]
         self._history.note(replica, "lease", (name, token, now_ms, [item.decode() for item in lease[4][::2]]))
@@ -224,8 +275,8 @@ class Ledger:
         self._check(held is None, "I2", f"{name} is leased to {replica} while {held} holds", name)
         early_ms = domain.rests_until_ms - now_ms
         self._check(early_ms <= 0, "I2", f"{name} is leased to {replica} {early_ms} ms before its rest is over", name)
-        self._check(token > self._tokens.get(shard, 0), "I2", f"token {token} of {name} is not new", name)
-        self._tokens[shard] = token
+        self._check(token > self.shards[shard].token, "I2", f"token {token} of {name} is not new", name)
+        self.shards[shard].token = token
         urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4][::2]}
         strange = urls - domain.queued.keys()
         self._check(not strange, "I1", f"leased what was not queued: {strange}", name)
@@ -238,10 +289,17 @@ class Ledger:
 
     def _settle(self, replica: str, call: Call, reply: Reply) -> None:
         words = [str(word) for word in call.arguments]
-        now_ms, lease_ms, at = int(words[0]), int(words[1]), 2
+        now_ms, lease_ms, at = int(words[2]), int(words[3]), 4
+        book = self.shards[_tag(call.keys[0])]
         for said in zip(reply[1::2], reply[2::2], strict=True):
             end = at + 9 + int(words[at + 8])
-            self._settle_lease(replica, words[at : at + 4], words[at + 9 : end], (now_ms, now_ms + lease_ms), said)
+            about, ends = words[at : at + 4], words[at + 9 : end]
+            if said[0] == b"stale":
+                book.notice(words[1], now_ms)
+            if said[0] == b"stale" and book.has_lost(int(about[1])):
+                self._settle_lost(replica, book, about, ends, now_ms)
+            else:
+                self._settle_lease(replica, about, ends, (now_ms, now_ms + lease_ms), said)
             at = end
         self._check(at == len(words), "I1", f"settle answers {reply!r} to {words}", "")
 
@@ -257,13 +315,15 @@ class Ledger:
         if held is None:
             return
         late_ms = sent_ms - held.until_ms
-        self._check(late_ms <= 0, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
+        is_late = late_ms > 0 and sent_ms > self.unsure_until_ms
+        self._check(not is_late, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
         for outcome, again, raw in _each(ends):
             url = parse_entry(raw, domain.name, 0.0).url
             if url in held.urls:
                 held.urls.remove(url)
                 if outcome == "retry":
                     domain.waiting[url] = int(again.partition("\n")[0])
+                    domain.raw[url] = again.split("\n")[2]
                 else:
                     self._check_order(url, outcome)
                     self._close(url, outcome)
@@ -275,6 +335,29 @@ class Ledger:
             domain.holding = None
         is_right = (said[0] == b"held") == bool(held.urls)
         self._check(is_right, "I1", f"{domain.name}: {said!r} with {held.urls} left", domain.name)
+
+    def _settle_lost(self, replica: str, book: ShardBook, about: list[str], ends: list[str], now_ms: int) -> None:
+        """The server has lost the lease with its last writes. What is queued is settled nevertheless."""
+        domain, token = self.domains[about[0]], int(about[1])
+        self._history.note(replica, "settle lost", (*about, ends))
+        if ends:
+            for other in self.domains.values():
+                if other.shard == domain.shard:
+                    self._wake(other, now_ms)
+        for outcome, again, raw in _each(ends):
+            url = parse_entry(raw, domain.name, 0.0).url
+            if url in domain.queued and (token, raw) not in book.resettled and domain.raw.get(url, raw) == raw:
+                del domain.queued[url]
+                book.resettled.add((token, raw))
+                if outcome == "retry":
+                    domain.waiting[url] = int(again.partition("\n")[0])
+                    domain.raw[url] = again.split("\n")[2]
+                else:
+                    self._check_order(url, outcome)
+                    self._close(url, outcome)
+        if domain.holding is None and about[3]:
+            domain.delay_ms = int(about[3])
+        domain.rests_until_ms = max(domain.rests_until_ms, int(about[2]))
 
     def _held(self, domain: Domain, token: int, reply: Reply) -> Holding | None:
         held = domain.holding if domain.holding and domain.holding.token == token else None
@@ -300,14 +383,15 @@ class Ledger:
         self._check(not 0 < self._max_pages < self.pages, "limit", f"page {self.pages} of {self._max_pages}", url)
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
-        name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[0])
-        self._history.note(replica, "revoke", (name, token, call.arguments[2:], reply))
+        name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[2])
+        self.shards[_tag(call.keys[0])].notice(str(call.arguments[1]), int(call.arguments[3]))
+        self._history.note(replica, "revoke", (name, token, call.arguments[4:], reply))
         held = self.domains[name].holding
         if held is not None and held.token == token:
             held.token = NOBODYS
 
     def _release(self, replica: str, call: Call, reply: Reply) -> None:
-        name, token, next_ms = str(call.arguments[0]), int(call.arguments[1]), int(call.arguments[2])
+        name, token, next_ms = str(call.arguments[1]), int(call.arguments[2]), int(call.arguments[3])
         domain = self.domains[name]
         self._history.note(replica, "release", (name, token, next_ms, reply))
         held = self._held(domain, token, reply)
@@ -333,6 +417,11 @@ class Ledger:
             self._check(int(reply[1]) == last.permits, "limit", message, replica)
         if wanted < 0:
             del self._permits[replica]
+
+
+def _tag(key: str) -> str:
+    """The hash tag of a shard's key, as `Domain.shard` has it."""
+    return key[: key.index("}") + 1]
 
 
 def _each(ends: list[str]) -> Iterator[tuple[str, str, str]]:

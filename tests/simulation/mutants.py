@@ -34,7 +34,7 @@ class Mutant:
 LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
-SETTLE = "        stale = await self._settle(results, kept.duplicates, absences)\n"
+SETTLE = "        stale = await self._settle(results, kept.duplicates)\n"
 SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
 PUSH = "        results = await self._push(group.results)\n"
 WRITE = "        kept = await self._write(results)\n"

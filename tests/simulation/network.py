@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class Network:
         self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
         self.is_faulty = True
         self._restarts = 0
+        self._log: list[tuple[float, str, Call, Reply]] = []  # calls to shards
         self._seen_runs: dict[str, str] = {}  # by replica
         self.stepped_ms = 0.0  # by how much the server's clock is ahead of what it would be without its steps
         self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
@@ -85,9 +87,20 @@ class Network:
         """The run ID that `replica` has read when it connected last, or ""."""
         return self._seen_runs.get(replica, "")
 
-    def restart(self) -> None:
-        """Break all connections, as a fast restart of the server does. What has not arrived yet is not carried out."""
+    def restart(self, lost_s: float = 0.0) -> list[tuple[str, Call, Reply]]:
+        """Break all connections, as a fast restart of the server does. What has not arrived yet is not carried out.
+
+        The shards lose what was written in the last `lost_s` seconds; the other keys are on another node. Returns the calls
+        (replica, call, reply) that they keep.
+        """
         self._restarts += 1
+        self._log = [item for item in self._log if item[0] <= self._universe.now - lost_s]
+        for key in self._wire.command("KEYS", "{*:[0-9]*}:*"):
+            self._wire.command("DEL", key)
+        for _, _, call, reply in self._log:
+            if self._wire.execute([call]) != [reply]:
+                raise AssertionError(f"{call} does not give {reply} again")
+        return [(replica, call, reply) for _, replica, call, reply in self._log]
 
     def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
         """Send `calls` on their way."""
@@ -157,7 +170,8 @@ class Network:
             return
         self._seen_runs[exchange.loop.name] = self.run_id
         if exchange.run_id and exchange.run_id != self.run_id:
-            self._fail(exchange, self._universe.now + self._way())
+            if exchange.is_answered:  # an echo has no sender
+                self._fail(exchange, self._universe.now + self._way())
             return
         exchange.run_id = self.run_id
         done = len(exchange.replies)
@@ -190,10 +204,13 @@ class Network:
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
         for call, reply in zip(calls, replies, strict=True):
+            if call.script is not None and _SHARD_KEY.match(call.keys[0]):
+                self._log.append((self._universe.now, replica, call, reply))
             for observer in self.observers:
                 observer(replica, call, reply)
         return replies
 
+_SHARD_KEY = re.compile(r"\{[^}]*:[0-9]+\}:")
 
 class SimStore:
     """The `Store` of one replica."""

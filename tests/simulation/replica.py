@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import compress
 
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
@@ -35,6 +34,8 @@ from tests.simulation.sites import SimFetcher, Sites
 WORKERS = 8
 RESTART_S = 1.0
 GRACE_S = 5.0
+JOURNAL_S = 10.0
+"""As `frontier.recent_writes` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,9 @@ class SimSink:
         self._clock = clock
         self._rng = rng
         self.written_bytes = 0
-        self.doubt: list[LeasedUrl] = []  # of the last group, in the order of `_kept`, its numbers in it
+        self._doubt: list[LeasedUrl] = []  # of the last group, in the order of `_kept`, its numbers in it
         self._kept: list[int] = []
+        self._settled: list[tuple[float, LeasedUrl]] = []  # of the groups before, and when they were settled
 
     async def start(self, revoke: Revoke | None = None) -> None:
         """Nothing is left from a run before. What dead replicas leave, `SimReplica.recover` sees to."""
@@ -76,18 +78,35 @@ class SimSink:
         for page in pages:
             if page.outcome is not Outcome.RETRY:
                 self._here.recorded[page.url] = self._here.recorded.get(page.url, 0) + 1
-        self.doubt = [one for one, page in zip(leased, pages, strict=True) if page.outcome is not Outcome.RETRY]
+        self._doubt = [one for one, page in zip(leased, pages, strict=True) if page.outcome is not Outcome.RETRY]
         self._kept = [number for number, page in enumerate(pages) if page.outcome is not Outcome.RETRY]
         return Written()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
-        self.take_back([number in unsettled for number in self._kept])
+        now = self._clock.monotonic()
+        self._settled = [(at, one) for at, one in self._settled if at > now - JOURNAL_S]
+        for number, one in zip(self._kept, self._doubt, strict=True):
+            if number in unsettled:
+                self._here.recorded[one.entry.url] -= 1
+            else:
+                self._settled.append((now, one))
+        self._doubt, self._kept = [], []
 
-    def take_back(self, unsettled: Sequence[bool]) -> None:
-        """The pages in doubt for which `unsettled` is true are not kept, the others are."""
-        for one in compress(self.doubt, unsettled):
+    @property
+    def journaled(self) -> list[LeasedUrl]:
+        """The pages of the last seconds, as a journal has them."""
+        return [*(one for _, one in self._settled), *self._doubt]
+
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
+        self.remove(urls)
+
+    def remove(self, urls: Sequence[LeasedUrl]) -> None:
+        """Remove those of `urls` that are in the journal."""
+        for one in set(self.journaled).intersection(urls):
             self._here.recorded[one.entry.url] -= 1
-        self.doubt = []
+        self._settled = [(at, one) for at, one in self._settled if one not in urls]
+        self._kept = [number for number, one in zip(self._kept, self._doubt, strict=True) if one not in urls]
+        self._doubt = [one for one in self._doubt if one not in urls]
 
     async def stop(self) -> None: ...
 
@@ -166,14 +185,15 @@ class SimReplica:
 
     def recover(self) -> None:
         """Recover the last pages that a dead replica wrote, as another process would."""
-        doubt, now_ms = self._sink.doubt, int(self._here.network.now_ms())
+        doubt, network = self._sink.journaled, self._here.network
         calls = []
         for one in doubt:
             keys = shard_keys(self._here.crawl.name, one.shard)
-            of_lease = (keys.lost, keys.inflight(one.domain), keys.domain(one.domain))
-            calls.append(run(REVOKE, of_lease, one.token, now_ms, one.entry.raw))
-        replies = self._here.network.carry_out(f"heir of {self.name}", calls)
-        self._sink.take_back([bool(reply[1]) for reply in replies])
+            of = (keys.lost, keys.inflight(one.domain), keys.domain(one.domain), keys.owner, keys.stats)
+            what = (self._here.crawl.keys.identity, network.run_id, one.token, int(network.now_ms()), one.entry.raw)
+            calls.append(run(REVOKE, of, *what))
+        replies = network.carry_out(f"heir of {self.name}", calls)
+        self._sink.remove([one for one, reply in zip(doubt, replies, strict=True) if reply[1] == 1])
 
     def leave(self, grace_s: float) -> None:
         """Stop cleanly within about `grace_s` seconds, as after a signal."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crawler.app.build import frontier_settings
 from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.crawls import Crawl, create_crawl, open_crawl
+from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
@@ -69,7 +69,8 @@ class Run:
         self._paced_at = 0.0
         self._audited = 0
         self._world = World(scenario)
-        self._keys = CrawlKeys(NAME, scenario.shards)
+        self._identity = self._rng.randbytes(16).hex()
+        self._keys = CrawlKeys(NAME, scenario.shards, self._identity)
         self._recorded: dict[str, int] = {}
         self._network = Network(self.universe, wire, scenario, self.history)
         self.ledger = Ledger(self._world, self.history, scenario, self._recorded, self._network.now_ms)
@@ -125,10 +126,9 @@ class Run:
 
         async def seed() -> Crawl:
             await clock.refresh()
-            made = await create_crawl(store, NAME, self.scenario.shards, self._settings.to_json())
             # The key is drawn by chance, and the same seed shall give the same run.
-            self._wire.command("HSET", made.keys.meta, "fingerprint_key", self._rng.randbytes(16).hex())
-            crawl = await open_crawl(store, NAME)
+            self._wire.command("SET", self._keys.draft, self._identity)
+            crawl = await create_crawl(store, NAME, self.scenario.shards, self._settings.to_json())
             frontier = Frontier(store, crawl.keys, clock, frontier_settings(self._settings), crawl.fingerprint_key)
             urls = [canonicalize(url) for url in self._world.seeds]
             await frontier.push([Entry(url.href, url.domain) for url in urls])
@@ -183,11 +183,19 @@ class Run:
     # the course of a run
 
     def _suffer(self) -> None:
-        faults = Faults(self.universe, self._network, self.scenario, self.history, self._join, self._alive)
+        faults = Faults(
+            self.universe, self._network, self.scenario, self.history, self._join, self._alive, self._restart
+        )
         while self.universe.now < self.scenario.faulty_s and not self._is_over():
             self._step()
         faults.stop()  # pauses go on until their end: what was deferred meanwhile cannot be brought forward
         self.history.note("", "healed")
+
+    def _restart(self, lost_s: float) -> None:
+        self.ledger.rebuild(self._network.restart(lost_s))
+        lease_s, delay_s = self.scenario.lease_ms / 1000, self.scenario.delay_ms / 1000
+        self._sites.doubt(lease_s + delay_s + 1.0)
+        self.ledger.unsure_until_ms = self._network.now_ms() + self.scenario.lease_ms + 10_000
 
     def _drain(self) -> None:
         """Without faults: the crawl ends, and each replica notices it and stops."""

@@ -27,6 +27,7 @@ class Scenario:
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
     `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
     in flight at once. `max_pages`: the limit of the crawl, 0 for none. `scope`: by what links belong to the crawl.
+    `restarts`: how often the server is restarted and has lost its last writes, up to a second's.
     `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
     """
 
@@ -50,6 +51,7 @@ class Scenario:
     max_pages: int
     scope: Literal["seeds", "domains"]
     is_chain: bool
+    restarts: int
 
     @property
     def slack_s(self) -> float:
@@ -93,6 +95,7 @@ class Scenario:
             max_pages=limit.choice((0, limit.randint(1, 60))),
             scope=limit.choice(("seeds", "seeds", "domains")),
             is_chain=False,
+            restarts=random.Random(f"restarts {seed}").choice((0, 0, 1, 3)),
         )
         rare = random.Random(f"rare {seed}")  # of its own, for the same reason
         is_brief, draws_chain, urls = rare.random() < RARE, rare.random() < RARE, rare.randint(4, 20)

@@ -46,6 +46,7 @@ class Sites:
         self.requests: Counter[str] = Counter()
         self._parallel = scenario.parallel
         self._latest: dict[str, list[Response]] = {}  # domain -> its latest responses
+        self.unsure_until = 0.0  # until then, leases and delays may be unknown to the server, which has lost writes
 
     def receive(self, replica: str, url: str, lasting_s: float) -> Response:
         """A request arrives now and is answered after `lasting_s`."""
@@ -55,16 +56,21 @@ class Sites:
         under_way = [other for other in latest if other.ends_at > now]
         rest_s = self._delay_ms(domain) / 1000
         concurrency = 1 if rest_s else self._parallel
-        if len(under_way) >= concurrency or any(other.replica != replica for other in under_way):
+        is_sure = now >= self.unsure_until
+        if is_sure and (len(under_way) >= concurrency or any(other.replica != replica for other in under_way)):
             raise Breach("I2", f"{replica} asks for {url} while answering {under_way}", domain)
         ended = max((other.ends_at for other in latest), default=float("-inf"))
-        if now - ended < rest_s - self._slack_s and rest_s:
+        if is_sure and now - ended < rest_s - self._slack_s and rest_s:
             message = f"{replica} asks for {url} {now - ended:.3f} s after {latest}, and not {rest_s:.3f} s"
             raise Breach("I2", message, domain)
         self.requests[url] += 1
         response = Response(replica, now + lasting_s, self._answer(url, domain))
         self._latest[domain] = [*under_way, response]
         return response
+
+    def doubt(self, lasting_s: float) -> None:
+        """The server has lost writes. For `lasting_s` seconds, two replicas may believe that they hold a domain."""
+        self.unsure_until = max(self.unsure_until, self._universe.now + lasting_s)
 
     def hang_up(self, response: Response) -> None:
         """End the response now, because the client has disconnected."""

@@ -103,8 +103,33 @@ async def test_what_a_dead_writer_had_not_settled_is_taken_back(
     heir = Archive(settings(tmp_path, compression=compression))
     await heir.start(disown)
     await heir.stop()
-    assert asked == [([leased(name) for name in NAMES], "news")]
+    ((urls, crawl),) = asked
+    assert [url.entry.url.rpartition("/")[2] for url in urls] == ["first", *NAMES]  # it was settled some ms ago
+    assert crawl == "news"
     check(tmp_path, gone)
+
+
+@pytest.mark.parametrize("gone", ["first", "a", "firstad"])
+async def test_a_writer_takes_back_what_redis_has_lost_since_it_was_settled(tmp_path: Path, gone: str) -> None:
+    """Another replica keeps these pages. The groups before and after stay as they are, and the index agrees."""
+    archive = await begun(tmp_path, "gzip")
+    await archive.settled()
+    lost = [name for name in ("first", *NAMES) if name in gone]
+    await archive.take_back([leased(name) for name in lost])
+    await archive.take_back([leased("f")])  # of a volume that was finished: too late
+    await archive.stop()
+    rows = [str(row["url"]).rpartition("/")[2] for row in readers.lines(tmp_path)]
+    assert rows == [name for name in ("first", *NAMES) if name not in (*lost, "b")]
+    (file,) = readers.warc_files(tmp_path)
+    readers.check(file)
+    offsets = {record.offset for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")}
+    assert indexed_offsets(tmp_path) == offsets
+    assert not readers.files(tmp_path, ".open")
+
+
+def indexed_offsets(folder: Path) -> set[int]:
+    (index,) = folder.glob("*.cdxj")
+    return {int(msgspec.json.decode(line.split(b" ", 2)[2])["offset"]) for line in index.read_bytes().splitlines()}
 
 
 async def test_files_that_are_shorter_than_their_journal_says_are_finished(tmp_path: Path) -> None:
@@ -114,7 +139,7 @@ async def test_files_that_are_shorter_than_their_journal_says_are_finished(tmp_p
         os.truncate(path, 10)
 
     async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        return [True] * len(urls)
+        return [not url.entry.url.endswith("first") for url in urls]
 
     heir = Archive(settings(tmp_path))
     await heir.start(disown)

@@ -76,6 +76,15 @@ class CuttableStore:
             raise RedisAway("cut by the test")
         return await self._store.send(calls)
 
+    def node_of(self, key: str) -> str:
+        return self._store.node_of(key)
+
+    def run_of(self, key: str) -> str:
+        return self._store.run_of(key)
+
+    def keep_time_by(self, key: str) -> None:
+        self._store.keep_time_by(key)
+
     async def time_ms(self) -> float:
         if self.is_cut:
             raise RedisAway("cut by the test")

@@ -23,6 +23,7 @@ from frontier.counters import Counters
 from frontier.keys import CrawlKeys
 from frontier.peers import View
 from frontier.queue import Frontier, FrontierSettings
+from frontier.shards import open_shards
 from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.helpers import CountingStore, entry
 from tests.sinks.values import settings
@@ -61,7 +62,9 @@ class Fed:
         clock = SystemClock()
         server_clock = ServerClock(clock, store.time_ms)
         await server_clock.refresh()
-        frontier = Frontier(store, CrawlKeys(crawl_name, 1), server_clock, FrontierSettings(), b"key")
+        keys = CrawlKeys(crawl_name, 1, b"key".hex())
+        await open_shards(store, keys, range(1))
+        frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
         shared = runtime(clock, server_clock)
         committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
         queue: DelayQueue[Visit] = DelayQueue(clock)

@@ -1,0 +1,66 @@
+"""Repeats this replica's last writes after a restart of the server, which may have lost them.
+
+A shard grants no leases for a second after a restart (`frontier/lua/lost_tail.lua`), so that all replicas repeat their
+writes before URLs that were settled are leased again. If this replica is late, because it was suspended or cut off,
+another one may have leased them. Then their pages are removed from the archive here, so that each page is kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.runtime import Runtime
+from crawler.worker.visit import Visit
+from frontier.queue import Frontier, LeasedUrl
+
+WATCH_S = 0.25
+"""Seconds between two looks for a new run. It is a fraction of the time in which a shard grants no leases."""
+
+RENEWED_AT_ONCE = 64
+"""Leases renewed in one round trip."""
+
+
+class TakesBack(Protocol):
+    """Where pages are removed from."""
+
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None: ...
+
+
+Renew = Callable[[Sequence[Visit]], Awaitable[None]]
+
+
+class WriteRepeater:
+    """Repeats the writes of `frontier`, and forgets links that count as pushed in `recent`."""
+
+    def __init__(
+        self, runtime: Runtime, frontier: Frontier, sink: TakesBack, recent: RecentUrls, held: HeldLeases
+    ) -> None:
+        self._runtime = runtime
+        self._frontier = frontier
+        self._sink = sink
+        self._recent = recent
+        self._held = held
+
+    async def watch(self, notify: Callable[[], None]) -> None:
+        """Call `notify` while writes are to be repeated, until cancelled."""
+        while True:
+            await self._runtime.clock.sleep(WATCH_S)
+            await self._runtime.retry.call(self._frontier.look_for_new_runs)
+            if self._frontier.runs():
+                notify()
+
+    async def repeat(self, renew: Renew) -> None:
+        """Repeat the last writes to shards with a new run, and `renew` the leases in them. That restores their domains'
+        delays, and shows which leases are lost."""
+        while runs := self._frontier.runs():
+            self._recent.clear()
+            unsettled = await self._runtime.retry.call(self._frontier.repeat_writes)
+            if unsettled:
+                await self._sink.take_back(unsettled)
+            visits = [visit for visit in self._held if visit.lease.shard in runs]
+            for at in range(0, len(visits), RENEWED_AT_ONCE):
+                batch = visits[at : at + RENEWED_AT_ONCE]
+                await self._runtime.retry.call(lambda batch=batch: renew(batch))  # type: ignore[misc]

@@ -1,0 +1,41 @@
+-- resettle: part of `settle`. Settle URLs whose lease the server has lost with its last writes. Its other URLs are queued
+-- again, so a URL counts if it is still in the queue. If another replica has leased it since, that replica's page is kept.
+--
+-- keys: table with the keys due, leases, waiting and lost, and `shard`, the prefix of the keys of a domain
+--
+-- noticed_owner returns the fields of the owner, after a new run was noticed
+-- remove_queued removes entries from the queue, and remembers that they were settled; it returns how many it found
+
+local WAKE_ROUNDS = 16
+
+local function noticed_owner(owner, run, now_ms)
+  local known = read_owner(owner)
+  notice_run(owner, known, run, now_ms)
+  return known
+end
+
+local function remove_queued(keys, domain, token, now_ms, ...)
+  -- What was leased was ready, but it may be waiting again.
+  for _ = 1, WAKE_ROUNDS do
+    if wake_ready(keys, now_ms) > now_ms then break end
+  end
+  local queue, gone = keys.shard .. 'q:' .. domain, 0
+  for _, entry in ipairs({...}) do
+    local member = '+' .. token .. '\n' .. entry
+    -- Once settled, it may have been queued again.
+    if not redis.call('ZSCORE', keys.lost, member) and redis.call('ZREM', queue, entry) == 1 then
+      redis.call('ZADD', keys.lost, now_ms, member)
+      gone = gone + 1
+    end
+  end
+  return gone
+end
+
+-- The domain is due at next_ms at the earliest, and not at all if nothing is queued.
+local function put_off(keys, domain, next_ms)
+  if redis.call('EXISTS', keys.shard .. 'q:' .. domain) == 0 then
+    redis.call('ZREM', keys.due, domain)
+  else
+    redis.call('ZADD', keys.due, 'XX', 'GT', next_ms, domain)
+  end
+end

@@ -1,0 +1,86 @@
+"""The last writes of a replica, to be sent again if the server that took them is replaced by one that may lack them.
+
+A server that syncs its log once a second loses up to two seconds in a power failure, and one that takes over from another
+lacks what was not yet replicated. Nobody but the writers knows what that was. So each keeps what it pushed and settled in
+the last seconds. Both can be repeated: what the server still has does not change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from frontier.entries import Entry
+from frontier.settlements import Settlement
+
+KEPT_MS = 10_000
+"""How long writes are kept. `everysec` loses up to two seconds, replication normally less."""
+
+KEPT_ENTRIES = 100_000
+"""The most pushed URLs that are kept, at about 300 bytes each. If there are more, they are kept for a shorter time."""
+
+
+class Write(msgspec.Struct, frozen=True, eq=False):
+    """One write to `shard` at `at_ms` (server time): pushed URLs, or a settlement."""
+
+    at_ms: int
+    shard: int
+    entries: Sequence[Entry] = ()
+    settlement: Settlement | None = None
+
+
+class RecentWrites:
+    """The writes of the last `KEPT_MS`. `run_of`: shard -> the run ID of the server process that serves it."""
+
+    def __init__(self, run_of: Callable[[int], str], now_ms: Callable[[], int]) -> None:
+        self._run_of = run_of
+        self._now_ms = now_ms
+        self._writes: deque[Write] = deque()
+        self._entries = 0
+        self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
+
+    def __repr__(self) -> str:
+        return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
+
+    @property
+    def shards(self) -> Collection[int]:
+        """The shards that were written to or leased from."""
+        return self._runs.keys()
+
+    def reached(self, shard: int) -> None:
+        """Record that the server of `shard` was used."""
+        self._runs.setdefault(shard, self._run_of(shard))
+
+    def pushed(self, shard: int, entries: Sequence[Entry]) -> None:
+        """Record that `entries` were pushed into `shard`."""
+        self._add(Write(self._now_ms(), shard, entries))
+
+    def settled(self, settlement: Settlement) -> None:
+        """Record that `settlement` was sent."""
+        self._add(Write(self._now_ms(), settlement.lease.shard, settlement=settlement))
+
+    def _add(self, write: Write) -> None:
+        self.reached(write.shard)
+        self._writes.append(write)
+        self._entries += len(write.entries)
+        while self._writes[0].at_ms < write.at_ms - KEPT_MS or self._entries > KEPT_ENTRIES + len(write.entries):
+            self._entries -= len(self._writes.popleft().entries)
+
+    def moved(self) -> dict[int, str]:
+        """The shards that are served by another run than the one with the writes, and that run."""
+        now = {shard: self._run_of(shard) for shard in self._runs}
+        return {shard: run for shard, run in now.items() if run != self._runs[shard]}
+
+    def of(self, shards: Collection[int]) -> list[Write]:
+        """The writes to `shards`, oldest first."""
+        return [write for write in self._writes if write.shard in shards]
+
+    def repeated(self, writes: Sequence[Write], runs: Mapping[int, str]) -> None:
+        """Record that `writes`, all those to the shards in `runs`, were sent again to these runs. Each is recorded again
+        by its sender."""
+        gone = set(map(id, writes))
+        self._writes = deque(write for write in self._writes if id(write) not in gone)
+        self._entries = sum(len(write.entries) for write in self._writes)
+        self._runs.update(runs)

@@ -1,0 +1,120 @@
+"""Leases, how their URLs ended, and how this is packed for the scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from frontier.entries import Entry
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The exclusive right to fetch from `domain` until `expires_ms` (server time), and the URLs to fetch."""
+
+    domain: str
+    shard: int
+    token: int
+    expires_ms: int
+    delay_ms: int
+    state: str  # the politeness layer's own text, kept with the domain
+    entries: tuple[Entry, ...]
+
+
+class LeasedUrl(NamedTuple):
+    """A URL and the lease under which it was fetched. `Frontier.revoke` finds out whether it was settled under it."""
+
+    shard: int
+    domain: str
+    token: int
+    entry: Entry
+
+
+class Settled(msgspec.Struct, frozen=True, gc=False):
+    """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
+    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters."""
+
+    entry: Entry
+    outcome: str
+    reason: str
+    again: str = ""
+
+
+KEEP = "keep"
+
+
+def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
+    """Try `entry` again from `ready_ms` on. Counts a try."""
+    return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
+
+
+def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
+    """Lease `entry` again from `ready_ms` on. It was not requested, so no try is counted."""
+    return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
+
+
+class Settlement(msgspec.Struct):
+    """What a holder reports about one lease in one call. Without `urls` it only renews the lease.
+
+    `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
+    `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
+    `cut`: number of truncated pages by reason.
+    """
+
+    lease: Lease
+    next_ms: int
+    delay_ms: int | None = None
+    state: str | None = None
+    urls: list[Settled] = msgspec.field(default_factory=list)
+    received_bytes: int = 0
+    duplicates: int = 0
+    cut: Mapping[str, int] = {}
+
+    def words(self, uncertainty_ms: int) -> list[str | int]:
+        """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
+        ends = _ends(self.urls)
+        return [
+            self.lease.domain,
+            self.lease.token,
+            self.next_ms + uncertainty_ms,
+            "" if self.delay_ms is None else self.delay_ms,
+            "" if self.state is None else self.state,
+            self.received_bytes,
+            self.duplicates,
+            " ".join(f"{reason} {number}" for reason, number in self.cut.items()),
+            len(ends),
+            *ends,
+        ]
+
+
+class SettleReply(msgspec.Struct, frozen=True):
+    """`stale`: the lease was lost, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
+    `due_ms`: when the domain is due, if the lease has ended and URLs are queued."""
+
+    stale: bool = False
+    expires_ms: int | None = None
+    due_ms: int | None = None
+
+
+def _ends(urls: Sequence[Settled]) -> list[str | int]:
+    """The outcomes of `urls`, grouped as `settle.lua` expects them."""
+    words: list[str | int] = []
+    groups: dict[tuple[str, str], list[str]] = {}
+    for settled in urls:
+        if settled.outcome in ("dead", "retry") or settled.again:
+            words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
+        else:
+            groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)
+    for (outcome, reason), entries in groups.items():
+        words += (outcome, reason, "", len(entries), *entries)
+    return words
+
+
+def settle_reply(word: bytes, ms: int = -1) -> SettleReply:
+    """What `settle.lua` or `release.lua` answers about one lease."""
+    if word == b"stale":
+        return SettleReply(stale=True)
+    if word == b"held":
+        return SettleReply(expires_ms=ms)
+    return SettleReply(due_ms=None if ms < 0 else ms)

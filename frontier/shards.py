@@ -1,0 +1,54 @@
+"""The identity of shards: opens them when a crawl is created, and finds those that have lost their data.
+
+Each shard holds the identity of its crawl. A server that came back empty has none, and a shard of it would otherwise look
+like one in which all is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from frontier.counters import SHARDS_A_PART
+from frontier.errors import CrawlLost
+from frontier.keys import CrawlKeys
+from frontier.pipelining import send_in_parts
+from frontier.scripts import OPEN_SHARD
+from frontier.store import Reply, Store, command, run
+
+
+async def open_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "") -> None:
+    """Give `shards` the identity of the crawl. `former`: an identity that it replaces. Repeating the call is harmless.
+
+    Raises CrawlLost if a shard belongs to another crawl of that name, and RedisAway.
+    """
+    calls = (
+        [
+            run(OPEN_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
+            for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
+        ]
+        for at in range(0, len(shards), SHARDS_A_PART)
+    )
+    foreign = 0
+
+    def look(replies: list[Reply]) -> None:
+        nonlocal foreign
+        foreign += sum(reply[0] == b"foreign" for reply in replies)
+
+    await send_in_parts(store, calls, look)
+    if foreign:
+        raise CrawlLost(
+            f"{foreign} shards of crawl {keys.crawl!r} hold data of another crawl of that name, whose {keys.meta} is gone; "
+            "restore that key, choose another name, or remove all keys of the crawl"
+        )
+
+
+async def lost_shards(store: Store, keys: CrawlKeys) -> Mapping[int, str]:
+    """The shards without the identity of the crawl, and the identity that each has instead, "" for none. Raises
+    RedisAway."""
+    found: list[str] = []
+    calls = (
+        [command("HGET", of.stats, "crawl") for of in keys.shards[at : at + SHARDS_A_PART]]
+        for at in range(0, len(keys.shards), SHARDS_A_PART)
+    )
+    await send_in_parts(store, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
+    return {shard: identity for shard, identity in enumerate(found) if identity != keys.identity}
