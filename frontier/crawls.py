@@ -41,6 +41,16 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
     store.keep_time_by(meta_key(name))
     if not 1 <= shards <= 16_384:
         raise BadInput(f"{shards} shards: use 1 to 16384")
+    return await _create(store, name, shards, settings, has_shards=True)
+
+
+async def recreate_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
+    """Create a crawl of which Redis has lost everything. All its shards count as lost, for `frontier.repair` to restore.
+    Raises what `create_crawl` raises."""
+    return await _create(store, name, shards, settings, has_shards=False)
+
+
+async def _create(store: Store, name: str, shards: int, settings: bytes, has_shards: bool) -> Crawl:
     with contextlib.suppress(NoSuchCrawl):
         return await open_crawl(store, name)
     # The first to come chooses the key, and all who create the crawl at the same time use it.
@@ -48,7 +58,8 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
     draft = CrawlKeys(name, shards).draft
     (earlier,) = await store.send([command("SET", draft, key, "NX", "GET")])
     key = earlier.decode() if earlier else key
-    await open_shards(store, CrawlKeys(name, shards, key), range(shards))
+    if has_shards:
+        await open_shards(store, CrawlKeys(name, shards, key), range(shards))
     fields: dict[str, str | bytes] = {
         "schema": str(SCHEMA),
         "shards": str(shards),

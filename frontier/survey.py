@@ -38,7 +38,8 @@ class DomainDelay(msgspec.Struct, frozen=True):
 
 class ShardSurvey(msgspec.Struct, frozen=True):
     """The state of one shard, read atomically. `ready`: number of domains that are due now; `oldest_due_ms`: when the first
-    queued domain is or was due, None if none is queued; `owner`: the replica that last leased from it, None if none has."""
+    queued domain is or was due, None if none is queued; `owner`: the replica that last leased from it, None if none has;
+    `identity`: of the crawl whose data the shard has, "" if it has lost them."""
 
     shard: int
     counters: ShardCounters
@@ -46,6 +47,7 @@ class ShardSurvey(msgspec.Struct, frozen=True):
     oldest_due_ms: int | None
     owner: ShardOwner | None
     domains: tuple[DomainSample, ...]
+    identity: str
 
 
 async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: int, names: int) -> list[ShardSurvey]:
@@ -85,13 +87,15 @@ def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:
     _, stats, waiting, due, leased, ready, oldest, owner, *domains = reply
     oldest_ms = int(float(oldest))
+    counters = shard_counters(stats, waiting, due, leased)
     return ShardSurvey(
         shard=shard,
-        counters=shard_counters(stats, waiting, due, leased),
+        counters=counters,
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
         owner=shard_owner(shard, *owner),
         domains=tuple(_sample(shard, *fields) for fields in domains),
+        identity=counters.stats.get(b"crawl", b"").decode(),
     )
 
 

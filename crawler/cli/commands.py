@@ -24,7 +24,7 @@ GROUPS = {
         "delay": "steer",
         "dead": "steer",
     },
-    "Data": {"export": "export", "extract": "export", "audit": "audit", "finish": "finish"},
+    "Data": {"export": "export", "extract": "export", "audit": "audit", "finish": "finish", "repair": "repair"},
     "Settings": {"init": "configure", "config": "configure", "doctor": "doctor"},
 }
 """Group in the help -> command -> the module of this package that defines a function or group of that name."""

@@ -101,6 +101,8 @@ def _advice(word: str, is_attended: bool, place: str) -> str:
             return f"to continue: {resume}\nthen start replicas: {run}"
         case "stopping":
             return "the replicas finish the requests in flight"
+        case "data lost":
+            return f"restore the data of Redis, or the shards from the archives: crawler repair {place}"
         case "page limit reached":
             return "to continue, raise limits.max_pages and start replicas again"
         case "no replica":

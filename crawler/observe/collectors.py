@@ -81,6 +81,7 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
     yield _gauge("known_domains", "Domains that the crawl has seen", summary.domains)
     yield _gauge("shards", "Shards of the crawl", summary.shards)
+    yield _gauge("shards_lost", "Shards whose data Redis has lost", summary.shards_lost)
     yield _gauge("shards_unowned", "Shards with work that no replica in the view leases from", summary.shards_unowned)
     yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, from the crawl's counters", summary.accepted)
     counted = CounterMetricFamily(

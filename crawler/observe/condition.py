@@ -18,6 +18,7 @@ Word = Literal[
     "paused",
     "stopping",
     "stopped",
+    "data lost",
     "finished",
     "page limit reached",
     "no replica",
@@ -47,6 +48,9 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
     """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
     replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
     hindered = obstacles(records)
+    if summary is not None and summary.shards_lost:
+        lost = f"{summary.shards_lost:,} of {summary.shards:,} shards have lost their data in Redis"
+        return Condition("data lost", "bad", [lost, *hindered])
     if state == "stop":
         return Condition("stopping" if records else "stopped", "warn", hindered)
     if state == "pause":

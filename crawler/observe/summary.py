@@ -56,17 +56,19 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 class Summary(Counts, frozen=True, kw_only=True):
     """The counters of a crawl, and what a survey of its shards adds to them, at server time `at_ms`.
 
-    `owned`: the number of shards that each replica was the last to lease from. `leased`: URLs leased to replicas.
-    `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the
-    domains with the most queued URLs, the longest-overdue ones, and those due last, among the domains that a survey
-    returns. `samples`: the rates between summaries, latest last. `running_ms`: how long replicas have worked, until the
-    last settled page; 0 if it is unknown.
+    `shards_lost`: shards without the identity of the crawl, because Redis has lost their data. `owned`: the number of
+    shards that each replica was the last to lease from. `leased`: URLs leased to replicas. `oldest_due_ms`: when the
+    longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the domains with the most
+    queued URLs, the longest-overdue ones, and those due last, among the domains that a survey returns. `samples`: the
+    rates between summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if
+    it is unknown.
     """
 
     crawl: str
     at_ms: int
     writer: str
     shards: int
+    shards_lost: int = 0
     shards_unowned: int
     owned: dict[str, int]
     open: int  # a field, so that the JSON has it
@@ -120,6 +122,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         at_ms=now_ms,
         writer=writer,
         shards=len(surveys),
+        shards_lost=sum(one.identity != keys.identity for one in surveys),
         shards_unowned=len(orphans),
         owned=dict(owned),
         leased=leased,

@@ -26,8 +26,9 @@ JOURNAL = ".journal"
 """The suffix of the file name, before `.open`. A journal is never given its plain name."""
 
 
-KEPT_S = RECENT_MS / 1000
-"""How long a group stays in the journal after it was settled, in seconds."""
+KEPT_S = 3 * RECENT_MS / 1000
+"""How long a group stays in the journal after it was settled, in seconds: until its writer has repeated what it settled,
+even if it first has to wait for several replies that do not come."""
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):

@@ -24,8 +24,13 @@ def newest_line(folder: Path, url: str) -> dict[str, object] | None:
 
 
 def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:
+    return (msgspec.json.decode(line) for line in lines_in(path) if line.startswith(start))
+
+
+def lines_in(path: Path) -> Iterator[bytes]:
+    """The complete lines of the file `path`, finished or not."""
     # Not mmap: a running replica may make an open file shorter.
     with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for line in lines:
-            if line.startswith(start) and line.endswith(b"\n"):  # the last line may be incomplete
-                yield msgspec.json.decode(line)
+            if line.endswith(b"\n"):  # the last line may be incomplete
+                yield line

@@ -106,7 +106,7 @@ MUTANTS = (
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
-    _without("one-push", COMMIT, "if self._runtime.retry.absences != absences:", "if False:"),
+    _without("one-push", COMMIT, "            if self._frontier.runs():", "            if False:"),
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/leases.py",
@@ -123,6 +123,19 @@ MUTANTS = (
     _without("each-corrects-a-step", LUA + "correct_time.lua", "if (known[1] or '0') ~= ARGV[1] then", "if false then"),
     _without("newcomers-trust-the-server", TIME, "if set(members) - {self._replica.encode()}:", "if False:"),
     _without("answers-are-not-awaited", TIME, " or known.answered < asked.number", ""),
+    _without("no-grace", LUA + "lost_tail.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
+    _without(
+        "no-repeated-writes",
+        "crawler/worker/repeat.py",
+        "while runs := self._frontier.runs():",
+        "while False and (runs := self._frontier.runs()):",
+    ),
+    _without("lost-leases-forgotten", LUA + "lost_tail.lua", "> tonumber(from) and", "> tonumber(to) and"),
+    _without("repeated-lease-grants-anew", LUA + "lease_again.lua", "if number > known.call then", "if true then"),
+    _without("late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""),
+    _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
+    _without("push-into-lost-shard", LUA + "push.lua", "if stats[3] ~= ARGV[1] then", "if false then"),
+    _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("short-rosters", LUA + "claim.lua", "roster_key(open - 1))", "roster_key(open - 1), roster_key(open))"),
 )
 

@@ -34,8 +34,8 @@ from tests.simulation.sites import SimFetcher, Sites
 WORKERS = 8
 RESTART_S = 1.0
 GRACE_S = 5.0
-JOURNAL_S = 10.0
-"""As `frontier.recent_writes` has it."""
+JOURNAL_S = 30.0
+"""As `crawler.sinks.journal` has it."""
 
 
 @dataclass(frozen=True, slots=True)

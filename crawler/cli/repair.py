@@ -1,0 +1,174 @@
+"""`crawler repair`: restores shards whose data Redis has lost, from the seeds and the archives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from crawler.app.build import plan_of
+from crawler.app.embedded_valkey import open_store
+from crawler.cli.actions import gather_seeds
+from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.shared_options import AsJson
+from crawler.cli.terminal import emit
+from crawler.errors import UserError
+from crawler.page import LinkKind
+from crawler.scope.link_filter import LinkFilter
+from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.seeds import Seed
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.local import accepted, check_local
+from crawler.settings.policies import url_rules
+from crawler.sinks.line_search import line_files, lines_in
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl, open_crawl, recreate_crawl
+from frontier.entries import Entry
+from frontier.errors import BadUrl, NoSuchCrawl
+from frontier.repair import Ended, Repair
+from frontier.store import RedisStore
+from frontier.urls import UrlRules, canonicalize
+
+PAGES_AT_ONCE = 200
+"""Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """`shards`: the restored ones. `restored`: URLs recorded as settled; `queued`: URLs to be fetched; `without_links`:
+    pages whose links the archive does not have, so URLs found only there are not known."""
+
+    shards: list[int]
+    restored: int
+    queued: int
+    without_links: int
+
+
+@on_a_crawl
+def repair(
+    urls: Annotated[list[str] | None, typer.Argument(help="Seeds of the crawl.", show_default=False)] = None,
+    *,
+    where: Where,
+    file: Annotated[list[Path] | None, typer.Option("--file", "-f", help="File with seeds.")] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option("--archive", help="Output folder of the crawl, once for each; default: that of the settings."),
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Without archives: what was in the lost shards is fetched again.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Restore shards whose data Redis has lost.
+
+    A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them for
+    finished ones. This command records the URLs in the archives as settled, and queues the links of all pages and the
+    seeds. Give all seeds and the output folders of all machines. If Redis has lost everything, the crawl is created again
+    with the settings of this command.
+
+    [bold]Examples[/bold]
+
+        crawler repair -f seeds.txt
+
+        crawler repair -f seeds.txt --archive /mnt/a/crawl-out --archive /mnt/b/crawl-out --redis redis://10.0.0.5
+    """
+    folders = [] if accept_loss else (archive or [where.settings.replica.out])
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder; name the crawl's output folders with --archive")
+    seeds = gather_seeds(where.settings.crawl, urls or (), file or ())
+
+    async def work() -> Result:
+        async with open_store(where.settings.replica) as store:
+            return await _repair(store, await _opened(store, where), where, seeds, folders)
+
+    result = asyncio.run(work())
+    emit(result, json, _render(result), wraps=False)
+
+
+async def _opened(store: RedisStore, where: Where) -> Crawl:
+    try:
+        return await open_crawl(store, where.crawl)
+    except NoSuchCrawl:
+        created = where.settings.created
+        return await recreate_crawl(store, where.crawl, created.frontier.shards, created.to_json())
+
+
+async def _repair(
+    store: RedisStore, crawl: Crawl, where: Where, seeds: Sequence[Seed], folders: Sequence[Path]
+) -> Result:
+    settings = CrawlSettings.from_json(crawl.settings)
+    check_local(settings, accepted(where.settings), {"frontier.scorer"})
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    repair = Repair(store, crawl, clock, settings.limits.domain_cap)
+    if not await repair.begin():
+        return Result([], 0, 0, 0)
+    rules, links = url_rules(settings), plan_of(settings, RecentUrls(1)).links
+    restored = queued = without_links = 0
+    for lines in _batches(folders):
+        restored += await repair.restore([_ended(line) for line in lines])
+    queued += await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
+    # After all pages, so that links to known domains only are judged by all of them.
+    for lines in _batches(folders):
+        for line in lines:
+            queued += await repair.push(_found(line, links, rules))
+            without_links += line.links is None and line.link_count > 0
+    await repair.finish()
+    return Result(list(repair.shards), restored, queued, without_links)
+
+
+class _Line(msgspec.Struct):
+    """The fields of a page line that a repair needs."""
+
+    url: str
+    domain: str
+    outcome: str
+    reason: str
+    depth: int
+    status: int | None = None
+    link_count: int = 0
+    links: list[str] | None = None
+
+
+def _batches(folders: Sequence[Path]) -> Iterator[list[_Line]]:
+    batch: list[_Line] = []
+    for folder in folders:
+        for path in line_files(folder):
+            for raw in lines_in(path):
+                batch.append(msgspec.json.decode(raw, type=_Line))
+                if len(batch) == PAGES_AT_ONCE:
+                    yield batch
+                    batch = []
+    yield batch
+
+
+def _ended(line: _Line) -> Ended:
+    return Ended(Entry(line.url, line.domain, depth=line.depth), line.outcome, line.reason)
+
+
+def _found(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
+    """The entries of the links of a page. How they were linked is not archived, except for redirects."""
+    kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
+    found = []
+    for href in line.links or ():
+        try:
+            found.append((canonicalize(href, rules=rules), kind))
+        except BadUrl:  # the rules have changed since
+            continue
+    return links.select(found, Entry(line.url, line.domain, depth=line.depth))[0]
+
+
+def _render(result: Result) -> str:
+    if not result.shards:
+        return "no shard has lost its data"
+    lines = [f"{len(result.shards):,} shards restored: {result.restored:,} URLs settled, {result.queued:,} queued"]
+    if result.without_links:
+        lines.append(
+            f"{result.without_links:,} pages have no links in the archive (archive.links is off), so URLs that only they "
+            "link to are missing"
+        )
+    return "\n".join(lines)
