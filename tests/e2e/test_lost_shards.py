@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.e2e.harness import EVEN, Bench, Tables, Web, bench, repeated
+from tests.e2e.harness import EVEN, Tables, Web, bench, repeated
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

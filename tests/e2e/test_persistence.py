@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.e2e.harness import EVEN, IN_HAND_S, Bench, Running, Tables, Web, bench, wait_until
+from tests.e2e.harness import EVEN, IN_HAND_S, Bench, Running, Tables, Web, bench, repeated, wait_until
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
@@ -97,6 +97,7 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         assert [replica.wait().code for replica in running] == [0, 0]
         repeats = web.repeats()
         assert [record.url for record in repeats if record.end < cut_at - IN_HAND_S] == []
+        assert repeated([line["url"] for line in crawler.lines()]) == []
         result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
         assert result.missing == [], str(result)
         assert result.denied == [], str(result)
@@ -128,6 +129,7 @@ def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web:
             repeats = web.repeats()
             assert repeats != []
             assert [record.url for record in repeats if record.end < lagging_since - IN_HAND_S] == []
+            assert repeated([line["url"] for line in crawler.lines()]) == []
             result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
             assert result.missing == [], str(result)
             assert result.denied == [], str(result)

@@ -34,6 +34,7 @@ from tests.simulation.sites import SimFetcher, Sites
 WORKERS = 8
 RESTART_S = 1.0
 GRACE_S = 5.0
+UNREPEATED_S = 3.0
 JOURNAL_S = 30.0
 """As `crawler.sinks.journal` has it."""
 
@@ -108,7 +109,11 @@ class SimSink:
         self._kept = [number for number, one in zip(self._kept, self._doubt, strict=True) if one not in urls]
         self._doubt = [one for one in self._doubt if one not in urls]
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """The files are finished, so nobody looks at their journal. What was settled in the last seconds before is not
+        repeated if the server loses it: the known limit of a clean stop."""
+        latest = self._clock.monotonic() - UNREPEATED_S
+        self._settled = [(at, one) for at, one in self._settled if at > latest]
 
 
 class SimReplica:
