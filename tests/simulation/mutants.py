@@ -50,12 +50,12 @@ REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
 JOURNAL = '                (self.journal, encoded(doubt) if doubt else b""),\n'
 LINES = "                (self.pages, lines),\n"
-GONE = "local gone = redis.call('ZREM', inflight, unpack(ARGV, at + 4, at + 3 + entries))"
+GONE = "local gone = remove(unpack(ARGV, at + 4, at + 3 + entries))"
 
 MUTANTS = (
     _without("no-fence", LUA + "fence.lua", "if fence_epoch > epoch or (", "if false and ("),
-    _without("settle-without-token", LUA + "settle.lua", "if known[1] ~= token then", "if false then"),
-    _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[2] then", "if false then"),
+    _without("settle-without-token", LUA + "settle.lua", "local is_held = known[1] == token", "local is_held = true"),
+    _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[3] then", "if false then"),
     _without("owners-forgotten", LUA + "save_owners.lua", "~= ARGV[1]", "~= ''"),
     _without("late-owners", LUA + "save_owners.lua", "redis.call('GET', KEYS[1]) ~= ARGV[1]", "false"),
     _without("late-claims", LUA + "claim.lua", "math.max(open, tonumber(ARGV[1]))", "tonumber(ARGV[1])"),
@@ -132,7 +132,9 @@ MUTANTS = (
     ),
     _without("lost-leases-forgotten", LUA + "lost_tail.lua", "> tonumber(from) and", "> tonumber(to) and"),
     _without("repeated-lease-grants-anew", LUA + "lease_again.lua", "if number > known.call then", "if true then"),
-    _without("late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""),
+    _without(
+        "late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""
+    ),
     _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
     _without("push-into-lost-shard", LUA + "push.lua", "if stats[3] ~= ARGV[1] then", "if false then"),
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),

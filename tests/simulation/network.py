@@ -210,7 +210,9 @@ class Network:
                 observer(replica, call, reply)
         return replies
 
+
 _SHARD_KEY = re.compile(r"\{[^}]*:[0-9]+\}:")
+
 
 class SimStore:
     """The `Store` of one replica."""
