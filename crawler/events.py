@@ -115,15 +115,18 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
 
 
 class RedisLost(msgspec.Struct, frozen=True, gc=False):
-    """Redis is unreachable or refuses calls. The replica pauses."""
+    """Redis is unreachable or refuses calls. The replica pauses. `node`: of a cluster; then only its shards pause. "" for
+    a single server."""
 
     error: str
+    node: str = ""
 
 
 class RedisFound(msgspec.Struct, frozen=True, gc=False):
-    """Redis is available again after `away_s` seconds."""
+    """Redis, or the `node` of a cluster, is available again after `away_s` seconds."""
 
     away_s: float
+    node: str = ""
 
 
 class HookFailed(msgspec.Struct, frozen=True, gc=False):

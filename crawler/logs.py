@@ -195,10 +195,12 @@ class LogListener:
                         taken=taken,
                         dropped=dropped,
                     )
-            case ev.RedisLost(error):
-                log(logging.WARNING, "redis_lost", replica=self._replica, error=error)
-            case ev.RedisFound(away_s):
-                log(logging.INFO, "redis_found", replica=self._replica, away_s=round(away_s, 1))
+            case ev.RedisLost(error, node):
+                named = {"node": node} if node else {}
+                log(logging.WARNING, "redis_lost", replica=self._replica, **named, error=error)
+            case ev.RedisFound(away_s, node):
+                named = {"node": node} if node else {}
+                log(logging.INFO, "redis_found", replica=self._replica, **named, away_s=round(away_s, 1))
             case ev.HookFailed(hook, url, error):
                 log(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
             case ev.DefectFound(stage, url, error, trace):

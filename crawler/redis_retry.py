@@ -1,71 +1,260 @@
-"""Retries for calls to Redis: pause while Redis is unavailable, report this once, and continue when it is back.
+"""Calls to Redis that have to succeed: pause while Redis is unavailable, report this once, and continue when it is back.
 
-All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has a single
-outage state and reports each change of it once. A refused call (for example after the password was changed) is retried
+All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has one outage state
+for each node, and reports each change of it once. A refused call (for example after the password was changed) is retried
 like an outage, because an operator can fix both.
+
+**A single server.** All methods repeat a call until the server answers it.
+
+**A cluster.** A node that hangs must cost only its own shards. So whatever needs several nodes asks them side by side
+(`each`), and what occupies a worker asks once (`soon`). Both wait for an answer for `PATIENCE_S` at most. A node that has
+not answered by then counts as away: only `watch` asks it again, every `WATCH_S`, until it answers.
+Calls that belong to one node and hold up nobody else (`call`) are repeated until they succeed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from crawler.events import Events, RedisFound, RedisLost
 from frontier.clock import Clock
 from frontier.errors import RedisAway, RedisMisused
+from frontier.nodes import Nodes
 
 T = TypeVar("T")
+Part = TypeVar("Part")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 """The first delay between attempts, and the longest. A restarted server is noticed within a tenth of a second; during a
 long outage each call is attempted about twelve times a minute."""
 
+LONGEST_NODE_WAIT_S = 1.0
+"""The longest delay between attempts at one node of a cluster. A failover takes some seconds, and the crawl of its shards
+should continue soon after it."""
+
+PATIENCE_S = 1.0
+"""How long an answer is awaited by those who can do something else meanwhile. Nodes answer within milliseconds, and within
+some hundreds while they write a snapshot."""
+
+WATCH_S = 0.25
+"""How often a node that is away is asked whether it serves again."""
+
+ANY = ""
+"""Stands for all nodes together: the single server, or a call whose node is unknown."""
+
 
 class RedisRetry:
-    """Retries calls until Redis answers them. `is_away` is the state after the last call."""
+    """Repeats calls until Redis answers them. `nodes`: None for a single server."""
 
     def __init__(
-        self, clock: Clock, events: Events, rng: random.Random, verify: Callable[[], Awaitable[None]] | None = None
+        self,
+        clock: Clock,
+        events: Events,
+        rng: random.Random,
+        verify: Callable[[], Awaitable[None]] | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
-        """`verify` is awaited before the first call after an outage. Its exceptions propagate to the caller, except
-        RedisAway and RedisMisused, which are retried."""
+        """`verify` is awaited before the first call after an outage of the node of the control keys. Its exceptions
+        propagate to the caller, except RedisAway and RedisMisused, which are retried."""
         self._clock = clock
         self._events = events
         self._rng = rng
-        self._away_since: float | None = None
+        self._nodes = nodes
+        self._away_since: dict[str, float] = {}
         self._verify = verify
+        self._asking: set[asyncio.Task[Any]] = set()
+        self._watched: set[str] = set()  # nodes that `watch` is asking
+
+    # state
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are several nodes, so that some may serve while others cannot."""
+        return self._nodes is not None and self._nodes.are_many
 
     @property
     def is_away(self) -> bool:
-        return self._away_since is not None
+        """Whether nothing can be done: the single server is away, or all nodes are."""
+        if not self._away_since or not self.are_many:
+            return bool(self._away_since)
+        assert self._nodes is not None
+        return self._nodes.names <= self._away_since.keys()
 
-    async def call(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. Raises what `verify` and
-        `call` raise, except RedisAway and RedisMisused."""
+    @property
+    def away_nodes(self) -> list[str]:
+        """The nodes of a cluster that are away. Empty for a single server."""
+        return sorted(self._away_since.keys() - {ANY}) if self._away_since and self.are_many else []
+
+    @property
+    def nodes(self) -> dict[str, bool]:
+        """Whether each node of a cluster is away. Empty for a single server."""
+        if self._nodes is None or not self.are_many:
+            return {}
+        return {node: node in self._away_since for node in sorted(self._nodes.names)}
+
+    def lacks(self, node: str) -> bool:
+        """Whether `node` of a cluster is away, while others may serve. Always False for a single server."""
+        return bool(self._away_since) and node in self._away_since and self.are_many
+
+    def lacks_shard(self, shard: int) -> bool:
+        """Like `lacks`, for the node of `shard`."""
+        return bool(self._away_since) and self._nodes is not None and self.lacks(self._nodes.of(shard))
+
+    def node_of(self, shard: int) -> str:
+        """The node that serves `shard`."""
+        return ANY if self._nodes is None else self._nodes.of(shard)
+
+    def node_of_key(self, key: str) -> str:
+        """The node that serves `key`."""
+        return ANY if self._nodes is None else self._nodes.of_key(key)
+
+    def split(self, items: Sequence[Part], shard_of: Callable[[Part], int]) -> dict[str, list[Part]]:
+        """`items` by the node of their shards."""
+        if not self.are_many:
+            return {ANY: list(items)} if items else {}
+        assert self._nodes is not None
+        return self._nodes.split(items, shard_of)
+
+    # calls
+
+    async def call(self, call: Callable[[], Awaitable[T]], node: str = ANY) -> T:
+        """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. `node`: the one that it
+        needs. Raises what `verify` and `call` raise, except RedisAway and RedisMisused."""
         wait_s = FIRST_WAIT_S
         while True:
             try:
-                if self.is_away and self._verify is not None:
+                if self._away_since and self._verify is not None and self._must_verify(node):
                     await self._verify()
                 result = await call()
             except (RedisAway, RedisMisused) as error:
-                self.lost(error)
+                self.lost(error, node)
                 await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
-                wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+                wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.are_many else LONGEST_WAIT_S)
             else:
-                self.found()
+                self.found(node)
                 return result
 
-    def lost(self, error: Exception) -> None:
-        """Record that a call failed. Emits RedisLost if it is the first one."""
-        if self._away_since is None:
-            self._away_since = self._clock.monotonic()
-            self._events.emit(RedisLost(str(error)))
+    async def control(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Like `call`, for the node of the control keys."""
+        return await self.call(call, ANY if self._nodes is None else self._nodes.control)
 
-    def found(self) -> None:
-        """Record that a call succeeded. Emits RedisFound if it ends an outage."""
-        if self._away_since is not None:
-            away_s = self._clock.monotonic() - self._away_since
-            self._away_since = None
-            self._events.emit(RedisFound(away_s))
+    async def soon(self, call: Callable[[], Awaitable[T]], node: str) -> T:
+        """The result of `call`, which needs `node`. On a cluster, raises RedisAway if the node is away or does not answer
+        in time. Otherwise like `call`."""
+        if not self.are_many:
+            return await self.call(call)
+        if node in self._away_since:
+            raise RedisAway(f"{node} is away", node)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                result = await call()
+        except (RedisAway, RedisMisused, TimeoutError) as error:
+            raise self._lost_in_time(error, node) from error
+        return result
+
+    async def each(self, parts: Mapping[str, Part], call: Callable[[Part], Awaitable[T]]) -> dict[str, T | RedisAway]:
+        """The results of `call` for the part of each node, side by side. `parts` is from `split`.
+
+        On a cluster, a node that is away, or does not answer in time, has a RedisAway in place of its result; the call may
+        take effect nevertheless. On a single server, the call is repeated until it succeeds."""
+        if not self.are_many:
+            return {node: await self.call(lambda part=part: call(part)) for node, part in parts.items()}  # type: ignore[misc]
+        asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._away_since}
+        if asked:
+            try:
+                await asyncio.wait(asked.values(), timeout=PATIENCE_S)
+            except BaseException:
+                for task in asked.values():
+                    task.cancel()
+                raise
+        return {node: self._answer(node, asked.get(node)) for node in parts}
+
+    def _ask(self, asking: Awaitable[T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(asking)
+        self._asking.add(task)
+        task.add_done_callback(self._asked)
+        return task
+
+    def _asked(self, task: asyncio.Task[Any]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved by `_answer`, unless it came too late
+
+    def _answer(self, node: str, task: asyncio.Task[T] | None) -> T | RedisAway:
+        if task is None:
+            return RedisAway(f"{node} is away", node)
+        if not task.done():
+            task.cancel()  # the store carries out what was sent
+            return self._lost_in_time(TimeoutError(), node)
+        error = task.exception()
+        if isinstance(error, (RedisAway, RedisMisused)):
+            return self._lost_in_time(error, node)
+        return task.result()
+
+    def _lost_in_time(self, error: Exception, node: str) -> RedisAway:
+        """Record that `node` has not answered. Returns the error to report."""
+        if isinstance(error, TimeoutError):
+            error = RedisAway(f"no answer from {node} within {PATIENCE_S:g} s", node)
+        self.lost(error, node)
+        return error if isinstance(error, RedisAway) else RedisAway(str(error), node)
+
+    # outages
+
+    def _name(self, node: str, error: Exception | None = None) -> str:
+        """The node to which a result is attributed. On a single server there is only one."""
+        if not self.are_many:
+            return ANY
+        return node or getattr(error, "node", "")
+
+    def _must_verify(self, node: str) -> bool:
+        if not self.are_many:
+            return True
+        assert self._nodes is not None
+        return node == self._nodes.control and node in self._away_since
+
+    def lost(self, error: Exception, node: str = ANY) -> None:
+        """Record that a call to `node` failed. Emits RedisLost if it is the first one."""
+        name = self._name(node, error)
+        if name not in self._away_since:
+            self._away_since[name] = self._clock.monotonic()
+            self._events.emit(RedisLost(str(error), name))
+
+    def lost_control(self, error: Exception) -> None:
+        """Record that a call to the node of the control keys failed."""
+        self.lost(error, ANY if self._nodes is None else self._nodes.control)
+
+    def found(self, node: str = ANY) -> None:
+        """Record that a call to `node` succeeded. Emits RedisFound if it ends an outage."""
+        if not self._away_since:
+            return
+        since = self._away_since.pop(self._name(node), None)
+        if since is not None:
+            self._events.emit(RedisFound(self._clock.monotonic() - since, self._name(node)))
+
+    async def watch(self, ask: Callable[[str], Awaitable[object]]) -> None:
+        """Ask the nodes that are away whether they serve again, until cancelled. `ask` reads a key, and raises RedisAway or
+        RedisMisused."""
+        while True:
+            await self._clock.sleep(WATCH_S)
+            if self._nodes is None or not self._away_since:
+                continue
+            for node in list(self._away_since) if self.are_many else ():
+                key = self._nodes.key_on(node)
+                if key is None:
+                    self.found(node)  # the cluster no longer has it, and others serve its shards
+                elif node not in self._watched:
+                    self._watched.add(node)
+                    self._ask(self._watch(node, ask(key)))
+
+    async def _watch(self, node: str, asking: Awaitable[object]) -> None:
+        try:
+            await asking
+        except (RedisAway, RedisMisused):
+            pass  # asked again by `watch`
+        else:
+            self.found(node)
+        finally:
+            self._watched.discard(node)

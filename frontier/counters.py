@@ -8,6 +8,9 @@ pushed before the page is settled. So the crawl has ended exactly when no URL is
 shards cannot be read at the same time, so they are read twice (Mattern 1987, "Algorithms for distributed termination
 detection", the four-counter method). If the second reading, started after the first was complete, finds the same number
 accepted as the first, and all of them were settled in the first, then no URL was open in between.
+
+A link in an outbox (`frontier.outbox`) counts as a URL of the shard that has the outbox: accepted when it is put there,
+and settled when it is removed. It is pushed to its own shard before it is removed.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class Counts(msgspec.Struct, frozen=True):
     domains: int = 0
     received_bytes: int = 0
     duplicates: int = 0
+    outbox: int = 0  # links that wait for the nodes of their shards
     requeued: int = 0  # dead letters that were queued again; counted in accepted and in dead
     first_ms: int = 0  # server time of the first settled URL, 0 if there is none
     last_ms: int = 0  # server time of the last one
@@ -72,10 +76,10 @@ class ShardCounters(NamedTuple):
 
     @property
     def open(self) -> int:
-        """Number of URLs queued, leased or waiting."""
+        """Number of URLs queued, leased or waiting, and of links in the outbox."""
         number = self.stats.get
         settled = int(number(b"done", 0)) + int(number(b"denied", 0)) + int(number(b"dead", 0))
-        return int(number(b"accepted", 0)) - settled
+        return int(number(b"accepted", 0)) - settled + int(number(b"outboxed", 0)) - int(number(b"delivered", 0))
 
 
 class ShardOwner(msgspec.Struct, frozen=True):
@@ -104,7 +108,8 @@ class Counters:
         )
 
     async def open(self) -> list[int]:
-        """For each shard, the number of URLs queued, leased or waiting in it. Raises ShardLost."""
+        """For each shard, the number of URLs queued, leased or waiting in it, and of links in its outbox. Raises
+        ShardLost."""
         return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
 
     async def done(self) -> int:
@@ -113,8 +118,8 @@ class Counters:
         return sum(int(reply or 0) for (reply,) in replies)
 
     async def has_ended(self) -> bool:
-        """Whether no URL is queued, leased or waiting. Never True while a page in flight can still add links. Raises
-        ShardLost if a shard has lost its data, because nobody knows then.
+        """Whether no URL is queued, leased or waiting, and no link is in an outbox. Never True while a page in flight can
+        still add links. Raises ShardLost if a shard has lost its data, because nobody knows then.
 
         One shard with open URLs is enough to know, and is read first the next time. Otherwise a replica that only waits
         would spend much of its CPU time on reading a thousand mostly idle shards.
@@ -128,8 +133,9 @@ class Counters:
         return found is None and await self._totals(shards) == first
 
     async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
-        """(accepted, settled) of each of `shards`. Costs one call per shard. Raises ShardLost."""
-        names = ("crawl", "accepted", "done", "denied", "dead")
+        """(accepted, settled) of each of `shards`, including the links in its outbox. Costs one call per shard. Raises
+        ShardLost."""
+        names = ("crawl", "accepted", "outboxed", "done", "denied", "dead", "delivered")
         replies = await self._read_each(shards, lambda shard: [command("HMGET", shard.stats, *names)])
         identity = self._keys.identity.encode()
         lost = [
@@ -138,7 +144,7 @@ class Counters:
         if lost and identity:
             raise ShardLost(self._keys.crawl, lost)
         numbers = ([int(number or 0) for number in reply[1:]] for (reply,) in replies)
-        return [(accepted, sum(settled)) for accepted, *settled in numbers]
+        return [(accepted + outboxed, sum(settled)) for accepted, outboxed, *settled in numbers]
 
     async def owners(self) -> list[ShardOwner]:
         """The last owner of each shard that was ever leased from."""
@@ -159,7 +165,7 @@ class Counters:
         def look(replies: list[Reply]) -> None:
             rows.extend(replies[at : at + width] for at in range(0, len(replies), width))
 
-        await send_in_parts(self._store, calls, look)
+        await send_in_parts(self._store.send, calls, look)
         return rows
 
 
@@ -222,6 +228,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         domains=numbers[b"domains"],
         received_bytes=numbers[b"bytes"],
         duplicates=numbers[b"duplicates"],
+        outbox=numbers[b"outboxed"] - numbers[b"delivered"],
         requeued=numbers[b"requeued"],
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,

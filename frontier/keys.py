@@ -53,6 +53,10 @@ class ShardKeys(msgspec.Struct, frozen=True):
     def lost(self) -> str:
         return self.base + "lost"
 
+    @property
+    def outbox(self) -> str:
+        return self.base + "outbox"
+
     def queue(self, domain: str) -> str:
         return f"{self.base}q:{domain}"
 

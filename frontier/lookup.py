@@ -15,10 +15,11 @@ import msgspec
 
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
+from frontier.outbox import OUTBOX_LINKS
 from frontier.queue import Frontier
 from frontier.store import Store, command, pairs
 
-Where = Literal["unseen", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
+Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 
 SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 """Members scanned per call, and in total. A call takes about 2 ms of the server's time, all of them 0.25 s."""
@@ -26,7 +27,8 @@ SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 
 class UrlStatus(msgspec.Struct, frozen=True):
     """The state of a URL. `entry`: with its depth, tries and priority, if it is queued, leased or waiting. `ready_ms`: when
-    a waiting URL is ready, in server time. `reason`: why a dead URL is dead. `queued_or_settled`: the URL was seen, but
+    a waiting URL is ready, in server time. `reason`: why a dead URL is dead. `outbox`: the URL is not in its own shard
+    yet, because the node was away. `queued_or_settled`: the URL was seen, but
     its queue is too long to tell which."""
 
     where: Where
@@ -93,9 +95,9 @@ class UrlLookup:
     async def url(self, url: str, domain: str) -> UrlStatus:
         """The state of the canonical `url` of `domain`. Raises RedisAway."""
         keys = self._frontier.keys.shards[self._frontier.shard_of(domain)]
-        if not await self._is_seen(keys, url):
-            return UrlStatus("unseen")
         bare = Entry(url, domain)
+        if not await self._is_seen(keys, url):
+            return await self._in_outboxes(bare) or UrlStatus("unseen")
         for find in (self._among_leased, self._among_waiting, self._among_dead, self._among_likely, self._among_queued):
             status = await find(keys, bare)
             if status is not None:
@@ -108,6 +110,15 @@ class UrlLookup:
         bucket = seen_bucket(fingerprint, int(buckets or 1))
         (seen,) = await self._store.send([command("SISMEMBER", keys.seen(bucket), fingerprint)])
         return bool(seen)
+
+    async def _in_outboxes(self, bare: Entry) -> UrlStatus | None:
+        target, outboxes = self._frontier.shard_of(bare.domain), self._frontier.outboxes
+        for shard in await outboxes.filled(range(len(self._frontier.keys.shards))):
+            (links,) = await outboxes.read({shard: target}, OUTBOX_LINKS)
+            for link in links:
+                if link.target == target and link.entry.url == bare.url:
+                    return UrlStatus("outbox", link.entry)
+        return None
 
     async def _among_leased(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         (flat,) = await self._store.send([command("ZRANGE", keys.inflight(bare.domain), 0, -1, "WITHSCORES")])

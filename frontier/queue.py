@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from frontier.clock import ServerClock
 from frontier.entries import Entry, parse_entry
-from frontier.errors import Fenced, ShardLost
+from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, shard_keys
+from frontier.outbox import Outboxes
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.recent_writes import RecentWrites
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
@@ -106,6 +107,7 @@ class Frontier:
         self._clock = clock
         self.settings = settings
         self._fingerprint_key = fingerprint_key
+        self.outboxes = Outboxes(store, keys)
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
         self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
         self._recent = RecentWrites(self._run_of, clock.now_ms)
@@ -320,13 +322,22 @@ class Frontier:
         """Ask each node that was written to for a sign of life, so that a new run is noticed. Raises RedisAway."""
         keys = self.keys.shards
         bases = {self._store.node_of(keys[shard].base): keys[shard].owner for shard in self._recent.shards}
-        if bases:
-            await self._store.send([command("EXISTS", owner) for owner in bases.values()])
+        answers = await self._store.send_each([command("EXISTS", owner) for owner in bases.values()]) if bases else []
+        if away := [answer for answer in answers if isinstance(answer, RedisAway)]:
+            raise away[0]
 
-    async def repeat_writes(self) -> list[LeasedUrl]:
-        """Send the writes of the last seconds to the shards in `runs` again. Returns the URLs that this replica has settled
-        and that are not settled: others have leased them meanwhile. Raises RedisAway."""
-        runs = self.runs()
+    async def keep_links(self, links: Mapping[int, Sequence[tuple[int, Entry]]]) -> set[int]:
+        """Put `links` into outboxes, as `Outboxes.keep` does, and remember them among the last writes."""
+        full = await self.outboxes.keep(links)
+        for shard, of_shard in links.items():
+            if shard not in full:
+                self._recent.pushed(shard, [link for _, link in of_shard])
+        return full
+
+    async def repeat_writes(self, shards: Collection[int]) -> list[LeasedUrl]:
+        """Send the writes of the last seconds to those of `shards` that are in `runs` again. Returns the URLs that this
+        replica has settled and that are not settled: others have leased them meanwhile. Raises RedisAway."""
+        runs = {shard: run_id for shard, run_id in self.runs().items() if shard in shards}
         writes = self._recent.of(runs)
         await self.push([entry for write in writes for entry in write.entries])
         settlements = [write.settlement for write in writes if write.settlement is not None]

@@ -53,10 +53,14 @@ class Reservations:
         """Use `delay_ms` from now on for domains without a delay of their own."""
         self._delay_ms = delay_ms
 
+    def shard_of(self, domain: str) -> int:
+        """The shard of `domain`."""
+        return shard_of(domain, len(self._keys.shards))
+
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
         """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway. The reservation may have
         been made nevertheless; the next attempt then waits for its end."""
-        keys, now_ms = self._keys.shards[shard_of(domain, len(self._keys.shards))], self._clock.now_ms()
+        keys, now_ms = self._keys.shards[self.shard_of(domain)], self._clock.now_ms()
         call = run(RESERVE, (keys.due, keys.leases, keys.domain(domain)), domain, now_ms, self._hold_ms, max_wait_ms)
         match (await self._store.send([call]))[0]:
             case [b"reserved", slot_ms, until_ms, delay_ms]:
@@ -72,6 +76,6 @@ class Reservations:
     async def end(self, reservation: Reservation, next_ms: int) -> None:
         """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""
         domain = reservation.domain
-        keys = self._keys.shards[shard_of(domain, len(self._keys.shards))]
+        keys = self._keys.shards[self.shard_of(domain)]
         times = (reservation.until_ms, next_ms + self._clock.uncertainty_ms)
         await self._store.send([run(END_RESERVATION, (keys.due, keys.domain(domain)), domain, *times)])

@@ -34,7 +34,7 @@ async def open_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], form
         nonlocal foreign
         foreign += sum(reply[0] == b"foreign" for reply in replies)
 
-    await send_in_parts(store, calls, look)
+    await send_in_parts(store.send, calls, look)
     if foreign:
         raise CrawlLost(
             f"{foreign} shards of crawl {keys.crawl!r} hold data of another crawl of that name, whose {keys.meta} is gone; "
@@ -50,5 +50,5 @@ async def lost_shards(store: Store, keys: CrawlKeys) -> Mapping[int, str]:
         [command("HGET", of.stats, "crawl") for of in keys.shards[at : at + SHARDS_A_PART]]
         for at in range(0, len(keys.shards), SHARDS_A_PART)
     )
-    await send_in_parts(store, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
+    await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
     return {shard: identity for shard, identity in enumerate(found) if identity != keys.identity}

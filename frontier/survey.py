@@ -1,17 +1,20 @@
 """Surveys a crawl: reads its counters, owners and some of its domains, with one small call per shard.
 
-The result is shown to people who watch a crawl. A shard takes 70 to 100 us of the server's time, whatever the number of
-URLs and domains. So one replica can take a survey every few seconds for all the others.
+The result is shown to people who watch a crawl. On a cluster, the shards of nodes that are away are left out. A shard takes
+70 to 100 us of the server's time, whatever the number of URLs and domains. So one replica can take a survey every few
+seconds for all the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
 
 from frontier.counters import SHARDS_A_PART, ShardCounters, ShardOwner, shard_counters, shard_owner
+from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
 from frontier.scripts import SURVEY
@@ -51,7 +54,8 @@ class ShardSurvey(msgspec.Struct, frozen=True):
 
 
 async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: int, names: int) -> list[ShardSurvey]:
-    """Survey `shards`, and list up to `names` domains, at least 1, at each end of their sets. Raises RedisAway.
+    """Survey `shards`, and list up to `names` domains, at least 1, at each end of their sets. The shards of nodes that are
+    away are missing in the result. Raises RedisAway if no shard can be read.
 
     The calls are sent in parts of `SHARDS_A_PART`. Each shard is read atomically, but the whole survey is not.
     """
@@ -59,24 +63,34 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
         [_call(keys, shard, now_ms, names) for shard in shards[at : at + SHARDS_A_PART]]
         for at in range(0, len(shards), SHARDS_A_PART)
     )
+    numbers = iter(shards)
     surveys: list[ShardSurvey] = []
+    away: list[RedisAway] = []
 
     def look(replies: list[Reply]) -> None:
-        surveys.extend(map(_parsed, shards[len(surveys) : len(surveys) + len(replies)], replies))
+        for shard, reply in zip(islice(numbers, len(replies)), replies, strict=True):
+            if isinstance(reply, RedisAway):
+                away.append(reply)
+            else:
+                surveys.append(_parsed(shard, reply))
 
-    await send_in_parts(store, calls, look)
+    await send_in_parts(store.send_each, calls, look)
+    if away and not surveys:
+        raise away[0]
     return surveys
 
 
 async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
-    """The delay and state of the domains of `samples`, by domain. Raises RedisAway."""
+    """The delay and state of the domains of `samples`, by domain; unknown for those on nodes that are away."""
     shards = {sample.domain: sample.shard for sample in samples}
     calls = [command("HMGET", keys.shards[shard].domain(name), "delay", "state") for name, shard in shards.items()]
-    replies = await store.send(calls) if calls else []
-    return {
-        name: DomainDelay(int(delay) if delay else None, state.decode() if state else "")
-        for name, (delay, state) in zip(shards, replies, strict=True)
-    }
+    replies = await store.send_each(calls) if calls else []
+    return {name: _delay(reply) for name, reply in zip(shards, replies, strict=True)}
+
+
+def _delay(reply: Reply | RedisAway) -> DomainDelay:
+    delay, state = (None, None) if isinstance(reply, RedisAway) else reply
+    return DomainDelay(int(delay) if delay else None, state.decode() if state else "")
 
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:

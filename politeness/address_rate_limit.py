@@ -146,7 +146,8 @@ class SharedRateLimiter(_MissedSlots):
         self._store = store
         self._keys = keys
         self._server_clock = server_clock
-        self._asked: defaultdict[str, list[asyncio.Future[float | None]]] = defaultdict(list)
+        # By node of a cluster, so that one that is away holds up only its own addresses; then by network.
+        self._asked: dict[str, defaultdict[str, list[asyncio.Future[float | None]]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -164,18 +165,24 @@ class SharedRateLimiter(_MissedSlots):
 
     async def _ask(self, network: str) -> float | None:
         """Reserve a slot. Returns when it begins, in milliseconds of the server's clock; None beyond the horizon."""
-        if not self._asked:
-            task = asyncio.create_task(self._ask_soon())
+        node = self.node_of(network)
+        if node not in self._asked:
+            self._asked[node] = defaultdict(list)
+            task = asyncio.create_task(self._ask_soon(node))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
-        self._asked[network].append(answer)
+        self._asked[node][network].append(answer)
         return await answer
 
-    async def _ask_soon(self) -> None:
-        """Gather calls, send them in one round trip, and resolve their futures."""
+    def node_of(self, network: str) -> str:
+        """The node of a cluster that has the rate limit of `network`."""
+        return self._store.node_of(self._keys.rate_limit(network))
+
+    async def _ask_soon(self, node: str) -> None:
+        """Gather calls to `node`, send them in one round trip, and resolve their futures."""
         await self._clock.sleep(GATHER_S)
-        asked, self._asked = self._asked, defaultdict(list)
+        asked = self._asked.pop(node)
         now_ms, interval_ms, burst = self._server_clock.now_ms(), self._policy.interval_ms, self._policy.burst
         horizon_ms = int(self._policy.horizon_s * 1000)
         calls = [

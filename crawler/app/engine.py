@@ -23,7 +23,7 @@ from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
-from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import DelayQueue
@@ -31,6 +31,7 @@ from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.leases import LeaseManager, LeaseManagerSettings
+from crawler.worker.outbox import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
@@ -47,9 +48,11 @@ from frontier.crawls import verify_crawl
 from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
+from frontier.nodes import Nodes
 from frontier.peers import PeerLoop, PeerSettings
 from frontier.queue import Frontier, Pushed
 from frontier.reservations import Reservations
+from frontier.store import command
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
@@ -94,7 +97,8 @@ class Engine:
         peer_settings = PeerSettings(local.interval, local.capacity, shards=len(crawl.keys.shards))
         self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
         server_clock = self.peers.server_clock
-        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify)
+        nodes = Nodes(seams.store, crawl.keys, seams.clock)
+        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, nodes)
         self.runtime = Runtime(
             replica=seams.replica,
             clock=seams.clock,
@@ -125,6 +129,7 @@ class Engine:
         queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
         self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
+        self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
     def _build_fetch(self, settings: CrawlSettings) -> None:
         seams, runtime, keys = self._seams, self.runtime, self._seams.crawl.keys
@@ -165,8 +170,14 @@ class Engine:
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
             keys = self._seams.crawl.keys
-            return SharedRateLimiter(self._seams.store, keys, self._seams.clock, self.runtime.server_clock, policy)
+            clocks = (self._seams.clock, self.runtime.server_clock)
+            shared = SharedRateLimiter(self._seams.store, keys, *clocks, policy)
+            return DividedRateLimiter(self.runtime, shared, policy, self._replicas)
         return LocalRateLimiter(self._seams.clock, policy)
+
+    def _replicas(self) -> int:
+        """The number of replicas in the view."""
+        return 1 if self.leases.view is None else self.leases.view.replicas
 
     def _build_periodic(self, settings: CrawlSettings) -> PeriodicDuties | None:
         duties = [PeriodicDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
@@ -200,6 +211,8 @@ class Engine:
             self._follow_control(),
             self.allowance.run(self._on_spent),
             self._end_on_failure(),
+            self.runtime.retry.watch(lambda key: self._seams.store.send([command("EXISTS", key)])),
+            self._outbox.run(),
         ]
         if self.periodic is not None:
             work.append(self.periodic.run())
@@ -271,15 +284,15 @@ class Engine:
         await verify_crawl(self._seams.store, self._seams.crawl)
 
     async def _follow_views(self) -> None:
-        async for view in self.peers.views(on_away=self.runtime.retry.lost):
-            await self.runtime.retry.call(self._verify)
+        async for view in self.peers.views(on_away=self.runtime.retry.lost_control):
+            await self.runtime.retry.control(self._verify)
             self.leases.adopt(view)
 
     async def _follow_control(self) -> None:
         retry, control = self.runtime.retry, self.control
         seedings = 0
         while True:
-            await retry.call(control.refresh)
+            await retry.control(control.refresh)
             if control.seedings != seedings:
                 seedings = control.seedings
                 self._recent.clear()  # links that were out of scope may be in scope now
@@ -287,7 +300,7 @@ class Engine:
                 self._end("stopped")
             self.leases.pause(control.paused)
             self.peers.pause(control.paused)
-            await retry.call(lambda: self.follower.follow(control.settings_revision))
+            await retry.control(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 
     def _apply(self, settings: CrawlSettings) -> None:
@@ -314,7 +327,7 @@ class Engine:
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):
-                await retry.call(self._verify)  # a Redis that lost all data has counters of 0, too
+                await retry.control(self._verify)  # a Redis that lost all data has counters of 0, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:
@@ -322,13 +335,15 @@ class Engine:
             self._seams.events.emit(CrawlEnded(reason))
             self.ended.set()
 
-    def why_not_ready(self) -> str | None:
-        """Return why this replica cannot crawl now, or None if it can."""
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
+        view, away = self.leases.view, self.runtime.retry.away_nodes
         if self.runtime.retry.is_away:
-            return "Redis is away"
+            return False, "Redis is away"
         if self.control.paused:
-            return "paused by an operator"
-        view = self.leases.view
+            return False, "paused by an operator"
         if view is None or not view.index:
-            return "not in the view yet"
-        return None
+            return False, "not in the view yet"
+        if away:
+            return True, f"ready, but Redis is away at {', '.join(away)}; {self.committer.parked} results wait for it"
+        return True, "ready"

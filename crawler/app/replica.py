@@ -50,7 +50,7 @@ class Replica:
         self.status = StatusServer(
             ServerAddress(local.listen, local.advertise, local.hosts),
             self.metrics.render,
-            engine.why_not_ready,
+            engine.readiness,
             Live(store, keys, self.id, seams.clock),
             CrawlQueries(store, keys.crawl),
         )
@@ -107,6 +107,9 @@ class Replica:
             paused=engine.control.paused,
             sink_bytes=self._seams.sink.written_bytes,
             settings_revision=engine.follower.revision,
+            redis_away=engine.runtime.retry.is_away,
+            nodes=engine.runtime.retry.nodes,
+            parked=engine.committer.parked,
         )
 
     async def _log_progress(self) -> None:
@@ -133,7 +136,7 @@ class Replica:
             (pages_before, at_before), (pages, at) = samples[0], samples[-1]
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(self._pages_per_s))
-            await retry.call(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
+            await retry.control(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
             await clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
@@ -150,12 +153,13 @@ class Replica:
             received_bytes=self.metrics.received_total,
             pages_per_s=round(pages_per_s, 1),
             rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-            redis_away=engine.runtime.retry.is_away,
+            redis_away=own.redis_away,
             busy=own.busy,
             urls=own.urls,
             recent_failures=self._failures.latest,
             settings_revision=engine.follower.revision,
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,
+            nodes_away=engine.runtime.retry.away_nodes,
             blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
         )

@@ -21,9 +21,10 @@ docs/how-to/size-a-crawl.md has the formula."""
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """The state of a replica. `visits`: leased domains; `busy`: requests in flight; `urls`: leased URLs;
-    `backlog`: results that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it
-    applies completely."""
+    """The state of a replica. `visits`: leased domains; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
+    that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it applies completely;
+    `redis_away`: nothing of Redis can be used; `nodes`: whether each node of a cluster is away; `parked`: results that wait
+    for a node."""
 
     visits: int
     busy: int
@@ -32,6 +33,9 @@ class ReplicaState(msgspec.Struct, frozen=True):
     paused: bool
     sink_bytes: int
     settings_revision: int
+    redis_away: bool = False
+    nodes: dict[str, bool] = {}
+    parked: int = 0
 
 
 class MetricsCollector(Collector):
@@ -58,6 +62,14 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
     yield _gauge("requests_in_flight", "Requests in flight, including the steps right before and after them", own.busy)
     yield _gauge("leased_urls", "URLs leased to this replica", own.urls)
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
+    yield _gauge("parked_pages", "Results that wait for a node of the Redis Cluster that is away", own.parked)
+    yield _gauge("redis_away", "1 while Redis is unavailable", own.redis_away)
+    nodes = GaugeMetricFamily(
+        "peercrawl_redis_node_away", "1 while a node of the Redis Cluster is away", labels=["node"]
+    )
+    for node, is_away in own.nodes.items():
+        nodes.add_metric([node], float(is_away))
+    yield nodes
     yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
     yield _gauge(
         "settings_revision", "Revision of the crawl's settings that this replica fully applies", own.settings_revision
@@ -82,6 +94,8 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _gauge("known_domains", "Domains that the crawl has seen", summary.domains)
     yield _gauge("shards", "Shards of the crawl", summary.shards)
     yield _gauge("shards_lost", "Shards whose data Redis has lost", summary.shards_lost)
+    yield _gauge("shards_away", "Shards that could not be read, because their nodes are away", summary.shards_away)
+    yield _gauge("outbox_links", "Links that wait for the nodes of their shards", summary.outbox)
     yield _gauge("shards_unowned", "Shards with work that no replica in the view leases from", summary.shards_unowned)
     yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, from the crawl's counters", summary.accepted)
     counted = CounterMetricFamily(

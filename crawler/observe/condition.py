@@ -59,13 +59,17 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
         return Condition(*_at_rest(summary, max_pages))
     if all(record.blocked or record.redis_away for record in records):
         return Condition("blocked", "bad", hindered)
+    if summary is not None and summary.shards_away:
+        hindered.append(f"{summary.shards_away:,} of {summary.shards:,} shards cannot be read and are not counted here")
+    if summary is not None and summary.outbox:
+        hindered.append(f"{summary.outbox:,} links wait for the Redis nodes of their shards")
     if summary is not None and summary.shards_unowned:
         hindered.append(f"{summary.shards_unowned:,} shards with work have no replica yet")
     return Condition("running", "warn" if hindered else "good", hindered)
 
 
 def _at_rest(summary: Summary | None, max_pages: int) -> tuple[Word, Literal["good", "warn"]]:
-    if summary is not None and summary.accepted and not summary.open:
+    if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
         return "finished", "good"
     if summary is not None and 0 < max_pages <= summary.done:
         return "page limit reached", "good"
@@ -76,8 +80,8 @@ def obstacles(records: Sequence[HealthRecord]) -> list[str]:
     """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
     having: dict[str, list[str]] = {}
     for record in records:
-        obstacle = "Redis away" if record.redis_away else record.blocked
-        if obstacle:
+        away = [f"Redis node {node} away" for node in record.nodes_away]
+        for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away]):
             having.setdefault(obstacle, []).append(str(record.index or record.replica))
     return [
         f"{'replica' if len(names) == 1 else 'replicas'} {', '.join(names)}: {what}" for what, names in having.items()

@@ -164,6 +164,13 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
     )
 
 
+_SENTENCES = {
+    "outbox": "found, and not queued yet: the Redis node of its shard was away",
+    "queued_or_settled": "queued or settled: the queue of its domain is too long to search, and the URL is not in the "
+    "output",
+}
+
+
 def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
@@ -188,8 +195,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
-        case "queued_or_settled":
-            return "queued or settled: the queue of its domain is too long to search, and the URL is not in the output"
+        case "outbox" | "queued_or_settled":
+            return _SENTENCES[status.where]
         case _:
             return "settled, but not found in the output folder that was searched"
 

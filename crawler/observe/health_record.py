@@ -28,7 +28,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
     `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
 
-    `blocked`: what keeps it from crawling, or "".
+    `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
+    can use others.
     """
 
     replica: str
@@ -49,6 +50,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     settings_waiting: tuple[str, ...] = ()
     settings_refused: str = ""
     blocked: str = ""
+    nodes_away: list[str] = []
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -118,7 +118,6 @@ class Metrics:
         self.handovers = self._histogram(
             "handover_seconds", "Time from a view that removes shards to the return of their last lease"
         )
-        self.away = self._gauge("redis_away", "1 while Redis is unavailable")
         self.losses = self._counter("redis_losses", "Outages of Redis")
         self.round_trips = self._histogram(
             "redis_round_trip_seconds", "Round trips to Redis, each with a batch of calls"
@@ -203,10 +202,7 @@ class Metrics:
             case ev.ShardFenced():
                 self.fenced.inc()
             case ev.RedisLost():
-                self.away.set(1)
                 self.losses.inc()
-            case ev.RedisFound():
-                self.away.set(0)
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
             case ev.DefectFound(stage):

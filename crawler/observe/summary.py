@@ -56,12 +56,12 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 class Summary(Counts, frozen=True, kw_only=True):
     """The counters of a crawl, and what a survey of its shards adds to them, at server time `at_ms`.
 
-    `shards_lost`: shards without the identity of the crawl, because Redis has lost their data. `owned`: the number of
-    shards that each replica was the last to lease from. `leased`: URLs leased to replicas. `oldest_due_ms`: when the
-    longest-overdue domain became due, 0 if none is due. `busiest`, `overdue`, `resting`: the domains with the most
-    queued URLs, the longest-overdue ones, and those due last, among the domains that a survey returns. `samples`: the
-    rates between summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if
-    it is unknown.
+    `shards_lost`: shards without the identity of the crawl, because Redis has lost their data. `shards_away`: shards that
+    could not be read, because their nodes are away; the numbers are without them. `owned`: the number of shards that each
+    replica was the last to lease from. `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain
+    became due, 0 if none is due. `busiest`, `overdue`, `resting`: the domains with the most queued URLs, the
+    longest-overdue ones, and those due last, among the domains that a survey returns. `samples`: the rates between
+    summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
     """
 
     crawl: str
@@ -82,6 +82,7 @@ class Summary(Counts, frozen=True, kw_only=True):
     running_ms: int = 0
     redis_bytes: int = 0
     redis_max_bytes: int = 0
+    shards_away: int = 0
 
     @property
     def queued(self) -> int:
@@ -121,8 +122,9 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         crawl=keys.crawl,
         at_ms=now_ms,
         writer=writer,
-        shards=len(surveys),
+        shards=count,
         shards_lost=sum(one.identity != keys.identity for one in surveys),
+        shards_away=count - len(surveys),
         shards_unowned=len(orphans),
         owned=dict(owned),
         leased=leased,
@@ -163,6 +165,8 @@ def followed(summary: Summary, before: Summary | None) -> Summary:
     """Return `summary` with the samples of the one `before` it and a sample of the time since then."""
     if before is None or before.at_ms >= summary.at_ms:
         return summary
+    if before.shards_away != summary.shards_away:  # the counters are not those of the same shards
+        return msgspec.structs.replace(summary, samples=before.samples)
     elapsed_s = (summary.at_ms - before.at_ms) / 1000
     errors = summary.retried + summary.dead - before.retried - before.dead
     sample = Sample(

@@ -28,7 +28,7 @@ from crawler.sinks.postprocess import Finished
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, open_path, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.sink import Revoke
+from crawler.sinks.sink import Revoke, SettleLater
 from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
@@ -64,6 +64,7 @@ class Archive:
         self._order = asyncio.Lock()
         self._jobs: set[Future[Any]] = set()  # that the thread has not finished
         self._volume: Volume | None = None
+        self._aside: list[Volume] = []  # whose last groups are settled later
         self._serial = 0
         self._in_doubt = False  # whether the last group may be unsettled
         self.written_bytes = 0
@@ -106,6 +107,17 @@ class Archive:
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         """See `DurableSink.take_back`. The volume is finished afterwards, with a new index."""
         await self._in_thread(lambda: self._take_back_urls(urls))
+
+    async def set_aside(self) -> SettleLater:
+        """See `DurableSink.set_aside`. The volume that ends with the group is set aside, and the next group begins another
+        one."""
+        volume = await self._in_thread(self._set_aside)
+
+        async def settled(unsettled: Collection[int]) -> None:
+            if volume is not None:
+                await self._in_thread(lambda: self._finish_aside(volume, unsettled))
+
+        return settled
 
     async def stop(self) -> None:
         """See `DurableSink.stop`. If the last group may be unsettled, its files stay open for the next start."""
@@ -203,6 +215,22 @@ class Archive:
                     finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
                 self._finished.catch_up()
 
+    def _set_aside(self) -> Volume | None:
+        volume = self._volume
+        if volume is None or not self._in_doubt:
+            return None
+        self._groups.forget_last()
+        self._volume, self._in_doubt = None, False
+        self._aside.append(volume)
+        return volume
+
+    def _finish_aside(self, volume: Volume, unsettled: Collection[int]) -> None:
+        if unsettled and not volume.is_broken:
+            volume.take_back(unsettled)
+        self._aside.remove(volume)
+        if not volume.is_broken:
+            self._take(volume)
+
     def _current_volume(self, now: float) -> Volume:
         if self._volume is not None and self._is_due(self._volume, now):
             self._finish()
@@ -232,6 +260,8 @@ class Archive:
         return volume
 
     def _end(self) -> None:
+        for volume in self._aside:
+            volume.leave()
         if not self._in_doubt:
             self._finish()
         elif self._volume is not None:
@@ -240,10 +270,13 @@ class Archive:
     def _finish(self) -> None:
         volume, self._volume = self._volume, None
         if volume is not None:
-            files = volume.finish()
-            if self._settings.fsync:
-                sync_folder(self._settings.folder)
-            self._finished.take(files)
+            self._take(volume)
+
+    def _take(self, volume: Volume) -> None:
+        files = volume.finish()
+        if self._settings.fsync:
+            sync_folder(self._settings.folder)
+        self._finished.take(files)
 
 
 async def _in_slices(making: Generator[None, None, Group]) -> Group:

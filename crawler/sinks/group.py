@@ -86,8 +86,7 @@ class Groups:
         try:
             yield
         except BaseException:
-            self.records.undo()
-            self._likeness.undo()
+            self.forget_last()
             raise
 
     def is_ordinary(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> bool:
@@ -99,6 +98,11 @@ class Groups:
         return all(len(one.body) <= LARGE_BODY for one in received) and all(
             len(page.links) <= MANY_LINKS for page in pages
         )
+
+    def forget_last(self) -> None:
+        """Have no later group refer to the last one, which is set aside: its pages may be removed at any time."""
+        self.records.undo()
+        self._likeness.undo()
 
     def forget(self, urls: Collection[str]) -> None:
         """Forget the pages with these `urls` in the last group, which were removed."""

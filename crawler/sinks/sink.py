@@ -15,6 +15,9 @@ Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool | None]]]
 """Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease, None if that is
 unknown. Raises RedisAway."""
 
+SettleLater = Callable[[Collection[int]], Awaitable[None]]
+"""`DurableSink.settled` for a group that was set aside."""
+
 
 class Sink(Protocol):
     """An additional sink, which user code brings."""
@@ -62,6 +65,10 @@ class DurableSink(Protocol):
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         """Remove the pages of `urls`, if they were written in the last seconds. Redis has lost that they were settled, and
         others fetch them. Must not be called between `write` and `settled`."""
+
+    async def set_aside(self) -> SettleLater:
+        """Set the last group aside, which is not settled yet, so that other groups can be written meanwhile. The call that
+        is returned takes the place of `settled`."""
 
     async def stop(self) -> None:
         """Finish the files. Nothing is written afterwards."""

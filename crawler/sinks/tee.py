@@ -9,7 +9,7 @@ from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.sinks.sink import DurableSink, Revoke, Sink
+from crawler.sinks.sink import DurableSink, Revoke, SettleLater, Sink
 from frontier.queue import LeasedUrl
 
 Call = tuple[Sink, Sequence[Page], Sequence[Exchange]]
@@ -83,6 +83,10 @@ class Tee:
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         """See `DurableSink.take_back`."""
         await self._archive.take_back(urls)
+
+    async def set_aside(self) -> SettleLater:
+        """See `DurableSink.set_aside`."""
+        return await self._archive.set_aside()
 
     async def stop(self) -> None:
         await self._archive.stop()

@@ -14,11 +14,12 @@ In the order in which data flows:
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.
 6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
-7. `commit` stores the results in groups: it pushes the links, writes the pages to the sink, and settles the URLs, in
-   this order. Results whose lease has ended are dropped.
+7. `commit` stores the `results` in groups: it pushes the links (`link_push`), writes the pages to the sink, and settles
+   the URLs (`settling`), in this order. Results whose lease has ended are dropped.
+8. `outbox` delivers links that could not be pushed, because a node of a cluster was away.
 
 Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
 here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
-`leased_fetch`, `leases`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots`, `runtime`, `throttle`,
+`leased_fetch`, `leases`, `outbox`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots`, `runtime`, `throttle`,
 `visit`, `worker`.
 """

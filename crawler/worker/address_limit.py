@@ -2,6 +2,9 @@
 
 A slot is a reservation for one request to one network. The visit keeps it while it waits, so its next turn can send the
 request without another reservation.
+
+On a cluster, the rate limit of an address lives on any node. While that node is away, each replica limits itself to its
+share of the rate (`DividedRateLimiter`), so requests to domains on healthy nodes go on.
 """
 
 from __future__ import annotations
@@ -14,7 +17,75 @@ from crawler.errors import FetchFailed
 from crawler.fetch.client import HttpClient
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from politeness.address_rate_limit import HORIZON_S, RateLimiter, RateLimitPolicy, network_of
+from frontier.errors import RedisAway
+from politeness.address_rate_limit import (
+    HORIZON_S,
+    SWEEP_SIZE,
+    RateLimiter,
+    RateLimitPolicy,
+    SharedRateLimiter,
+    network_of,
+    slots,
+)
+
+DIVIDED_HORIZON_S = 5.0
+"""How far ahead a replica reserves slots by itself. The node may come back before they are used, and does not know them."""
+
+
+class DividedRateLimiter:
+    """The rate limiter that all replicas share. While a node of a cluster is away, the rate of its addresses is divided by
+    the number of `replicas`. The first slot of each replica is at a random time, so that they do not all begin at once."""
+
+    def __init__(
+        self, runtime: Runtime, shared: SharedRateLimiter, policy: RateLimitPolicy, replicas: Callable[[], int]
+    ) -> None:
+        self._runtime = runtime
+        self._shared = shared
+        self._policy = policy
+        self._replicas = replicas
+        self._latest: dict[str, float] = {}  # network -> its latest slot here that has not begun, monotonic ms
+        self._arrivals: dict[str, float] = {}  # network -> earliest next slot while its node is away, monotonic ms
+
+    def __repr__(self) -> str:
+        return f"<DividedRateLimiter {self._shared!r} alone={len(self._arrivals)}>"
+
+    async def reserve(self, network: str) -> float | None:
+        """See `RateLimiter.reserve`."""
+        retry = self._runtime.retry
+        try:
+            wait_s = await retry.soon(lambda: self._shared.reserve(network), self._shared.node_of(network))
+        except RedisAway:
+            return self._reserve_alone(network)
+        if wait_s and retry.are_many:
+            self._latest[network] = (self._runtime.now() + wait_s) * 1000
+            self._latest = self._swept(self._latest)
+        self._arrivals.pop(network, None)
+        return wait_s
+
+    def _reserve_alone(self, network: str) -> float | None:
+        now_ms, rate_per_s = self._runtime.now() * 1000, self._policy.rate_per_s / max(1, self._replicas())
+        policy = replace(
+            self._policy, rate_per_s=rate_per_s, burst=1, horizon_s=min(DIVIDED_HORIZON_S, self._policy.horizon_s)
+        )
+        if network not in self._arrivals:
+            since_ms = max(now_ms, self._latest.get(network, 0.0))
+            self._arrivals[network] = since_ms + policy.interval_ms * self._runtime.rng.random()
+        given, arrival_ms = slots(self._arrivals[network], now_ms, 1, policy)
+        if not given:
+            return None
+        self._arrivals[network] = arrival_ms
+        self._arrivals = self._swept(self._arrivals)
+        return (given[0] - now_ms) / 1000
+
+    def _swept(self, times: dict[str, float]) -> dict[str, float]:
+        if len(times) <= SWEEP_SIZE:
+            return times
+        now_ms = self._runtime.now() * 1000
+        return {network: at for network, at in times.items() if at > now_ms}
+
+    def may_use(self, network: str, slot: float) -> bool:
+        """See `RateLimiter.may_use`."""
+        return self._shared.may_use(network, slot)
 
 
 class AddressLimiter:

@@ -18,27 +18,34 @@ a group also before its URLs are settled (`crawler.worker.repeat`).
 Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
 the fetching.
+
+**A node of a cluster that is away** holds up only the results of its own shards. They are *parked*, and tried again later.
+Links that belong to its shards go to outboxes (`link_push`). If it does not answer when the group is settled, the files
+of the group are set aside, and a task settles the rest later; until then, no other result of this node is written. Visits
+whose results would be parked take no turns (`holds_up`), so no more than the results of the requests in flight wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
-
-import msgspec
 
 from crawler.defects import defect
 from crawler.errors import SinkFull
-from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked
+from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.link_push import LinkPusher
 from crawler.worker.repeat import WriteRepeater
+from crawler.worker.results import Group, Result, VisitReport, release_memory
 from crawler.worker.runtime import Runtime
+from crawler.worker.settling import Settling, settlement
 from crawler.worker.visit import Visit
-from frontier.entries import Entry, PushMode
-from frontier.queue import Frontier, LeasedUrl, Pushed, Settled, Settlement, SettleReply
+from frontier.errors import RedisAway
+from frontier.queue import Frontier, LeasedUrl, SettleReply
 
 T = TypeVar("T")
 
@@ -54,8 +61,11 @@ GROUP = 64
 BACKLOG = 256
 """The number of waiting results at which workers have to wait."""
 
-MANY_LINKS = 1_000
-"""After a page with more links than this, the commit yields to the event loop."""
+UNPARK_S = 0.25
+"""How long parked results rest before they are tried again."""
+
+SettleLater = Callable[[Collection[int]], Awaitable[None]]
+"""`PageSink.settled` for a group that was set aside."""
 
 
 class PageSink(Protocol):
@@ -63,7 +73,9 @@ class PageSink(Protocol):
 
     `write` returns when the records are durable. `leased` has the lease under which each page was fetched. `settled`
     reports that the group is settled, except for the pages with the indexes `unsettled`, which the sink removes. Both
-    raise SinkFull when there is no room; the call may then be repeated. `take_back` removes pages of the last seconds.
+    raise SinkFull when there is no room; the call may then be repeated. Instead of calling `settled`, the last group may
+    be set aside: the call that is returned takes the place of `settled`, and other groups may be written before it.
+    `take_back` removes pages of the last seconds.
     """
 
     async def write(
@@ -72,79 +84,9 @@ class PageSink(Protocol):
 
     async def settled(self, unsettled: Collection[int] = ()) -> None: ...
 
+    async def set_aside(self) -> SettleLater: ...
+
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None: ...
-
-
-class Result(msgspec.Struct, frozen=True):
-    """The result of one turn of a visit: a settled URL with its page, links to push, or a robots.txt to archive."""
-
-    visit: Visit
-    settled: Settled | None = None
-    page: Page | None = None
-    links: Sequence[Entry] = ()
-    exchange: Exchange | None = None  # of a robots.txt
-
-    @property
-    def leased(self) -> LeasedUrl:
-        """The settled URL and its lease."""
-        assert self.settled is not None
-        lease = self.visit.lease
-        return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
-
-    def unless_in(self, failed: frozenset[str]) -> Result:
-        """This result, settled as a defect if its page is one of those that a sink could not handle."""
-        if self.page is None or self.settled is None or self.page.url not in failed:
-            return self
-        page = self.page.failed()
-        return msgspec.structs.replace(self, page=page, settled=Settled(self.settled.entry, page.outcome, page.reason))
-
-
-class _Group(msgspec.Struct):
-    results: list[Result] = msgspec.field(default_factory=list)
-    closing: list[Visit] = msgspec.field(default_factory=list)
-    first_at: float = 0.0  # monotonic seconds when the first result came
-
-    def add(self, result: Result, now: float) -> None:
-        """Add `result`, which came `now` (monotonic seconds)."""
-        self.first_at = self.first_at if self.results else now
-        self.results.append(result)
-
-
-class _VisitReport(msgspec.Struct):
-    """What a group reports to Redis about one visit."""
-
-    urls: list[Settled] = msgspec.field(default_factory=list)
-    received_bytes: int = 0
-    duplicates: int = 0
-    cut: dict[str, int] = msgspec.field(default_factory=dict)
-
-    def add(self, settled: Settled, page: Page | None, is_duplicate: bool) -> None:
-        self.urls.append(settled)
-        self.duplicates += is_duplicate
-        if page is not None and page.exchange is not None:
-            self.received_bytes += len(page.exchange.body)
-            for reason in page.cut:
-                self.cut[reason] = self.cut.get(reason, 0) + 1
-
-
-_FREED_AT_ONCE = 4 << 20
-"""Bytes of bodies that are freed before yielding to the event loop. Freeing 10 MB takes the kernel 0.7 ms or more, and a
-group may have 64 such bodies."""
-
-
-async def _release_memory(results: list[Result]) -> None:
-    """Drop `results`, and yield to the event loop between large bodies."""
-    freed = 0
-    while results:
-        freed += _body_bytes(results.pop())
-        if freed > _FREED_AT_ONCE:
-            freed = 0
-            await asyncio.sleep(0)
-
-
-def _body_bytes(result: Result) -> int:
-    exchange = result.page.exchange if result.page is not None else result.exchange
-    return 0 if exchange is None else len(exchange.body)
 
 
 class Committer:
@@ -161,10 +103,15 @@ class Committer:
         self._runtime = runtime
         self._frontier = frontier
         self._sink = sink
-        self._recent = recent
+        self._pusher = LinkPusher(runtime, frontier, recent, held)
         self.held = held
         self._repeater = WriteRepeater(runtime, frontier, sink, recent, held)
-        self._next, self._now = _Group(), _Group()  # collecting, and being committed
+        self._next, self._now = Group(), Group()  # collecting, and being committed
+        self._parked = Group()  # for nodes that are away
+        self._parked_shards: frozenset[int] = frozenset()
+        self._late: dict[asyncio.Task[None], Group] = {}  # groups that are settled later
+        self._late_nodes: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
         self._has_work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -172,19 +119,29 @@ class Committer:
         self._idle.set()
 
     def __repr__(self) -> str:
-        return f"<Committer backlog={len(self._next.results)} idle={self.is_idle}>"
+        return f"<Committer backlog={self.backlog} parked={self.parked} idle={self.is_idle}>"
 
     @property
     def backlog(self) -> int:
         """The number of results that wait for the next group."""
         return len(self._next.results)
 
+    @property
+    def parked(self) -> int:
+        """The number of results that wait for a node of a cluster."""
+        return len(self._parked.results) + sum(len(group.results) for group in self._late.values())
+
     def awaits(self, visit: Visit) -> bool:
         """Whether results or the release of `visit` are not yet committed to Redis."""
         return any(
             visit in group.closing or any(result.visit is visit for result in group.results)
-            for group in (self._now, self._next)
+            for group in (self._now, self._next, self._parked, *self._late.values())
         )
+
+    def holds_up(self, visit: Visit) -> bool:
+        """Whether a result of `visit` would be parked now."""
+        shard = visit.lease.shard
+        return shard in self._parked_shards or self._runtime.retry.lacks_shard(shard)
 
     @property
     def is_idle(self) -> bool:
@@ -210,18 +167,31 @@ class Committer:
 
     async def run(self) -> None:
         """Commit group after group until cancelled."""
-        while True:
-            await self._has_work.wait()
-            if len(self._next.results) < GROUP:
-                await self._runtime.clock.sleep(WINDOW_S)
-            self._now, self._next = self._next, _Group()
-            self._has_work.clear()
-            self._room.set()
-            await self._commit(self._now)
-            done, self._now = self._now.results, _Group()
-            await _release_memory(done)
-            if not self._has_work.is_set():
-                self._idle.set()
+        try:
+            while True:
+                await self._has_work.wait()
+                if len(self._next.results) < GROUP:
+                    await self._runtime.clock.sleep(WINDOW_S)
+                self._now, self._next = self._next, Group()
+                self._has_work.clear()
+                self._room.set()
+                self._reap()
+                await self._commit(self._now)
+                done, self._now = self._now.results, Group()
+                await release_memory(done)
+                if not (self._has_work.is_set() or self._late or self._parked.results or self._parked.closing):
+                    self._idle.set()
+        finally:
+            for task in self._late:
+                task.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _reap(self) -> None:
+        """Forget the groups that were settled meanwhile. Raises what their tasks have raised."""
+        for task in [task for task in self._late if task.done()]:
+            del self._late[task]
+            task.result()
 
     async def watch_runs(self) -> None:
         """Have the last writes repeated when the server was restarted, until cancelled."""
@@ -231,28 +201,77 @@ class Committer:
         """Wait until all results added so far are committed."""
         await self._idle.wait()
 
-    async def _commit(self, group: _Group) -> None:
+    # parked results
+
+    def _is_held_up(self, visit: Visit) -> bool:
+        node, shard = self._runtime.retry.node_of(visit.lease.shard), visit.lease.shard
+        return self._late_nodes[node] > 0 or shard in self._parked_shards or self._runtime.retry.lacks(node)
+
+    def _park(self, results: Iterable[Result], closing: Iterable[Visit] = ()) -> None:
+        for result in results:
+            self._parked.add(result, self._runtime.now())
+        self._parked.closing.extend(closing)
+        self._parked_shards = frozenset(result.shard for result in self._parked.results)
+        if self._timer is None and (self._parked.results or self._parked.closing):
+            self._timer = asyncio.get_running_loop().call_later(UNPARK_S, self._unpark)
+
+    def _unpark(self) -> None:
+        self._timer = None
+        parked, self._parked = self._parked, Group()
+        self._parked_shards = frozenset()
+        self._next.put_first(parked)
+        self._wake()
+
+    def _park_held_up(self, group: Group) -> None:
+        """Park the results and returns in `group` of visits whose nodes are away. A robots.txt only has to be archived."""
+        if not (self._runtime.retry.are_many or self._parked_shards or self._late):
+            return
+        stuck = [result for result in group.results if not result.exchange and self._is_held_up(result.visit)]
+        visits = {result.visit for result in stuck}
+        unsettled = visits.union(result.visit for late in self._late.values() for result in late.results)
+        leaving = [visit for visit in group.closing if visit in unsettled or self._is_held_up(visit)]
+        if visits:
+            group.results[:] = [result for result in group.results if result.exchange or result.visit not in visits]
+        group.closing[:] = [visit for visit in group.closing if visit not in leaving]
+        self._park(stuck, leaving)
+
+    # the steps
+
+    async def _commit(self, group: Group) -> None:
+        self._park_held_up(group)
         started = self._runtime.now()
         await self._repeater.repeat(self.renew)
-        results = await self._push(group.results)
+        results = await self._push(group)
         pushed = self._runtime.now()
-        # Also pages that are dropped because their lease has ended, or that a sink cannot handle, have used their permits.
-        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
         kept = await self._write(results)
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.now()
-        stale = await self._settle(results, kept.duplicates)
-        await self._keep(results, stale)
+        settling = Settling(self._runtime, self._frontier, self._pusher, self._apply, results)
+        settling.begin(kept.duplicates)
+        if not await settling.attempt():
+            await self._settle_later(group, results, settling)
+            return
+        if any(result.page is not None for result in results):
+            await self._write_until_there_is_room(lambda: self._sink.settled(settling.unsettled))
         await self._release(group.closing)
+        await self._report(group, results, settling.stale, (started, pushed, written))
+
+    async def _report(
+        self, group: Group, results: Sequence[Result], stale: set[Visit], began: tuple[float, float, float]
+    ) -> None:
+        """Emit the events of a group that is settled. `began`: when the pushing began, the writing and the settling."""
         settled = self._runtime.now()
         for number, result in enumerate(results, 1):
             if result.page is not None:
                 self._emit_page(result.page)
             if number % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        stale |= {result.visit for result in group.results} - {result.visit for result in results}
+        # Also pages that were dropped because their lease has ended, or that a sink could not handle, have used permits.
+        done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
+        stale = stale | ({result.visit for result in group.results} - {result.visit for result in results})
         lag_s = settled - group.first_at if group.results else 0.0
+        started, pushed, written = began
         steps = (pushed - started, written - pushed, settled - written)
         self._runtime.events.emit(GroupCommitted(len(group.results), done, *steps, len(stale), lag_s))
 
@@ -262,31 +281,17 @@ class Committer:
         except Exception as error:  # raised by a listener; the page is settled nevertheless
             self._runtime.events.emit(defect("listener", page.url, error))
 
-    async def _push(self, results: Sequence[Result]) -> list[Result]:
-        """Push the links of the results whose leases are still valid, and return these results. The others are dropped,
-        since another replica may have crawled their URLs by now. A robots.txt is archived in any case."""
-
-        async def push() -> tuple[list[Result], dict[tuple[str, PushMode], Entry], Pushed]:
-            now, links = self._runtime.now(), dict[tuple[str, PushMode], Entry]()
-            valid = [result for result in results if result.exchange is not None or result.visit.holds(now)]
-            for result in valid:
-                links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
-                if len(result.links) > MANY_LINKS:
-                    await asyncio.sleep(0)
-            return valid, links, await self._frontier.push(links.values()) if links else Pushed()
-
-        valid, links, pushed = await self._runtime.retry.call(push)
-        for number, link in enumerate(links.values(), 1):
-            self._recent.add(link)
-            if number % (10 * MANY_LINKS) == 0:
-                await asyncio.sleep(0)
-        self.held.pushed(pushed.shards)
-        if offered := sum(len(result.links) for result in valid):
-            skipped = offered - len(links)
-            self._runtime.events.emit(
-                LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped)
-            )
-        return valid
+    async def _push(self, group: Group) -> list[Result]:
+        """Push the links of `group`. Returns the results to write. Those whose links cannot be kept now are parked."""
+        results, waiting = await self._pusher.push(group.results)
+        if not waiting:
+            return results
+        stuck = {result.visit for result in waiting}
+        leaving = [visit for visit in group.closing if visit in stuck]
+        self._park((result for result in results if result.visit in stuck and not result.exchange), leaving)
+        group.results[:] = [result for result in group.results if result.exchange or result.visit not in stuck]
+        group.closing[:] = [visit for visit in group.closing if visit not in stuck]
+        return [result for result in results if result.exchange or result.visit not in stuck]
 
     async def _write(self, results: Sequence[Result]) -> Written:
         with_page = [result for result in results if result.page is not None]
@@ -308,75 +313,57 @@ class Committer:
                 await self._runtime.clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
-    async def _settle(self, results: Sequence[Result], duplicates: frozenset[str]) -> set[Visit]:
-        """Settle the group's URLs. Returns the visits whose leases were lost. A lease that has ended counts as lost even if
-        Redis still has it, because other replicas may have given this one up.
+    async def _settle_later(self, group: Group, results: Sequence[Result], settling: Settling) -> None:
+        """Have a task settle what is left of `group`, whose pages were written."""
+        has_pages = any(result.page is not None for result in results)
+        settled = await self._write_until_there_is_room(self._sink.set_aside) if has_pages else None
+        nodes = settling.nodes
+        self._late_nodes.update(nodes)
+        open_visits = set(settling.open_visits)
+        whole = Group(list(group.results), [], group.first_at)  # `run` empties the lists of `group`
+        rest = Group(list(results), [visit for visit in group.closing if visit in open_visits], group.first_at)
 
-        If the server was restarted after the links were pushed, it may have lost them, so they are pushed again first.
-        """
-        by_visit: dict[Visit, _VisitReport] = {}
-        for result in results:
-            if result.settled is not None:
-                by_visit.setdefault(result.visit, _VisitReport()).add(
-                    result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
-                )
-        if not by_visit:
-            return set()
+        async def settle() -> None:
+            began = self._runtime.now()
+            while not await settling.attempt():
+                await self._runtime.clock.sleep(UNPARK_S)
+            if settled is not None:
+                await self._write_until_there_is_room(lambda: settled(settling.unsettled))
+            self._late_nodes.subtract(nodes)
+            await self._release(rest.closing)
+            await self._report(whole, results, settling.stale, (began, began, began))
 
-        async def settle() -> list[tuple[Visit, SettleReply, float]]:
-            current = [result for result in results if result.visit.holds(self._runtime.now())]
-            if self._frontier.runs():
-                await self._frontier.push([link for result in current for link in result.links])
-            at = self._runtime.now()
-            visits = {result.visit for result in current}
-            valid = {visit: report for visit, report in by_visit.items() if visit in visits and visit.holds(at)}
-            replies = await self._frontier.settle([self._settlement(*item) for item in valid.items()])
-            by_lease = dict(zip(valid, replies, strict=True))
-            return [(visit, by_lease.get(visit, SettleReply(stale=True)), at) for visit in by_visit]
-
-        replies = await self._runtime.retry.call(settle)
-        for visit, reply, at in replies:
-            self._apply(visit, reply, at)
-        return {visit for visit, reply, _ in replies if reply.stale}
-
-    def _settlement(self, visit: Visit, report: _VisitReport) -> Settlement:
-        next_ms, delay_ms, state = self._runtime.server_ms(visit.next_at), visit.delay_ms, str(visit.backoff)
-        counts = (report.received_bytes, report.duplicates, report.cut)
-        return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)
-
-    async def _keep(self, results: Sequence[Result], stale: set[Visit]) -> None:
-        """Report the group as settled to the sink, except for pages of `stale` visits that were not settled.
-
-        If a settle call ended the lease but its reply was lost, the repeated call is answered "stale" although the page is
-        settled. Redis is therefore asked which of these pages are settled.
-        """
-        with_page = [result for result in results if result.page is not None]
-        if not with_page:
-            return
-        doubtful = [number for number, result in enumerate(with_page) if result.visit in stale]
-        leased = [with_page[number].leased for number in doubtful]
-        answers = await self._runtime.retry.call(lambda: self._frontier.revoke(leased)) if leased else []
-        unsettled = [number for number, answer in zip(doubtful, answers, strict=True) if answer]
-        await self._write_until_there_is_room(lambda: self._sink.settled(unsettled))
+        task = asyncio.create_task(settle())
+        task.add_done_callback(lambda _: self._wake())
+        self._late[task] = rest
+        await self._release([visit for visit in group.closing if visit not in open_visits])
 
     async def renew(self, visits: Sequence[Visit]) -> None:
-        """Renew the leases of `visits` that have not ended. Raises RedisAway."""
-        at = self._runtime.now()
-        valid = [visit for visit in visits if visit.holds(at)]
-        replies = await self._frontier.settle([self._settlement(visit, _VisitReport()) for visit in valid])
-        for visit, reply in zip(valid, replies, strict=True):
-            self._apply(visit, reply, at)
+        """Renew the leases of `visits` that have not ended, except those on nodes that are away."""
+
+        async def renew(part: Sequence[Visit]) -> None:
+            at = self._runtime.now()
+            valid = [visit for visit in part if visit.holds(at)]
+            replies = await self._frontier.settle([settlement(self._runtime, visit, VisitReport()) for visit in valid])
+            for visit, reply in zip(valid, replies, strict=True):
+                self._apply(visit, reply, at)
+
+        retry = self._runtime.retry
+        await retry.each(retry.split(visits, lambda visit: visit.lease.shard), renew)
 
     async def _release(self, visits: Sequence[Visit]) -> None:
-        if not visits:
-            return
+        """Return the leases of `visits`. Those on nodes that are away are parked."""
 
-        async def release() -> list[SettleReply]:
-            return await self._frontier.release([self._settlement(visit, _VisitReport()) for visit in visits])
+        async def release(part: Sequence[Visit]) -> None:
+            settlements = [settlement(self._runtime, visit, VisitReport()) for visit in part]
+            for visit, reply in zip(part, await self._frontier.release(settlements), strict=True):
+                self._apply(visit, reply, self._runtime.now())
 
-        replies = await self._runtime.retry.call(release)
-        for visit, reply in zip(visits, replies, strict=True):
-            self._apply(visit, reply, self._runtime.now())
+        retry = self._runtime.retry
+        parts = retry.split(visits, lambda visit: visit.lease.shard)
+        for node, answer in (await retry.each(parts, release)).items():
+            if isinstance(answer, RedisAway):
+                self._park((), parts[node])
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:

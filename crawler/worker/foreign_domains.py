@@ -6,13 +6,16 @@ While a visit waits for its reservation it is in the queue and occupies no worke
 
 from __future__ import annotations
 
+import asyncio
+
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.worker.outcomes import judge_status
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import backoff_after
 from crawler.worker.visit import Visit
-from frontier.reservations import ReservationRefused, Reservations
+from frontier.errors import RedisAway
+from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.urls import domain_of
 from politeness.backoff import HEALTHY
 
@@ -34,17 +37,20 @@ class ForeignDomainAccess:
     def __init__(self, runtime: Runtime, reservations: Reservations) -> None:
         self._runtime = runtime
         self._reservations = reservations
+        self._ending: set[asyncio.Task[None]] = set()  # of reservations on nodes that are away; at most one a request
 
     async def may_request(self, visit: Visit, url: str) -> bool:
         """Return whether `visit` may request `url` now. If not, its next turn is set to the slot, or to when it should ask
-        again."""
+        again. Raises RedisAway if the other domain's node of a cluster is away."""
         domain = domain_of(host_of(url))
         if domain == visit.domain:
             return True
         held, now_ms = visit.reservation, self._runtime.server_clock.now_ms()
         if held is not None and held.domain == domain and held.slot_ms <= now_ms <= held.slot_ms + KEPT_MS:
             return True
-        answer = await self._runtime.retry.call(lambda: self._reservations.reserve(domain, MAX_WAIT_MS))
+        retry = self._runtime.retry
+        node = retry.node_of(self._reservations.shard_of(domain))
+        answer = await retry.soon(lambda: self._reservations.reserve(domain, MAX_WAIT_MS), node)
         now_ms = self._runtime.server_clock.now_ms()
         if isinstance(answer, ReservationRefused):
             refusals = visit.refused(MOST_REFUSALS)
@@ -70,5 +76,17 @@ class ForeignDomainAccess:
         if exchange is not None and (result := judge_status(exchange.status)).backs_off:
             # The other domain's stored backoff is not changed, because that belongs to its lease.
             next_ms = max(next_ms, backoff_after(self._runtime, HEALTHY, result, exchange).until_ms)
-        await self._runtime.retry.call(lambda: self._reservations.end(held, next_ms))
+        await self._end(held, next_ms)
         return True
+
+    async def _end(self, held: Reservation, next_ms: int) -> None:
+        """End `held`. If the other domain's node is away, this happens when it is back. Nobody can lease the domain before,
+        and its worker need not wait."""
+        retry = self._runtime.retry
+        node = retry.node_of(self._reservations.shard_of(held.domain))
+        try:
+            await retry.soon(lambda: self._reservations.end(held, next_ms), node)
+        except RedisAway:
+            ending = asyncio.create_task(retry.call(lambda: self._reservations.end(held, next_ms), node))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)

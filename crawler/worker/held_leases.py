@@ -68,8 +68,8 @@ class HeldLeases:
 
     # when to ask shards
 
-    def due(self, at_most: int) -> list[int]:
-        """Return up to `at_most` shards that should be asked now."""
+    def due(self, at_most: int | None = None) -> list[int]:
+        """Return up to `at_most` shards that should be asked now, all of them if it is None."""
         now = self._runtime.now()
         return [shard for shard, at in self._poll_at.items() if at <= now][:at_most]
 

@@ -3,6 +3,8 @@
 It asks a shard only when workers are free and a domain may be due there. The reply to a lease call says when the shard is
 next due, the reply to a settle call says when the returned domain is due, and a push says which shards got URLs
 (`HeldLeases`). Idle shards are polled every `poll_s`, because other replicas may push URLs into them.
+
+Each node of a cluster has rounds of its own, so a node that does not answer holds up only its own shards.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class LeaseManager:
         self.view: View | None = None
         self._quiet = False
         self._paused = False
+        self._rounds: dict[str, asyncio.Task[None]] = {}  # by node of a cluster
 
     def __repr__(self) -> str:
         return f"<LeaseManager {self.held!r}>"
@@ -70,6 +73,11 @@ class LeaseManager:
         """Adopt `view`: start leasing from shards that it adds, and return the leases of shards that it removes. Work on
         the other shards continues. After `quiet`, views are ignored."""
         if self._quiet:
+            return
+        if not view.roster and self.view is not None and self.view.roster:
+            # No replica could claim an index in the last epoch, because the node of the roster was away. Nobody has been
+            # given this replica's shards, so it keeps them. If others have, they are in a newer view, and the shards
+            # refuse this one.
             return
         handoff = plan_handoff(self.held.shards, () if self._paused else view.owners, self._runtime.replica)
         self.view = view
@@ -108,11 +116,35 @@ class LeaseManager:
 
     async def run(self) -> None:
         """Lease domains until cancelled."""
-        while True:
-            self.held.wake.clear()
-            if self._has_room:
-                await self._lease_round()
-            await self._pause()
+        try:
+            while True:
+                self.held.wake.clear()
+                if self._has_room:
+                    await self._lease()
+                await self._pause()
+        finally:
+            for task in self._rounds.values():
+                task.cancel()
+
+    async def _lease(self) -> None:
+        """Lease from the shards that are due. On a cluster, start a round for each node that has none."""
+        now = self._runtime.now()
+        if not self._runtime.retry.are_many:
+            await self._lease_round("", self.held.due(CALLS_A_ROUND), now, self._settings.ahead)
+            return
+        for node, task in list(self._rounds.items()):
+            if task.done():
+                del self._rounds[node]
+                task.result()  # raises what the round has raised
+        parts = self._runtime.retry.split(self.held.due(), lambda shard: shard)
+        each = self._settings.ahead // max(1, len(parts))
+        for node, shards in parts.items():
+            if node not in self._rounds:
+                task = asyncio.create_task(self._lease_round(node, shards[:CALLS_A_ROUND], now, each))
+                task.add_done_callback(lambda _: self.held.wake.set())
+                self._rounds[node] = task
+            elif self._runtime.retry.lacks(node):
+                self._ask_later(shards, now)  # its round goes on until it is back
 
     @property
     def _has_room(self) -> bool:
@@ -134,19 +166,19 @@ class LeaseManager:
             await self.held.wake.wait()
             timer.cancel()
 
-    async def _lease_round(self) -> None:
-        now = self._runtime.now()
-        shards = await self._without_idle(self.held.due(CALLS_A_ROUND), now)
+    async def _lease_round(self, node: str, due: list[int], now: float, ahead: int) -> None:
+        """Lease up to `ahead` domains from the shards `due`, which are on `node`."""
+        shards = await self._without_idle(node, due, now)
         if not shards or self.view is None:
             return
         epoch = self.view.epoch
-        each = max(1, self._settings.ahead // len(shards))
+        each = max(1, ahead // len(shards))
 
         async def lease() -> tuple[float, list[Leased], list[Fenced]]:
             asked_at = self._runtime.now()  # set by each attempt: earlier ones may have failed
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
-        asked_at, leased, fenced = await self._runtime.retry.call(lease)
+        asked_at, leased, fenced = await self._runtime.retry.call(lease, node)
         taken = [visit for answer in leased for visit in self._accept(answer, asked_at)]
         for refusal in fenced:
             self._runtime.events.emit(ShardFenced(str(refusal)))
@@ -163,7 +195,7 @@ class LeaseManager:
             if not visit.closing:  # it may have been closed during the prefetch
                 self.queue.put(visit, visit.next_at)
 
-    async def _without_idle(self, shards: list[int], now: float) -> list[int]:
+    async def _without_idle(self, node: str, shards: list[int], now: float) -> list[int]:
         """Return `shards` without those that were empty when last asked and still are.
 
         A newly owned shard is always asked: even an empty lease call records this replica as its owner.
@@ -171,7 +203,8 @@ class LeaseManager:
         empty = self.held.empty_among(shards)
         if not empty:
             return shards
-        self.held.filled(await self._runtime.retry.call(lambda: self._frontier.shards_with_work(empty)))
+        found = await self._runtime.retry.call(lambda: self._frontier.shards_with_work(empty), node)
+        self.held.filled(found)
         empty = self.held.empty_among(empty)
         self._ask_later(empty, now)
         owned = self.held.shards
@@ -191,6 +224,11 @@ class LeaseManager:
             self.finish(visit)
         return []
 
+    def is_held_up(self, visit: Visit) -> bool:
+        """Whether a page of `visit` could not be settled now, because a node of a cluster is away. It then takes no turns,
+        so the results that wait are at most those of the requests in flight."""
+        return self._committer.holds_up(visit)
+
     async def keep_alive(self) -> None:
         """Renew leases that have less than half of their time left, until cancelled.
 
@@ -207,8 +245,7 @@ class LeaseManager:
                 old.remove(visit)
                 self._committer.give_back(visit)
             for at in range(0, len(old), CALLS_A_ROUND):
-                batch = old[at : at + CALLS_A_ROUND]
-                await self._runtime.retry.call(lambda batch=batch: self._committer.renew(batch))  # type: ignore[misc]
+                await self._committer.renew(old[at : at + CALLS_A_ROUND])
             for visit in self.held:
                 if visit.deadline <= now and not visit.busy:
                     self.held.forget(visit)  # it expired before it could be renewed

@@ -7,10 +7,11 @@ from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, Exchange, Outcome
 from crawler.worker.allowance import Allowance
-from crawler.worker.commit import Committer, Result
+from crawler.worker.commit import Committer
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
 from crawler.worker.page_builder import PageBuilder, bare_page
 from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.entries import Entry

@@ -7,6 +7,7 @@ another one may have leased them. Then their pages are removed from the archive 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
+from frontier.errors import RedisAway, RedisMisused
 from frontier.queue import Frontier, LeasedUrl
 
 WATCH_S = 0.25
@@ -48,19 +50,23 @@ class WriteRepeater:
         """Call `notify` while writes are to be repeated, until cancelled."""
         while True:
             await self._runtime.clock.sleep(WATCH_S)
-            await self._runtime.retry.call(self._frontier.look_for_new_runs)
+            with contextlib.suppress(RedisAway, RedisMisused):  # whoever needs the node reports it
+                await self._frontier.look_for_new_runs()
             if self._frontier.runs():
                 notify()
 
     async def repeat(self, renew: Renew) -> None:
         """Repeat the last writes to shards with a new run, and `renew` the leases in them. That restores their domains'
-        delays, and shows which leases are lost."""
+        delays, and shows which leases are lost. Shards whose nodes are away are left to the next call."""
+        retry = self._runtime.retry
         while runs := self._frontier.runs():
             self._recent.clear()
-            unsettled = await self._runtime.retry.call(self._frontier.repeat_writes)
-            if unsettled:
+            parts = retry.split(list(runs), lambda shard: shard)
+            answers = await retry.each(parts, self._frontier.repeat_writes)
+            if unsettled := [url for answer in answers.values() if not isinstance(answer, RedisAway) for url in answer]:
                 await self._sink.take_back(unsettled)
             visits = [visit for visit in self._held if visit.lease.shard in runs]
             for at in range(0, len(visits), RENEWED_AT_ONCE):
-                batch = visits[at : at + RENEWED_AT_ONCE]
-                await self._runtime.retry.call(lambda batch=batch: renew(batch))  # type: ignore[misc]
+                await renew(visits[at : at + RENEWED_AT_ONCE])
+            if any(isinstance(answer, RedisAway) for answer in answers.values()):
+                return

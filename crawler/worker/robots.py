@@ -11,13 +11,15 @@ from crawler.events import RobotsSettled
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decode_body
-from crawler.worker.commit import Committer, Result
+from crawler.worker.commit import Committer
 from crawler.worker.outcomes import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
@@ -42,7 +44,8 @@ class RobotsService:
         asking = {origin_of(visit.pending[0].url): visit for visit in visits if visit.pending}
         domains = {origin: visit.domain for origin, visit in asking.items() if not self._is_cached(origin)}
         if domains:
-            records = await self._runtime.retry.call(lambda: self._cache.read(domains))
+            node = self._runtime.retry.node_of(visits[0].lease.shard)  # that of all of them
+            records = await self._runtime.retry.call(lambda: self._cache.read(domains), node)
             for origin, record in records.items():
                 asking[origin].remember_robots(origin, record)
 
@@ -51,7 +54,8 @@ class RobotsService:
         return known is not None and known.record.is_fresh(self._now_ms()) and known.record.access != "disallow"
 
     async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
-        """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it."""
+        """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it.
+        Raises RedisAway if a node of a cluster that is needed is away."""
         origin = origin_of(url)
         now_ms = self._now_ms()
         known = cached = self._cache.recall(origin)
@@ -73,7 +77,8 @@ class RobotsService:
         if is_read:
             known = await self._cache.remember(origin, record)
         else:
-            known = await self._runtime.retry.call(lambda: self._cache.load(origin, visit.domain))
+            node = self._runtime.retry.node_of(visit.lease.shard)
+            known = await self._runtime.retry.soon(lambda: self._cache.load(origin, visit.domain), node)
         self._report(origin, known)
         return known
 
@@ -139,7 +144,11 @@ class RobotsService:
 
     async def _save(self, visit: Visit, origin: str, known: KnownRobots | None, result: RobotsFetchResult) -> None:
         now_ms, record = self._now_ms(), self._next(known, result)
-        saved = await self._runtime.retry.call(lambda: self._cache.save(origin, visit.domain, record, now_ms))
+        node = self._runtime.retry.node_of(visit.lease.shard)
+        try:
+            saved = await self._runtime.retry.soon(lambda: self._cache.save(origin, visit.domain, record, now_ms), node)
+        except RedisAway:
+            saved = await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
         self._report(origin, saved)
         self._runtime.events.emit(RobotsSettled(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)

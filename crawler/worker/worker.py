@@ -24,10 +24,14 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from politeness.robots_cache import KnownRobots
 
 NO_SUCH_HOST_TRIES = 2
 """Lookups of a host that does not exist according to the DNS. One retry is enough, for temporary DNS errors."""
+
+REST_S = 0.5
+"""How long a visit rests if a node of a cluster that it needs is away. It then occupies no worker."""
 
 SLICE_S = 0.005
 """For how long URLs are settled without a request before yielding to the event loop. Each may take milliseconds."""
@@ -49,14 +53,28 @@ class Worker:
     async def run(self) -> None:
         """Wait until a visit is due, and give it one turn."""
         visit = await self._queue.take()
+        if self._leases.is_held_up(visit):
+            self._rest(visit)
+            return
         late_s = max(0.0, self._runtime.now() - visit.next_at)
         self._runtime.events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
         visit.taken()
         try:
             await self._take_turn(visit)
+        except RedisAway:
+            visit.wait_at_least_until(self._runtime.now() + REST_S)
         finally:
             visit.left()
         self._after_turn(visit)
+
+    def _rest(self, visit: Visit) -> None:
+        """Put `visit` back into the queue, unless its lease has ended meanwhile."""
+        if visit.holds(self._runtime.now()):
+            visit.wait_at_least_until(self._runtime.now() + REST_S)
+            self._enqueue(visit)
+        else:
+            visit.queued(False)
+            self._leases.held.forget(visit)
 
     def _after_turn(self, visit: Visit) -> None:
         if visit.is_queued:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from crawler.events import Events
 from crawler.fetch.client import HttpClient
-from crawler.worker.address_limit import AddressLimiter
+from crawler.redis_retry import RedisRetry
+from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
+from frontier.nodes import Nodes
 from frontier.queue import Lease
 from frontier.store import Call, RedisStore, Reply, Store, command
 from politeness.address_rate_limit import (
@@ -30,7 +36,7 @@ from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import PolitenessPolicy
 from politeness.robots_fetch import RobotsPolicy
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import CountingStore, ManualTime
 from tests.worker.test_throttle import runtime
 
 POLICY = RateLimitPolicy(rate_per_s=10, burst=3, horizon_s=1.0)
@@ -247,31 +253,51 @@ class OneAddress(HttpClient):
         return "192.0.2.1"
 
 
-class RepliesLate:
+class RepliesLate(CountingStore):
     """A store whose first reply comes 8 seconds after the call was executed."""
 
     def __init__(self, store: Store, time: ManualTime) -> None:
-        self._store, self._time, self._late_ms = store, time, 8_000
+        super().__init__(store)
+        self._time, self._late_ms = time, 8_000
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        replies = await self._store.send(calls)
+        replies = await super().send(calls)
         self._time.ms += self._late_ms
         self._late_ms = 0
         return replies
 
-    async def time_ms(self) -> float:
-        return await self._store.time_ms()
 
-    async def close(self) -> None: ...
-
-
-class NeverServes:
+class NeverServes(CountingStore):
     """A store whose server is away."""
+
+    def __init__(self) -> None: ...
+
+    def node_of(self, key: str) -> str:
+        return "away"
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         raise RedisAway("away")
 
-    async def time_ms(self) -> float:
-        raise RedisAway("away")
 
-    async def close(self) -> None: ...
+class OnTwoNodes(NeverServes):
+    """A store with two nodes, of which the one with the rate limits does not answer."""
+
+    def node_of(self, key: str) -> str:
+        return "limits" if "rate_limit" in key or "meta" in key else "shards"
+
+
+async def test_a_replica_keeps_to_its_share_while_the_node_of_the_limit_is_away(crawl_name: str) -> None:
+    time, store, replicas = ManualTime(), OnTwoNodes(), 4
+    keys = CrawlKeys(crawl_name, 1)
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(store, keys, time))
+    shared = await shared_limiter(store, crawl_name, time)
+    limiter = DividedRateLimiter(replace(runtime(time), retry=retry), shared, POLICY, lambda: replicas)
+    slots_ms = []
+    for _ in range(40):
+        time.ms += 100
+        wait_s = await limiter.reserve("192.0.2.1")
+        if wait_s is not None:
+            slots_ms.append(time.ms + wait_s * 1000)
+    pauses = [after - before for before, after in pairwise(slots_ms)]
+    assert min(pauses) >= replicas * POLICY.interval_ms - 1
+    assert len(slots_ms) >= 9

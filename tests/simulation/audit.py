@@ -22,6 +22,10 @@ def audit(wire: Wire, keys: CrawlKeys, ledger: Ledger) -> None:
     accepted = settled = 0
     for shard in keys.shards:
         stats = _pairs(next(replies))
+        kept = {member.decode() for member in next(replies)}
+        _same("outbox", kept, ledger.outboxes.get(shard.base[:-1], set()), shard.base)
+        waiting_links = int(stats.get("outboxed", 0)) - int(stats.get("delivered", 0))
+        _same("links of the outbox by the counters", waiting_links, len(kept), shard.base)
         accepted += int(stats.get("accepted", 0))
         settled += sum(int(stats.get(outcome, 0)) for outcome in ("done", "denied", "dead"))
         _audit_shard(replies, shard, by_shard[shard.base[:-1]])
@@ -33,6 +37,7 @@ def audit(wire: Wire, keys: CrawlKeys, ledger: Ledger) -> None:
 def _reading(shard: ShardKeys, here: list[Domain]) -> Iterator[tuple[Any, ...]]:
     """The commands whose replies `audit` goes through, in its order."""
     yield "HGETALL", shard.stats
+    yield "ZRANGE", shard.outbox, 0, -1
     for key in (shard.due, shard.leases, shard.waiting):
         yield "ZRANGE", key, 0, -1, "WITHSCORES"
     for domain in here:

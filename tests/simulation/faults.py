@@ -44,6 +44,27 @@ class Faults:
             at, lost_s = restarts.uniform(1.0, scenario.faulty_s), restarts.choice((0.0, 1.0, restarts.random()))
             universe.at(at, lambda lost_s=lost_s: self._lose(lost_s))  # type: ignore[misc]
         self._plan()
+        self._of_nodes = random.Random(
+            f"nodes {scenario.seed}"
+        )  # of its own, so that other faults are as with one node
+        if scenario.nodes > 1:
+            self._plan_node()
+
+    def _plan_node(self) -> None:
+        in_s = self._of_nodes.expovariate(1 / (3 * self._scenario.fault_every_s))
+        self._universe.at(self._universe.now + in_s, self._strike_node)
+
+    def _strike_node(self) -> None:
+        """One node hangs, or cannot be reached: for a moment, some seconds, or several leases."""
+        if not self._is_on:
+            return
+        rng, now = self._of_nodes, self._universe.now
+        node = f"node{rng.randrange(self._scenario.nodes)}"
+        lasting_s = rng.choice((rng.uniform(0.5, 3.0), rng.uniform(0.2, 3.0) * self._scenario.lease_ms / 1000))
+        is_hanging = rng.random() < 0.5
+        self._history.note(node, "hangs" if is_hanging else "away", f"{lasting_s:.3f} s")
+        (self._network.stalled_nodes if is_hanging else self._network.cut)[node] = now + lasting_s
+        self._plan_node()
 
     def _lose(self, lost_s: float) -> None:
         if self._is_on:
@@ -118,3 +139,4 @@ class Faults:
         self._network.is_faulty = False
         self._network.cut.clear()
         self._network.stalled_until = 0.0
+        self._network.stalled_nodes.clear()

@@ -93,6 +93,7 @@ class Ledger:
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
         self._observers |= {"revoke": self._revoke, "reserve_budget": self._reserve}
+        self._observers |= {"keep_links": self._keep_links, "deliver": self._deliver}
         self._permits: dict[str, Permits] = {}
         self._lapsed_ms = 0  # permits that expired before may have been withdrawn
 
@@ -104,6 +105,8 @@ class Ledger:
         self.settled: dict[str, str] = {}
         self.lost_with_holder: set[str] = set()
         self._lost: dict[str, int] = {}
+        self.outboxes: dict[str, set[str]] = {}  # shard -> members
+        self._outboxed = 0
         self.shards: dict[str, ShardBook] = defaultdict(ShardBook)
 
     def rebuild(self, kept: Sequence[tuple[str, Call, Reply]]) -> None:
@@ -116,8 +119,13 @@ class Ledger:
 
     @property
     def open(self) -> int:
-        """URLs accepted and not yet settled."""
-        return len(self.accepted) - len(self.settled)
+        """URLs accepted and not yet settled, and links in outboxes."""
+        return len(self.accepted) - len(self.settled) + sum(map(len, self.outboxes.values()))
+
+    @property
+    def opened(self) -> int:
+        """What was ever open."""
+        return len(self.accepted) + self._outboxed
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Check and record one call that the server ran."""
@@ -176,6 +184,29 @@ class Ledger:
         self.accepted.add(entry.url)
         domain.queued[entry.url] = entry.priority
         return "accepted"
+
+    # outboxes
+
+    def _keep_links(self, replica: str, call: Call, reply: Reply) -> None:
+        kept = self.outboxes.setdefault(_tag(call.keys[0]), set())
+        news = set(map(str, call.arguments[3::2])) - kept
+        self._history.note(replica, "keep", (call.arguments[2:], reply))
+        if reply[0] == b"kept":
+            self._check(int(reply[1]) == len(news), "I1", f"keep_links says {reply}, not {len(news)}", call.keys[0])
+            kept |= news
+            self._outboxed += len(news)
+
+    def _deliver(self, replica: str, call: Call, reply: Reply) -> None:
+        """A link leaves an outbox when it was pushed, or when the crawl turned out not to know its domain."""
+        kept = self.outboxes.setdefault(_tag(call.keys[0]), set())
+        gone = {member.decode() if isinstance(member, bytes) else str(member) for member in call.arguments[1:]}
+        self._history.note(replica, "deliver", (sorted(gone), reply))
+        for member in sorted(gone & kept):
+            url = _link(member)
+            is_safe = url in self.accepted or url in self.capped or member.startswith("known\n")
+            self._check(is_safe, "I1", f"{url} leaves an outbox before it is pushed", url)
+        self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
+        kept -= gone
 
     def _domain(self, name: str, key: str) -> Domain:
         if name not in self.domains:
@@ -325,7 +356,7 @@ class Ledger:
                     domain.waiting[url] = int(again.partition("\n")[0])
                     domain.raw[url] = again.split("\n")[2]
                 else:
-                    self._check_order(url, outcome)
+                    self._check_order(url, outcome, domain.shard)
                     self._close(url, outcome)
         domain.delay_ms = int(about[3]) if about[3] else domain.delay_ms
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
@@ -370,10 +401,12 @@ class Ledger:
         )
         return held
 
-    def _check_order(self, url: str, outcome: str) -> None:
+    def _check_order(self, url: str, outcome: str, shard: str) -> None:
         self._check(bool(self._recorded.get(url)), "I1", f"{url} is settled, and its record is not durable", url)
         links = self._world.resources[url].links if outcome == "done" else ()
-        unknown = [link for link in links if link not in self.accepted and link not in self.capped]
+        missing = [link for link in links if link not in self.accepted and link not in self.capped]
+        kept = {_link(member) for member in self.outboxes.get(shard, ())} if missing else set()
+        unknown = [link for link in missing if link not in kept]
         self._check(not unknown, "I1", f"{url} is settled before its links {unknown}", url)
 
     def _close(self, url: str, outcome: str) -> None:
@@ -422,6 +455,12 @@ class Ledger:
 def _tag(key: str) -> str:
     """The hash tag of a shard's key, as `Domain.shard` has it."""
     return key[: key.index("}") + 1]
+
+
+def _link(member: str) -> str:
+    """The URL of a link in an outbox."""
+    _, domain, _, raw = member.split("\n")
+    return parse_entry(raw, domain, 0.0).url
 
 
 def _each(ends: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -34,9 +34,17 @@ class Mutant:
 LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
-SETTLE = "        stale = await self._settle(results, kept.duplicates)\n"
+SETTLING = "crawler/worker/settling.py"
+RUNS = "        if self._frontier.runs():\n        "
+ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
+SETTLE = """        settling = Settling(self._runtime, self._frontier, self._pusher, self._apply, results)
+        settling.begin(kept.duplicates)
+        if not await settling.attempt():
+            await self._settle_later(group, results, settling)
+            return
+"""
 SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
-PUSH = "        results = await self._push(group.results)\n"
+PUSH = "        results = await self._push(group)\n"
 WRITE = "        kept = await self._write(results)\n"
 
 
@@ -74,17 +82,19 @@ MUTANTS = (
     _without("revoked-lease-keeps-token", LUA + "revoke.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
         "stale-is-unsettled",
-        COMMIT,
-        "zip(doubtful, answers, strict=True) if answer]",
-        "zip(doubtful, answers, strict=True)]",
+        SETTLING,
+        ANSWERS,
+        "self._answers.update(dict.fromkeys(parts[node], True))",
     ),
     _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
-    _without("stale-is-settled", COMMIT, "zip(doubtful, answers, strict=True) if answer]", "zip((), ())]"),
+    _without("stale-is-settled", SETTLING, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
+    _without("outbox-not-open", "frontier/counters.py", "[(accepted + outboxed, sum", "[(accepted + 0 * outboxed, sum"),
+    _without("outbox-forgets", "crawler/worker/outbox.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
-    _without("settles-after-lease", COMMIT, "if visit in visits and visit.holds(at)}", "}"),
-    _without("renews-after-lease", COMMIT, "for visit in visits if visit.holds(at)]", "for visit in visits]"),
+    _without("settles-after-lease", SETTLING, "if visit in held and visit.holds(at)]", "]"),
+    _without("renews-after-lease", COMMIT, "for visit in part if visit.holds(at)]", "for visit in part]"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
     _without(
         "pages-outlive-permits",
@@ -106,7 +116,9 @@ MUTANTS = (
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
-    _without("one-push", COMMIT, "            if self._frontier.runs():", "            if False:"),
+    _without(
+        "one-push", SETTLING, "        if self._frontier.runs():\n            for", "        if False:\n            for"
+    ),
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/leases.py",

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,12 +50,17 @@ class _Exchange:
     replies: list[Reply]
     sent_at: float
     run_id: str  # of the server that the replica is connected to
+    node: str
     is_answered: bool = True
 
 
 class Network:
-    """Carries exchanges to the server. `cut`: until when (global seconds) a replica, or "" for all, cannot reach it.
-    `stalled_until`: until when (global seconds) the server stands still; calls that have arrived by then run afterwards."""
+    """Carries exchanges to the server, which acts as `scenario.nodes` nodes of a cluster.
+
+    `cut`: until when (global seconds) a replica, or "" for all, cannot reach it, or nobody can reach the node of this name.
+    `stalled_until`: until when (global seconds) the server stands still; calls that have arrived by then run afterwards.
+    `stalled_nodes`: the same for single nodes.
+    """
 
     def __init__(self, universe: Universe, wire: Wire, scenario: Scenario, history: History) -> None:
         self._universe = universe
@@ -64,6 +70,7 @@ class Network:
         self._rng = random.Random(f"network {scenario.seed}")
         self.cut: dict[str, float] = {}
         self.stalled_until = 0.0
+        self.stalled_nodes: dict[str, float] = {}
         self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
         self.is_faulty = True
         self._restarts = 0
@@ -102,15 +109,20 @@ class Network:
                 raise AssertionError(f"{call} does not give {reply} again")
         return [(replica, call, reply) for _, replica, call, reply in self._log]
 
-    def submit(self, loop: SimLoop, calls: Sequence[Call]) -> asyncio.Future[list[Reply]]:
-        """Send `calls` on their way."""
+    def node_of(self, key: str) -> str:
+        """The node of `key`, by its hash tag."""
+        tag = key[key.index("{") + 1 : key.index("}")]
+        return f"node{zlib.crc32(tag.encode()) % self._scenario.nodes}"
+
+    def submit(self, loop: SimLoop, calls: Sequence[Call], node: str) -> asyncio.Future[list[Reply]]:
+        """Send `calls` on their way to `node`."""
         rng, now = self._rng, self._universe.now
         with self._universe.judging():
             for call in calls:
                 for sent in self.senders:
                     sent(loop.name, call)
-        exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name))
-        if max(self.cut.get(loop.name, 0.0), self.cut.get("", 0.0)) > now:
+        exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name), node)
+        if max(self.cut.get(name, 0.0) for name in (loop.name, node, "")) > now:
             self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
             return exchange.future
         fault = rng.choice(FAULTS) if self.is_faulty and rng.random() < self._scenario.exchange_fault else ""
@@ -128,7 +140,7 @@ class Network:
             exchange.calls = calls[: rng.randint(0, len(calls) - 1)]
         self._carry_out(exchange, arrival)
         if fault == "double":
-            echo = _Exchange(loop, calls, loop.create_future(), [], now, exchange.run_id, is_answered=False)
+            echo = _Exchange(loop, calls, loop.create_future(), [], now, exchange.run_id, node, is_answered=False)
             self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
         return exchange.future
 
@@ -141,11 +153,11 @@ class Network:
 
     def _fail(self, exchange: _Exchange, at: float) -> None:
         exchange.is_answered = False
-        future = exchange.future
+        future, node = exchange.future, exchange.node
 
         def fail() -> None:
             if not future.done():
-                future.set_exception(RedisAway("simulated: no answer", "valkey"))
+                future.set_exception(RedisAway("simulated: no answer", node))
 
         self._universe.at(at, fail, exchange.loop)
 
@@ -163,10 +175,11 @@ class Network:
 
     def _do(self, exchange: _Exchange, count: int) -> None:
         gives_up_at = exchange.sent_at + TIMEOUT_S
-        if self._universe.now < self.stalled_until:
-            if exchange.is_answered and self.stalled_until > gives_up_at:
+        stalled_until = max(self.stalled_until, self.stalled_nodes.get(exchange.node, 0.0))
+        if self._universe.now < stalled_until:
+            if exchange.is_answered and stalled_until > gives_up_at:
                 self._fail(exchange, gives_up_at)
-            self._universe.at(self.stalled_until, lambda: self._do(exchange, count))
+            self._universe.at(stalled_until, lambda: self._do(exchange, count))
             return
         self._seen_runs[exchange.loop.name] = self.run_id
         if exchange.run_id and exchange.run_id != self.run_id:
@@ -220,33 +233,54 @@ class SimStore:
     def __init__(self, network: Network, loop: SimLoop) -> None:
         self._network = network
         self._loop = loop
-        self._is_away = False
+        self._away: set[str] = set()
+        self._time_key = "{sim}:meta"  # as for a store that opens the crawl
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        try:
-            replies = await self._network.submit(self._loop, calls)
-        except RedisAway:
-            self._is_away = True
-            raise
-        self._is_away = False
+        replies = await self.send_each(calls)
+        for reply in replies:
+            if isinstance(reply, RedisAway):
+                raise reply
         return replies
 
     async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        places: dict[str, list[int]] = {}
+        for place, call in enumerate(calls):
+            places.setdefault(self._node_of_call(call), []).append(place)
+        asked = [
+            self._network.submit(self._loop, [calls[place] for place in of_node], node)
+            for node, of_node in places.items()
+        ]
+        replies: list[Reply | RedisAway] = [None] * len(calls)
+        for (node, of_node), future in zip(places.items(), asked, strict=True):
+            for place, reply in zip(of_node, await self._answer(node, future, len(of_node)), strict=True):
+                replies[place] = reply
+        return replies
+
+    async def _answer(self, node: str, future: asyncio.Future[list[Reply]], count: int) -> Sequence[Reply | RedisAway]:
         try:
-            return await self.send(calls)
+            replies = await future
         except RedisAway as away:
-            return [away] * len(calls)
+            self._away.add(node)
+            return [away] * count
+        self._away.discard(node)
+        return replies
+
+    def _node_of_call(self, call: Call) -> str:
+        keys = call.keys or [str(word) for word in call.arguments[1:2]]
+        return self._network.node_of(keys[0] if keys else self._time_key)
 
     def node_of(self, key: str) -> str:
-        return "valkey"
+        return self._network.node_of(key)
 
     def is_away(self, node: str) -> bool:
-        return self._is_away
+        return node in self._away
 
     def run_of(self, key: str) -> str:
         return self._network.run_seen_by(self._loop.name)
 
-    def keep_time_by(self, key: str) -> None: ...
+    def keep_time_by(self, key: str) -> None:
+        self._time_key = key
 
     async def time_ms(self) -> float:
         (reply,) = await self.send([Call(("TIME",))])

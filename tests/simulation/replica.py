@@ -6,7 +6,7 @@ As in `crawler.app.run`, the engine is started, runs until the crawl has ended o
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from crawler.app.engine import Engine
@@ -17,7 +17,7 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.crawl_settings import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings, ReplicaSettings
-from crawler.sinks.sink import Revoke
+from crawler.sinks.sink import Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.keys import shard_keys
@@ -66,6 +66,7 @@ class SimSink:
         self._doubt: list[LeasedUrl] = []  # of the last group, in the order of `_kept`, its numbers in it
         self._kept: list[int] = []
         self._settled: list[tuple[float, LeasedUrl]] = []  # of the groups before, and when they were settled
+        self._aside: list[list[tuple[int, LeasedUrl]]] = []  # of groups that were set aside
 
     async def start(self, revoke: Revoke | None = None) -> None:
         """Nothing is left from a run before. What dead replicas leave, `SimReplica.recover` sees to."""
@@ -84,19 +85,34 @@ class SimSink:
         return Written()
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
+        self._settle(zip(self._kept, self._doubt, strict=True), unsettled)
+        self._doubt, self._kept = [], []
+
+    def _settle(self, doubt: Iterable[tuple[int, LeasedUrl]], unsettled: Collection[int]) -> None:
         now = self._clock.monotonic()
         self._settled = [(at, one) for at, one in self._settled if at > now - JOURNAL_S]
-        for number, one in zip(self._kept, self._doubt, strict=True):
+        for number, one in doubt:
             if number in unsettled:
                 self._here.recorded[one.entry.url] -= 1
             else:
                 self._settled.append((now, one))
+
+    async def set_aside(self) -> SettleLater:
+        doubt = list(zip(self._kept, self._doubt, strict=True))
         self._doubt, self._kept = [], []
+        self._aside.append(doubt)
+
+        async def settled(unsettled: Collection[int]) -> None:
+            self._aside[:] = [group for group in self._aside if group is not doubt]
+            self._settle(doubt, unsettled)
+
+        return settled
 
     @property
     def journaled(self) -> list[LeasedUrl]:
         """The pages of the last seconds, as a journal has them."""
-        return [*(one for _, one in self._settled), *self._doubt]
+        aside = [one for group in self._aside for _, one in group]
+        return [*(one for _, one in self._settled), *self._doubt, *aside]
 
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         self.remove(urls)
@@ -108,6 +124,8 @@ class SimSink:
         self._settled = [(at, one) for at, one in self._settled if one not in urls]
         self._kept = [number for number, one in zip(self._kept, self._doubt, strict=True) if one not in urls]
         self._doubt = [one for one in self._doubt if one not in urls]
+        for group in self._aside:
+            group[:] = [(number, one) for number, one in group if one not in urls]
 
     async def stop(self) -> None:
         """The files are finished, so nobody looks at their journal. What was settled in the last seconds before is not

@@ -171,13 +171,13 @@ class Run:
         while not (replica.ended or replica.has_left):
             # A wrong answer is likeliest when little is left.
             await clock.sleep(self._rng.uniform(0.1, 0.5) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
-            was_over, accepted = not self.ledger.open, len(self.ledger.accepted)
+            was_over, opened = not self.ledger.open, self.ledger.opened
             with contextlib.suppress(RedisAway), self.universe.judging():
                 # Counters that have asked before begin with the shard that was open then, and are less often wrong.
                 has_ended = await Counters(store, self._keys).has_ended()
                 if has_ended and self.ledger.open:
                     raise Breach("I7", f"the crawl is said to be over with {self.ledger.open} URLs open", replica.name)
-                if was_over and accepted == len(self.ledger.accepted) and not has_ended:
+                if was_over and opened == self.ledger.opened and not has_ended:
                     raise Breach("I7", "the crawl is over and is said to go on", replica.name)
 
     # the course of a run

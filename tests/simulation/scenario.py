@@ -29,6 +29,7 @@ class Scenario:
     in flight at once. `max_pages`: the limit of the crawl, 0 for none. `scope`: by what links belong to the crawl.
     `restarts`: how often the server is restarted and has lost its last writes, up to a second's.
     `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
+    `nodes`: of the Redis Cluster; 1 is a single server.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class Scenario:
     scope: Literal["seeds", "domains"]
     is_chain: bool
     restarts: int
+    nodes: int = 1
 
     @property
     def slack_s(self) -> float:
@@ -66,9 +68,10 @@ class Scenario:
         replicas: int | None = None,
         interval_s: float | None = None,
         is_chain: bool = False,
+        nodes: int | None = None,
     ) -> Scenario:
-        """The scenario of `seed`; `faulty_s`, `replicas` and `interval_s` replace what would have been drawn, and so does
-        `is_chain` where it is true."""
+        """The scenario of `seed`; `faulty_s`, `replicas`, `interval_s` and `nodes` replace what would have been drawn, and
+        so does `is_chain` where it is true."""
         rng = random.Random(f"scenario {seed}")
         parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
@@ -102,4 +105,7 @@ class Scenario:
         if is_chain or draws_chain:
             # Its settings name the domains, because with "seeds" each domain of a chain would need a seed.
             usual = replace(usual, is_chain=True, scope="domains", urls=urls)
-        return replace(usual, interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s))
+        drawn_nodes = random.Random(f"nodes {seed}").choice((1, 1, 3))
+        return replace(
+            usual, nodes=nodes or drawn_nodes, interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s)
+        )

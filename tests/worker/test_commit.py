@@ -12,8 +12,9 @@ from crawler.errors import SinkFull
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
-from crawler.worker.commit import Committer, Result
+from crawler.worker.commit import Committer, SettleLater
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
@@ -52,6 +53,9 @@ class WatchingSink:
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         self.seen.append(("settled", await self._counters.counts()))
+
+    async def set_aside(self) -> SettleLater:
+        raise AssertionError("there is one node only")
 
 
 async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last(
@@ -123,6 +127,9 @@ class SlowSink:
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         self.unsettled += unsettled
+
+    async def set_aside(self) -> SettleLater:
+        raise AssertionError("there is one node only")
 
 
 @pytest.mark.parametrize("ends_during_the_write", [False, True])

@@ -28,6 +28,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.store import Call, RedisStore, Reply
 from tests.fetch.servers import FaultServer
+from tests.frontier.helpers import CountingStore
 
 DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 20.0
 
@@ -64,17 +65,17 @@ class Site(FaultServer):
         return False
 
 
-class CuttableStore:
+class CuttableStore(CountingStore):
     """A replica's way to Redis, which can be cut."""
 
     def __init__(self, store: RedisStore) -> None:
-        self._store = store
+        super().__init__(store)
         self.is_cut = False
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         if self.is_cut:
             raise RedisAway("cut by the test")
-        return await self._store.send(calls)
+        return await super().send(calls)
 
     def node_of(self, key: str) -> str:
         return self._store.node_of(key)
@@ -88,9 +89,7 @@ class CuttableStore:
     async def time_ms(self) -> float:
         if self.is_cut:
             raise RedisAway("cut by the test")
-        return await self._store.time_ms()
-
-    async def close(self) -> None: ...
+        return await super().time_ms()
 
 
 class Cluster:

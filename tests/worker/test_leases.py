@@ -21,7 +21,7 @@ from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.keys import CrawlKeys
-from frontier.peers import View
+from frontier.peers import Member, View
 from frontier.queue import Frontier, FrontierSettings
 from frontier.shards import open_shards
 from frontier.store import Call, RedisStore, Reply, Store
@@ -146,3 +146,14 @@ async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back
     assert [one.url for one in again.lease.entries] == [entry().url]
     for task in tasks:
         task.cancel()
+
+
+async def test_a_view_without_replicas_takes_no_shards_away(store: RedisStore, crawl_name: str, tmp_path: Path) -> None:
+    """Nobody could claim an index while the node of the roster was away."""
+    leases = (await Fed.on(store, crawl_name, tmp_path)).leases
+    leases.adopt(View(4, (Member("me", 1),), "me", owners=("me",)))
+    leases.adopt(View(9, (), "me"))
+    assert leases.held.shards == {0}
+    assert leases.view is not None and leases.view.epoch == 4
+    leases.adopt(View(10, (Member("other", 1),), "me", owners=("other",)))
+    assert leases.held.shards == set()

@@ -46,7 +46,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
-    worker = Worker(shared, Mock(queue=queue), robots_service, delays, pages)
+    worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_service, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)
     await worker.run()

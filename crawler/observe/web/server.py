@@ -39,14 +39,14 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 class StatusServer:
-    """Serves the status pages. `why_not_ready` returns a reason, or None when the replica is ready. Raises UserError if
-    `at.listen` is malformed."""
+    """Serves the status pages. `readiness` returns whether the replica is ready, and what to say about it. Raises UserError
+    if `at.listen` is malformed."""
 
     def __init__(
         self,
         at: ServerAddress,
         metrics: Callable[[], bytes],
-        why_not_ready: Callable[[], str | None],
+        readiness: Callable[[], tuple[bool, str]],
         live: Live,
         answers: CrawlQueries,
     ) -> None:
@@ -59,7 +59,7 @@ class StatusServer:
         self._advertise = at.advertise
         self._hosts = {"localhost", *(host.lower() for host in at.hosts)}
         self._metrics = metrics
-        self._why_not_ready = why_not_ready
+        self._readiness = readiness
         self._live = live
         self._answers = answers
         self._page = Template("live.html")
@@ -163,8 +163,8 @@ class StatusServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        reason = self._why_not_ready()
-        return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
+        is_ready, text = self._readiness()
+        return web.Response(text=f"{text}\n", status=200 if is_ready else 503)
 
 
 def _json(body: bytes) -> web.Response:

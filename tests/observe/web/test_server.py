@@ -43,7 +43,7 @@ async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> A
     server = StatusServer(
         ServerAddress("127.0.0.1:0", hosts=("proxy.test",)),
         lambda: b"up 1\n",
-        lambda: reason,
+        lambda: (reason is None, reason or "ready"),
         live,
         CrawlQueries(store, crawl),
     )
@@ -157,7 +157,9 @@ async def test_the_policy_comes_from_the_template_alone(store: RedisStore, crawl
 
 async def test_a_port_without_an_address_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
     live = Live(store, CrawlKeys(crawl_name, 4), "r1", SystemClock())
-    server = StatusServer(ServerAddress("0"), lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name))
+    server = StatusServer(
+        ServerAddress("0"), lambda: b"", lambda: (True, "ready"), live, CrawlQueries(store, crawl_name)
+    )
     await server.start()
     try:
         assert server.address.startswith("127.0.0.1:")
@@ -237,7 +239,7 @@ async def test_a_port_in_use_is_a_user_error(store: RedisStore, crawl_name: str)
     async with serving(store, crawl_name) as server:
         live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
         second = StatusServer(
-            ServerAddress(server.address), lambda: b"", lambda: None, live, CrawlQueries(store, crawl_name)
+            ServerAddress(server.address), lambda: b"", lambda: (True, "ready"), live, CrawlQueries(store, crawl_name)
         )
         with pytest.raises(UserError, match="choose another --listen"):
             await second.start()

@@ -1,0 +1,101 @@
+"""Delivers the links in the outboxes of the owned shards (`frontier.outbox`), when the nodes where they belong are back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from crawler.events import LinksPushed
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.link_push import total
+from crawler.worker.runtime import Runtime
+from frontier.errors import RedisAway
+from frontier.outbox import KeptLink
+from frontier.queue import Frontier, Pushed
+
+POLL_S, IDLE_POLL_S = 1.0, 30.0
+"""How often the outboxes are looked at: on a cluster, and on a single server, where nothing new is put there."""
+
+SHARDS_A_ROUND, LINKS_A_SHARD = 16, 200
+"""How much is read in one round: a few hundred kilobytes. While nothing can be delivered, there is a round every `POLL_S`;
+otherwise the next one follows at once."""
+
+
+class OutboxDelivery:
+    """Pushes kept links, and then removes them from the outboxes of the shards in `held`."""
+
+    def __init__(self, runtime: Runtime, frontier: Frontier, held: HeldLeases) -> None:
+        self._runtime = runtime
+        self._frontier = frontier
+        self._held = held
+        self._starts: dict[int, int] = {}  # shard -> the target from which its outbox is read next
+        self._turn = 0  # the last shard of the last round
+
+    def __repr__(self) -> str:
+        return f"<OutboxDelivery of={sorted(self._starts)}>"
+
+    async def run(self) -> None:
+        """Deliver links until cancelled."""
+        while True:
+            delivered = await self._round()
+            if not delivered:
+                await self._runtime.clock.sleep(POLL_S if self._runtime.retry.are_many else IDLE_POLL_S)
+
+    async def _round(self) -> int:
+        """Deliver links of some shards. Returns how many."""
+        retry = self._runtime.retry
+        shards = await self._next_shards()
+        outboxes = await self._read(shards)
+        links = [link for kept in outboxes.values() for link in kept if not retry.lacks_shard(link.target)]
+        sent = await self._push(links)
+        await self._remove(sent)
+        gone = set(sent)
+        for shard, kept in outboxes.items():
+            self._advance(shard, kept, gone)
+        return len(sent)
+
+    async def _next_shards(self) -> list[int]:
+        """Some of the owned shards whose outboxes are not empty, in turn."""
+        retry, outboxes = self._runtime.retry, self._frontier.outboxes
+        owned = retry.split(sorted(self._held.shards), lambda shard: shard)
+        answers = await retry.each(owned, outboxes.filled)
+        filled = sorted(shard for answer in answers.values() if not isinstance(answer, RedisAway) for shard in answer)
+        self._starts = {shard: self._starts.get(shard, 0) for shard in filled}
+        later = [shard for shard in filled if shard > self._turn]
+        shards = [*later, *filled[: len(filled) - len(later)]][:SHARDS_A_ROUND]
+        self._turn = shards[-1] if shards else 0
+        return shards
+
+    async def _read(self, shards: Sequence[int]) -> dict[int, list[KeptLink]]:
+        """The next links in the outboxes of `shards`."""
+        retry, outboxes = self._runtime.retry, self._frontier.outboxes
+        parts = retry.split(shards, lambda shard: shard)
+        answers = await retry.each(
+            parts, lambda part: outboxes.read({shard: self._starts[shard] for shard in part}, LINKS_A_SHARD)
+        )
+        found: dict[int, list[KeptLink]] = {}
+        for node, answer in answers.items():
+            if not isinstance(answer, RedisAway):
+                found.update(zip(parts[node], answer, strict=True))
+        return found
+
+    async def _push(self, links: Sequence[KeptLink]) -> list[KeptLink]:
+        """Push `links`. Returns those whose nodes have answered."""
+        retry, frontier = self._runtime.retry, self._frontier
+        parts = retry.split(links, lambda link: link.target)
+        answers = await retry.each(parts, lambda part: frontier.push(link.entry for link in part))
+        pushed = total(answer for answer in answers.values() if isinstance(answer, Pushed))
+        self._held.pushed(pushed.shards)
+        if pushed != Pushed():
+            counts = (pushed.accepted, pushed.known, pushed.capped, pushed.outside)
+            self._runtime.events.emit(LinksPushed(*counts, skipped=0))
+        return [link for node, part in parts.items() if isinstance(answers[node], Pushed) for link in part]
+
+    async def _remove(self, links: Sequence[KeptLink]) -> None:
+        retry, outboxes = self._runtime.retry, self._frontier.outboxes
+        await retry.each(retry.split(links, lambda link: link.shard), outboxes.deliver)
+
+    def _advance(self, shard: int, read: Sequence[KeptLink], sent: Collection[KeptLink]) -> None:
+        """Note from where the outbox of `shard` is read next: behind what could not be delivered."""
+        left = [link.target for link in read if link not in sent]
+        is_all = len(read) < LINKS_A_SHARD
+        self._starts[shard] = 0 if is_all or not left else left[-1] + 1

@@ -1,0 +1,143 @@
+"""Settles the URLs of a group whose records are durable, and finds out which of its pages were not settled.
+
+On a single server, one attempt suffices: it repeats its calls until they succeed. On a cluster, the nodes are asked side
+by side, and what a node has not answered is left to the next attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from crawler.worker.link_push import LinkPusher
+from crawler.worker.results import Result, VisitReport
+from crawler.worker.runtime import Runtime
+from crawler.worker.visit import Visit
+from frontier.errors import RedisAway
+from frontier.queue import Frontier, Settlement, SettleReply
+
+Apply = Callable[[Visit, SettleReply, float], None]
+"""Applies the reply to a call that was made at a time (monotonic seconds)."""
+
+Answered = list[tuple[Visit, SettleReply, float]]
+
+
+class Settling:
+    """The last step of the commit of `results`."""
+
+    def __init__(
+        self, runtime: Runtime, frontier: Frontier, pusher: LinkPusher, apply: Apply, results: Sequence[Result]
+    ) -> None:
+        self._runtime = runtime
+        self._frontier = frontier
+        self._pusher = pusher
+        self._apply = apply
+        self._results = results
+        self._open: dict[Visit, VisitReport] = {}  # whose settle call is not answered
+        self._pages = [result for result in results if result.page is not None]
+        self._answers: dict[
+            int, bool | None
+        ] = {}  # number of a page of a stale visit -> whether it was not settled; None: unknown
+        self.stale: set[Visit] = set()
+
+    def begin(self, duplicates: frozenset[str]) -> None:
+        """Note what to report. `duplicates`: URLs whose content was archived before."""
+        for result in self._results:
+            if result.settled is not None:
+                self._open.setdefault(result.visit, VisitReport()).add(
+                    result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
+                )
+
+    @property
+    def open_visits(self) -> list[Visit]:
+        """The visits whose URLs may be unsettled."""
+        return list(self._open)
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that have not answered."""
+        open_shards = [visit.lease.shard for visit in self._open]
+        return {self._runtime.retry.node_of(shard) for shard in [*open_shards, *self._doubtful_shards()]}
+
+    @property
+    def unsettled(self) -> list[int]:
+        """The numbers, among the pages of the group, of those that were not settled and never will be."""
+        return [number for number, is_unsettled in self._answers.items() if is_unsettled]
+
+    async def attempt(self) -> bool:
+        """Settle what is not settled. Returns whether the group is complete. If a server was restarted or replaced
+        after the links of the group were pushed, it may have lost them, so they are pushed again first."""
+        if self._open:
+            await (self._settle_each if self._runtime.retry.are_many else self._settle_all)()
+        if not self._open:
+            await self._judge_stale()
+        return not self._open and not self._doubtful()
+
+    async def _settle_all(self) -> None:
+        async def settle() -> Answered:
+            current = [result for result in self._results if result.visit.holds(self._runtime.now())]
+            if self._frontier.runs():
+                await self._pusher.push_again(current)
+            return await self._settle([result.visit for result in current], list(self._open))
+
+        self._note(await self._runtime.retry.call(settle))
+
+    async def _settle_each(self) -> None:
+        retry, now = self._runtime.retry, self._runtime.now()
+        visits = {visit: None for visit in self._open if not retry.lacks_shard(visit.lease.shard)}
+        current = [result for result in self._results if result.visit in visits and result.visit.holds(now)]
+        if self._frontier.runs():
+            for result in await self._pusher.push_again(current):
+                visits.pop(result.visit, None)
+        holding = [result.visit for result in current]
+        parts = retry.split(list(visits), lambda visit: visit.lease.shard)
+        for answer in (await retry.each(parts, lambda part: self._settle(holding, part))).values():
+            if not isinstance(answer, RedisAway):
+                self._note(answer)
+
+    async def _settle(self, holding: Sequence[Visit], visits: Sequence[Visit]) -> Answered:
+        """Settle the URLs of `visits`. A lease that has ended counts as lost even if Redis still has it, because other
+        replicas may have given this one up. `holding`: those that held their leases when the links were pushed."""
+        at, held = self._runtime.now(), set(holding)
+        valid = [visit for visit in visits if visit in held and visit.holds(at)]
+        replies = await self._frontier.settle([settlement(self._runtime, visit, self._open[visit]) for visit in valid])
+        by_visit = dict(zip(valid, replies, strict=True))
+        return [(visit, by_visit.get(visit, SettleReply(stale=True)), at) for visit in visits]
+
+    def _note(self, answered: Answered) -> None:
+        for visit, reply, at in answered:
+            self._apply(visit, reply, at)
+            if self._open.pop(visit, None) is not None and reply.stale:
+                self.stale.add(visit)
+
+    def _doubtful(self) -> list[int]:
+        """The numbers of the pages of stale visits of which it is unknown whether they were settled."""
+        if not self.stale:
+            return []
+        return [
+            number
+            for number, result in enumerate(self._pages)
+            if result.visit in self.stale and number not in self._answers
+        ]
+
+    def _doubtful_shards(self) -> list[int]:
+        return [self._pages[number].shard for number in self._doubtful()]
+
+    async def _judge_stale(self) -> None:
+        """If a settle call ended the lease but its reply was lost, the repeated call is answered "stale" although the page
+        is settled. Redis is therefore asked which of these pages are settled."""
+        retry = self._runtime.retry
+        parts = retry.split(self._doubtful(), lambda number: self._pages[number].shard)
+
+        async def revoke(numbers: Sequence[int]) -> list[bool | None]:
+            return await self._frontier.revoke([self._pages[number].leased for number in numbers])
+
+        for node, answer in (await retry.each(parts, revoke)).items():
+            if not isinstance(answer, RedisAway):
+                self._answers.update(zip(parts[node], answer, strict=True))
+
+
+def settlement(runtime: Runtime, visit: Visit, report: VisitReport) -> Settlement:
+    """What `report` says about the lease of `visit`, and when its domain may be requested next."""
+    next_ms, delay_ms, state = runtime.server_ms(visit.next_at), visit.delay_ms, str(visit.backoff)
+    counts = (report.received_bytes, report.duplicates, report.cut)
+    return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)

@@ -1,0 +1,85 @@
+"""Which node of a Redis Cluster serves each shard. On a single server, one node serves them all.
+
+The slot map of a cluster changes with failovers and slot moves, so it is read again every `KEPT_S`. A part that is sorted
+by an older map costs nothing but time: the store sends each call to the node that serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from frontier.clock import Clock
+from frontier.keys import CrawlKeys
+from frontier.store import Store
+
+T = TypeVar("T")
+
+KEPT_S = 0.5
+"""For how long the map is used. To read it for a thousand shards takes about a millisecond."""
+
+
+class Nodes:
+    """The nodes of the crawl with `keys`."""
+
+    def __init__(self, store: Store, keys: CrawlKeys, clock: Clock) -> None:
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+        self._of_shard: tuple[str, ...] = ()
+        self._control = ""
+        self._names: frozenset[str] = frozenset()
+        self._until = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<Nodes {sorted(self._names)}>"
+
+    def _read(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._until:
+            self._until = now + KEPT_S
+            self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
+            self._control = self._store.node_of(self._keys.meta)
+            self._names = frozenset((*self._of_shard, self._control))
+
+    @property
+    def are_many(self) -> bool:
+        """Whether some nodes may serve while others cannot."""
+        self._read()
+        return len(self._names) > 1
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that serve anything of this crawl."""
+        self._read()
+        return self._names
+
+    @property
+    def control(self) -> str:
+        """The node of the keys of the whole crawl: roster, settings, commands, page limit."""
+        self._read()
+        return self._control
+
+    def of(self, shard: int) -> str:
+        """The node of `shard`."""
+        self._read()
+        return self._of_shard[shard]
+
+    def of_key(self, key: str) -> str:
+        """The node of any key."""
+        return self._store.node_of(key)
+
+    def split(self, items: Iterable[T], shard_of: Callable[[T], int]) -> dict[str, list[T]]:
+        """`items` by the node of their shards, in their order."""
+        self._read()
+        parts: dict[str, list[T]] = {}
+        for item in items:
+            parts.setdefault(self._of_shard[shard_of(item)], []).append(item)
+        return parts
+
+    def key_on(self, node: str) -> str | None:
+        """A key that `node` serves, to ask whether it answers. None if it serves nothing of this crawl."""
+        self._read()
+        if node in self._of_shard:
+            return self._keys.shards[self._of_shard.index(node)].stats
+        return self._keys.meta if node == self._control else None

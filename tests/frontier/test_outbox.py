@@ -1,0 +1,55 @@
+"""Links in an outbox are open until they were pushed to their own shards."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier import outbox
+from frontier.counters import Counters
+from frontier.lookup import UrlLookup
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, entry, make_frontier
+
+LINKS = [
+    (1, entry("https://b.test/1", "b.test", priority=-2.0, depth=3)),
+    (2, entry("https://c.test/1", "c.test", mode="known")),
+]
+
+
+async def test_the_crawl_has_not_ended_while_links_are_kept(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime(), shards=3)
+    counters, outboxes = Counters(store, frontier.keys), frontier.outboxes
+    # Given links that were put into an outbox, twice because the first reply was lost,
+    for _ in range(2):
+        assert await outboxes.keep({0: LINKS}) == set()
+    # Then they are open, and are what they were.
+    assert not await counters.has_ended()
+    assert await counters.open() == [2, 0, 0]
+    assert (await counters.counts()).outbox == 2
+    assert await outboxes.filled([0, 1, 2]) == [0]
+    ((first, second),) = await outboxes.read({0: 0}, 10)
+    assert [(link.target, link.entry) for link in (first, second)] == LINKS
+    assert await outboxes.read({0: 2}, 10) == [[second]]
+    # When they are removed, also twice,
+    for _ in range(2):
+        await outboxes.deliver([first, second])
+    # Then nothing is open.
+    assert await counters.has_ended()
+    assert (await counters.counts()).outbox == 0
+
+
+async def test_a_full_outbox_takes_no_more(store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX_LINKS", 2)
+    outboxes = (await make_frontier(store, crawl_name, ManualTime(), shards=3)).outboxes
+    assert await outboxes.keep({0: LINKS, 1: LINKS[:1]}) == set()
+    assert await outboxes.keep({0: [(1, entry())], 1: LINKS[1:]}) == {0}
+    assert [len(links) for links in await outboxes.read({0: 0, 1: 0}, 10)] == [2, 2]
+
+
+async def test_why_finds_a_kept_link(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime(), shards=3)
+    link = entry("https://b.test/1", "b.test")
+    await frontier.outboxes.keep({0: [(frontier.shard_of("b.test"), link)]})
+    lookup = UrlLookup(store, frontier)
+    assert (await lookup.url(link.url, link.domain)).where == "outbox"
+    assert (await lookup.url("https://b.test/2", "b.test")).where == "unseen"

@@ -1,0 +1,96 @@
+"""Calls to several nodes: one that does not answer holds up nobody else, and is asked again until it does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from crawler.events import Event, Events, RedisFound, RedisLost
+from crawler.redis_retry import PATIENCE_S, RedisRetry
+from frontier.clock import SystemClock
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.nodes import Nodes
+from frontier.store import Store
+from tests.several_servers import until
+
+
+class Map:
+    """A store that knows only where keys are: shard 0 on a, shard 1 on b, and the crawl's keys on a."""
+
+    def node_of(self, key: str) -> str:
+        return "b" if ":1}" in key else "a"
+
+
+class Fixture:
+    def __init__(self, shards: int = 2) -> None:
+        events, clock = Events(), SystemClock()
+        self.seen: list[Event] = []
+        events.subscribe(self.seen.append, RedisLost, RedisFound)
+        nodes = Nodes(cast(Store, Map()), CrawlKeys("crawl", shards), clock)
+        self.retry = RedisRetry(clock, events, random.Random(1), nodes=nodes)
+        self.hangs = asyncio.Event()
+
+    async def answer(self, shards: Sequence[int]) -> list[int]:
+        if 1 in shards:
+            await self.hangs.wait()
+        return [10 * shard for shard in shards]
+
+
+async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
+    its = Fixture()
+    parts = its.retry.split([0, 1], lambda shard: shard)
+    began = time.monotonic()
+    first = await its.retry.each(parts, its.answer)
+    again = time.monotonic()
+    second = await its.retry.each(parts, its.answer)
+    assert again - began >= PATIENCE_S
+    assert time.monotonic() - again < PATIENCE_S / 2
+    for answers in (first, second):
+        assert answers["a"] == [0]
+        assert isinstance(answers["b"], RedisAway)
+    assert (its.retry.away_nodes, its.retry.is_away, its.retry.lacks_shard(0)) == (["b"], False, False)
+    with pytest.raises(RedisAway):
+        await its.retry.soon(lambda: its.answer([1]), "b")
+    assert [type(event) for event in its.seen] == [RedisLost]
+
+
+async def test_a_node_is_asked_until_it_answers() -> None:
+    its = Fixture()
+    its.retry.lost(RedisAway("no"), "b")
+    tries = 0
+
+    async def ask(key: str) -> None:
+        nonlocal tries
+        tries += 1
+        assert key == CrawlKeys("crawl", 2).shards[1].stats
+        if tries < 3:
+            raise RedisAway("no", "b")
+
+    watching = asyncio.create_task(its.retry.watch(ask))
+    await until(lambda: not its.retry.away_nodes)
+    watching.cancel()
+    assert tries == 3
+    assert [type(event) for event in its.seen] == [RedisLost, RedisFound]
+
+
+async def test_on_a_single_server_calls_are_repeated() -> None:
+    its = Fixture(shards=1)
+    tries = 0
+
+    async def answer(shards: Sequence[int]) -> list[int]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RedisAway("no", "a")
+        return list(shards)
+
+    assert list((await its.retry.each(its.retry.split([0], lambda shard: shard), answer)).values()) == [[0]]
+    tries = 0
+    assert await its.retry.soon(lambda: answer([0]), "a") == [0]
+    assert [type(event) for event in its.seen] == [RedisLost, RedisFound] * 2

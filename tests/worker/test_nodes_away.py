@@ -1,0 +1,267 @@
+"""A node that hangs costs only its shards: whole replicas on three real servers, one of which is stopped for a while.
+
+Each page links to the next page of its own domain and to pages of all other domains, so every page has links to the node
+that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from asyncio import StreamWriter
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from crawler.app.build import fetch_settings, sink
+from crawler.app.engine import Engine
+from crawler.app.seams import Seams
+from crawler.events import Event, Events, RedisFound, RedisLost, ViewAdopted
+from crawler.fetch import compat
+from crawler.fetch.client import Fetcher
+from crawler.scope.recent_urls import RecentUrls
+from crawler.settings.crawl_settings import FetchTable, FrontierTable, PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from frontier.clock import SystemClock
+from frontier.counters import Counters
+from frontier.crawls import create_crawl, open_crawl
+from frontier.entries import Entry
+from frontier.keys import CrawlKeys
+from frontier.peers import View
+from frontier.store import Store, connect
+from frontier.urls import shard_of
+from tests.fetch.servers import FaultServer
+from tests.several_servers import Servers, until
+from tests.valkey_cluster import ValkeyCluster
+
+NAME, SHARDS = "nodes", 12
+DOMAINS_A_NODE, PAGES = 2, 50
+DELAY_S = 0.2
+HANGS_S = 7.0
+"""Longer than the time limit of a round trip, which the first calls reach."""
+
+LONGEST_GAP_S = 2.0
+PATIENCE_S = 120.0
+
+Connect = Callable[[], AbstractAsyncContextManager[Store]]
+"""A way to the servers, as one replica has it."""
+
+
+class Web(FaultServer):
+    """Serves pages "/0" to "/PAGES - 1" of all domains. `log`: the monotonic time, domain and path of each request."""
+
+    def __init__(self, domains: list[str]) -> None:
+        super().__init__()
+        self.domains = domains
+        self.log: list[tuple[float, str, str]] = []
+
+    async def answer(self, writer: StreamWriter) -> bool:
+        head = self.requests[-1].decode()
+        (path,) = re.findall(r"^GET (\S+)", head)
+        (domain,) = re.findall(r"(?im)^host: ([^:\r]+)", head)
+        self.log.append((time.monotonic(), domain, path))
+        if path == "/robots.txt":
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return True
+        number = int(path[1:]) + 1
+        targets = [f"http://{name}/{number}" for name in self.domains] if number < PAGES else []
+        body = "".join(f'<a href="{url}">there</a>' for url in targets).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        return True
+
+    def longest_gap(self, domains: list[str], since: float, until: float) -> float:
+        """Seconds between two requests to `domains`, at most, from `since` to `until`."""
+        times = [since, *(at for at, domain, _ in self.log if domain in domains and since < at < until), until]
+        return max(after - before for before, after in pairwise(times))
+
+
+class Crawl:
+    """Replicas that crawl a web, each with its own way to the servers."""
+
+    def __init__(
+        self, connect: Connect, store: Store, folder: Path, address_rate_limit: Literal["off", "cluster"]
+    ) -> None:
+        self._connect = connect
+        self.store = store
+        self.keys = CrawlKeys(NAME, SHARDS)
+        self._folder = folder
+        self._limit = address_rate_limit
+        names = [f"site{number}.test" for number in range(200)]
+        self.by_node: dict[str, list[str]] = {}
+        for name in names:
+            of_node = self.by_node.setdefault(self.node_of(name), [])
+            if len(of_node) < DOMAINS_A_NODE:
+                of_node.append(name)
+        self.domains = [name for of_node in self.by_node.values() for name in of_node]
+        self.seen: dict[str, list[Event]] = {}
+
+    def node_of(self, domain: str) -> str:
+        return self.store.node_of(self.keys.shards[shard_of(domain, SHARDS)].base)
+
+    @property
+    def control(self) -> str:
+        return self.store.node_of(self.keys.meta)
+
+    @property
+    def other(self) -> str:
+        """A node without the control keys and without the rate limit of the web's address."""
+        taken = {self.control, self.store.node_of(self.keys.rate_limit("127.0.0.1"))}
+        return next(name for name in sorted(self.by_node) if name not in taken)
+
+    def shards_on(self, node: str) -> list[int]:
+        return [number for number, shard in enumerate(self.keys.shards) if self.store.node_of(shard.base) == node]
+
+    async def create(self, port: int) -> None:
+        self._settings = CrawlSettings(
+            politeness=PolitenessTable(
+                delay=DELAY_S, response_share=0.0, address_rate_limit=self._limit, address_burst=1
+            ),
+            scope=ScopeTable(kind="domains", domains=tuple(self.domains)),
+            frontier=FrontierTable(shards=SHARDS, lease=30.0),
+            fetch=FetchTable(host_map=(f"*.test=127.0.0.1:{port}",)),
+        )
+        await create_crawl(self.store, NAME, SHARDS, self._settings.to_json())
+
+    @asynccontextmanager
+    async def replica(self, name: str) -> AsyncIterator[Engine]:
+        compat.install()
+        local = ReplicaSettings(concurrency=8, interval=1.0, out=self._folder / name)
+        async with self._connect() as store:
+            crawl = await open_crawl(store, NAME)
+            clock, events = SystemClock(), Events()
+            self.seen[name] = []
+            events.subscribe(self.seen[name].append, RedisLost, RedisFound, ViewAdopted)
+            archive = sink(NAME, name, self._settings, local, events)
+            http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
+            seams = Seams(name, crawl, store, clock, random.Random(name), http, archive, events)
+            engine = Engine(seams, self._settings, local, RecentUrls(10_000))
+            await engine.start(until_empty=True)
+            try:
+                yield engine
+            finally:
+                failure = engine.tasks.failure
+                await engine.stop(5.0)
+                assert failure is None
+
+    def check_views(self) -> None:
+        """Replicas that adopted a view of the same epoch have the same one, and none was without replicas."""
+        views: dict[int, View] = {}
+        for view in [event.view for seen in self.seen.values() for event in seen if isinstance(event, ViewAdopted)]:
+            same = views.setdefault(view.epoch, view)
+            assert (view.roster, view.owners) == (same.roster, same.owners)
+        epochs = sorted(views)
+        assert all(views[epoch].roster for epoch in epochs[2:])  # the first two are those of newcomers
+
+    def archived(self) -> Counter[str]:
+        files = sorted(self._folder.rglob("*.pages.jsonl"))
+        return Counter(json.loads(line)["url"] for file in files for line in file.read_text().splitlines())
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    with Servers(tmp_path, 3) as servers:
+        yield servers
+
+
+async def hang(servers: Servers, node: str, web: Web) -> tuple[float, float]:
+    """Have `node` hang for a while. Returns from when until when."""
+    since = time.monotonic()
+    servers.suspend(node)
+    await asyncio.sleep(HANGS_S)
+    servers.resume(node)
+    return since, time.monotonic()
+
+
+async def crawl_whole(crawl: Crawl, web: Web, engines: list[Engine]) -> None:
+    """The crawl ends by itself, and each page was requested, settled and archived once."""
+    async with asyncio.timeout(PATIENCE_S):
+        for engine in engines:
+            await engine.ended.wait()
+    counts = await Counters(crawl.store, crawl.keys).counts()
+    whole = len(crawl.domains) * PAGES
+    assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
+    pages = Counter((domain, path) for _, domain, path in web.log if path != "/robots.txt")
+    assert len(pages) == whole
+    assert {page: times for page, times in pages.items() if times != 1} == {}
+
+
+@pytest.mark.parametrize("what", ["shards only", "control keys", "rate limit"])
+async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_path: Path, what: str) -> None:
+    async with servers.store() as store:
+        limit: Literal["off", "cluster"] = "cluster" if what == "rate limit" else "off"
+        crawl = Crawl(servers.store, store, tmp_path / "out", limit)
+        async with Web(crawl.domains) as web:
+            await crawl.create(web.port)
+            nodes = {"shards only": crawl.other, "control keys": crawl.control}
+            node = nodes.get(what, store.node_of(crawl.keys.rate_limit("127.0.0.1")))
+            async with crawl.replica("r1") as first, crawl.replica("r2") as second:
+                await first.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
+                await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                # When a node hangs,
+                since, back = await hang(servers, node, web)
+                # Then the domains of each other node are requested as before,
+                for name, domains in crawl.by_node.items():
+                    gap_s = web.longest_gap(domains, since, back)
+                    assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
+                # the replicas say so,
+                for name in ("r1", "r2"):
+                    lost = {event.node for event in crawl.seen[name] if isinstance(event, RedisLost)}
+                    assert lost == {node}
+                # and when it is back, everything comes to its end by itself.
+                await until(lambda: not first.runtime.retry.away_nodes and not second.runtime.retry.away_nodes)
+                await crawl_whole(crawl, web, [first, second])
+            crawl.check_views()
+            found = crawl.archived()
+            assert len(found) == len(crawl.domains) * PAGES
+            assert set(found.values()) == {1}
+
+
+async def test_a_master_of_a_real_cluster_hangs_and_its_replica_takes_over(tmp_path: Path) -> None:
+    with ValkeyCluster() as cluster:
+
+        @asynccontextmanager
+        async def way() -> AsyncIterator[Store]:
+            store = await connect(cluster.url)
+            try:
+                yield store
+            finally:
+                await store.close()
+
+        async with way() as store:
+            crawl = Crawl(way, store, tmp_path / "out", "off")
+            async with Web(crawl.domains) as web:
+                await crawl.create(web.port)
+                node = crawl.other
+                shard = crawl.shards_on(node)[0]
+                async with crawl.replica("r1") as engine:
+                    await engine.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
+                    await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                    # When a master hangs, and its replica takes over,
+                    owner = cluster.owner(crawl.keys.shards[shard].base)
+                    assert owner is not None
+                    since = time.monotonic()
+                    cluster.suspend(owner)
+                    await until(lambda: engine.runtime.retry.node_of(shard) != node)
+                    taken_over = time.monotonic()
+                    hung = crawl.by_node[node]
+                    await until(lambda: any(domain in hung for at, domain, _ in web.log if at > taken_over))
+                    # Then the domains of other nodes are requested as before, and its own ones again soon.
+                    for name, domains in crawl.by_node.items():
+                        gap_s = web.longest_gap(domains, since, taken_over)
+                        assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
+                    async with asyncio.timeout(PATIENCE_S):
+                        await engine.ended.wait()
+                cluster.resume(owner)
+        async with way() as store:
+            counts = await Counters(store, crawl.keys).counts()
+            whole = len(crawl.domains) * PAGES
+            assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
