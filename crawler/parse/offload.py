@@ -1,7 +1,8 @@
 """Reads large documents one at a time in a separate process (`crawler.parse.subprocess_main`).
 
 A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would hold the
-interpreter lock, which the event loop needs for every request. The process starts with the first such document.
+interpreter lock, which the event loop needs for every request. The process starts with the first such document. Domains
+have turns (`crawler.parse.turns`).
 
 A worker that waits for a document lends its slot to another worker, so a hundred large pages delay only each other.
 """
@@ -11,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from crawler.logs import log
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.html import Extracted
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
+from crawler.parse.turns import Turns
 from crawler.scope.link_filter import NO_HINTS
+from frontier.domains import site_of
+from frontier.urls import origin_of
 
 MAX_WAITING_BYTES = 192 << 20
 MAX_WAITING_DOCUMENTS = 1_000
@@ -38,7 +42,8 @@ class DocumentOffloader:
     def __init__(self, stand_in: StandIn = nullcontext, process: OffloadProcess | None = None) -> None:
         self._stand_in = stand_in
         self._process = process or OffloadProcess()
-        self._turn = asyncio.Lock()
+        self._turns = Turns[asyncio.Future[None]]()
+        self._is_busy = False
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
     def __repr__(self) -> str:
@@ -57,8 +62,41 @@ class DocumentOffloader:
             self._waiting_documents, self._waiting_bytes = self._waiting_documents - 1, self._waiting_bytes - size
 
     async def _read_in_turn(self, document: Document, limits: ParseLimits) -> ParsedDocument:
-        async with self._turn:
+        async with self._turn(_domain_of(document.url)):
             return await self._read(document, limits) or _unread(document)
+
+    @asynccontextmanager
+    async def _turn(self, domain: str) -> AsyncIterator[None]:
+        """A block that runs when `domain` has its turn, and no other at the same time."""
+        loop = asyncio.get_running_loop()
+        if self._is_busy:
+            await self._wait_for_turn(domain, loop)
+        self._is_busy = True
+        began = loop.time()
+        try:
+            yield
+        finally:
+            self._turns.ended(domain, loop.time() - began)
+            self._pass_on()
+
+    async def _wait_for_turn(self, domain: str, loop: asyncio.AbstractEventLoop) -> None:
+        call = loop.create_future()
+        self._turns.add(domain, call)
+        try:
+            await call
+        except asyncio.CancelledError:
+            if call.cancelled():
+                self._turns.remove(domain, call)
+            else:  # called in the same moment
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Call the next document. The process stays busy until none waits."""
+        call = self._turns.take()
+        self._is_busy = call is not None
+        if call is not None:
+            call.set_result(None)
 
     async def _read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
         for _ in range(TRIES):
@@ -76,6 +114,11 @@ class DocumentOffloader:
     async def stop(self) -> None:
         """End the process. The next document starts another."""
         await self._process.stop()
+
+
+def _domain_of(url: str) -> str:
+    site = site_of(origin_of(url))
+    return site[0] if site else url
 
 
 def _unread(document: Document) -> ParsedDocument:

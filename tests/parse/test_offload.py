@@ -13,7 +13,7 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 
 from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.document import Document, ParseLimits, read, read_if_small
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read, read_if_small
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
@@ -169,3 +169,53 @@ async def test_a_process_is_replaced_after_its_share_of_documents() -> None:
     finally:
         await process.stop()
     assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+class Slow(OffloadProcess):
+    """Takes a while for the documents of one of two kinds of sites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+        self.began = [asyncio.Event() for _ in range(64)]
+
+    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
+        self.order.append(document.url)
+        self.began[len(self.order)].set()
+        await asyncio.sleep(0.02 if "heavy" in document.url else 0.0)
+        return read(document, limits)
+
+
+async def test_sites_with_documents_that_take_long_do_not_hold_up_the_others() -> None:
+    process = Slow()
+    offloader = DocumentOffloader(process=process)
+
+    async def visit(host: str, pages: int) -> None:
+        for number in range(pages):
+            await offloader.read(SMALL._replace(url=f"https://{host}/{number}"), LIMITS)
+
+    heavy = [asyncio.create_task(visit(f"heavy{number}.test", 4)) for number in range(8)]
+    await asyncio.sleep(0)
+    await visit("good.test", 5)
+    before = process.order.index("https://good.test/4")
+    assert (
+        before <= 8 + 3 * 5
+    )  # the first of each, and then at most three between two good ones; in turn it would be 40
+    await asyncio.gather(*heavy)
+    assert len(process.order) == 8 * 4 + 5
+
+
+async def test_who_gives_up_waiting_takes_no_turn() -> None:
+    process = Slow()
+    offloader = DocumentOffloader(process=process)
+    tasks = [
+        asyncio.create_task(offloader.read(SMALL._replace(url=f"https://heavy{number}.test/"), LIMITS))
+        for number in range(4)
+    ]
+    await asyncio.sleep(0)
+    tasks[1].cancel()  # waits
+    await process.began[2].wait()
+    tasks[2].cancel()  # is being read
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in found] == [False, True, True, False]
+    assert process.order == [f"https://heavy{number}.test/" for number in (0, 2, 3)]
