@@ -4,6 +4,9 @@ Pure.
 From a body that breaks off or is corrupt, `decode_body` returns the part before the break, as a browser would show it.
 There are limits on the output of each layer, the number of layers, the members of a gzip or zstd body (each costs time,
 even an empty one), and the window of a zstd frame, which is allocated before the first byte comes out.
+
+A layer may also take time and yield nothing: an empty block of deflate has 12 bytes, and takes 0.7 us to read. Hence the
+limit on work: the bytes that decoders read, in all layers and attempts together.
 """
 
 from __future__ import annotations
@@ -27,17 +30,24 @@ DEFAULT_LIMIT = 16 * 1024 * 1024
 MAX_LAYERS = 3
 MAX_MEMBERS = 16
 
+EXTRA_WORK = 8 * 1024 * 1024
+"""Bytes that decoders may read beyond those of the body: the inner layers of nested codings, and what is read again of a
+corrupt body. The worst take 60 ns each."""
+
 _PADDING = b"\0\t\n\r "
 """Bytes that often follow the last member, and are harmless."""
 
 _STEP = 4096
 """Bytes fed at a time when a corrupt body is searched for its readable part."""
 
+_CALL_WORK = 16
+"""A call of a decoder takes as long as reading so many bytes."""
+
 
 class Decoded(msgspec.Struct, frozen=True):
     """`data`: the decoded bytes, at most the limit. `truncated`: whether the limit cut some off. `error`: None,
-    "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers" or
-    "too_many_members"."""
+    "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers", "too_many_members"
+    or "too_much_work"."""
 
     data: bytes
     truncated: bool = False
@@ -54,24 +64,50 @@ class _Decoder(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
-def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT) -> Decoded:
-    """Undo the codings in the header value `content_encoding`, the last one first (RFC 9110 8.4)."""
+class _Work:
+    """The bytes that decoders may still read. `has_ended`: whether they needed more."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self.has_ended = False
+
+    def take(self, data: bytes) -> bytes:
+        """As much of `data` as may be read, which then counts as read."""
+        taken = data[: self._left]
+        self._left -= len(taken)
+        self.has_ended |= len(taken) < len(data)
+        return taken
+
+    def allows(self, count: int) -> bool:
+        """Whether `count` more bytes may be read, which then count as read."""
+        self.has_ended |= count > self._left
+        if not self.has_ended:
+            self._left -= count
+        return not self.has_ended
+
+
+def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, max_work: int | None = None) -> Decoded:
+    """Undo the codings in the header value `content_encoding`, the last one first (RFC 9110 8.4). `limit`: the most bytes
+    of the result. `max_work`: the most bytes that decoders read, or None for the size of `body` and `EXTRA_WORK`. If they
+    needed more, the error is "too_much_work", and the result is what they yielded before."""
     codings = [name for part in content_encoding.split(",") if (name := part.strip().lower())]
     codings = [name for name in codings if name != "identity"]
     if not codings:
         return Decoded(body[:limit], len(body) > limit)
     if len(codings) > MAX_LAYERS:
         return Decoded(b"", error="too_many_layers")
+    work = _Work(len(body) + EXTRA_WORK if max_work is None else max_work)
     decoded = Decoded(body)
     for coding in reversed(codings):
         if coding not in _DECODERS:
             return Decoded(b"", error="unknown_coding")
-        layer = _undo(decoded.data, _DECODERS[coding], limit)
-        decoded = Decoded(layer.data, decoded.truncated or layer.truncated, decoded.error or layer.error)
+        layer = _undo(work.take(decoded.data), _DECODERS[coding], limit, work)
+        error = "too_much_work" if work.has_ended else decoded.error or layer.error
+        decoded = Decoded(layer.data, decoded.truncated or layer.truncated, error)
     return decoded
 
 
-def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> Decoded:
+def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int, work: _Work) -> Decoded:
     """Undo one layer, which may consist of several members or frames (RFC 1952 2.2, RFC 8878 3.1)."""
     if not body:
         return Decoded(b"")  # RFC 9110 6.4.1: many servers name a coding on an empty body
@@ -82,7 +118,7 @@ def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> 
         try:
             parts.append(decoder.decompress(body, room + 1))
         except _CORRUPT:
-            return Decoded(b"".join([*parts, _salvage(new_decoder, body, room)]), error="corrupt")
+            return Decoded(b"".join([*parts, _salvage(new_decoder, body, room, work)]), error="corrupt")
         room -= len(parts[-1])
         if room < 0:
             return Decoded(b"".join(parts)[:limit], truncated=True)
@@ -94,11 +130,12 @@ def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int) -> 
     return Decoded(b"".join(parts), error="too_many_members")
 
 
-def _salvage(new_decoder: Callable[[bytes], _Decoder], body: bytes, limit: int) -> bytes:
-    """The output before the corrupt place, to the byte: a call that fails returns nothing."""
+def _salvage(new_decoder: Callable[[bytes], _Decoder], body: bytes, limit: int, work: _Work) -> bytes:
+    """The output before the corrupt place, to the byte: a call that fails returns nothing. Less if the work ends."""
+    body = work.take(body)
     coarse = [body[start : start + _STEP] for start in range(0, len(body), _STEP)]
     good, parts = _feed(new_decoder(body), coarse, limit)
-    if good < len(coarse):
+    if good < len(coarse) and work.allows(good * _STEP + _CALL_WORK * len(coarse[good])):
         fine = [bytes([byte]) for byte in coarse[good]]
         _, parts = _feed(new_decoder(body), [*coarse[:good], *fine], limit)
     return b"".join(parts)[:limit]

@@ -23,7 +23,8 @@ from frontier.urls import EXCESS
 INLINE_INPUT = 192 * 1024
 INLINE_OUTPUT = 1024 * 1024
 """The largest bodies, compressed and decompressed, that are read in the event loop. The worst hold it up for a twentieth
-of a second, a real page of 500 KB for a millisecond."""
+of a second, a real page of 500 KB for a millisecond. The input counts in each layer of nested codings, and each time that
+it is read (`decode_body`)."""
 
 INLINE_SITEMAP = 32 * 1024
 """The same for sitemaps, in decompressed bytes. Almost all of them are URLs, the most expensive content, down to two bytes
@@ -94,8 +95,8 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
         if len(document.body) > INLINE_INPUT:
             return None
         limit = min(limit, INLINE_OUTPUT)
-    decoded = decode_body(document.body, document.coding, limit)
-    if decoded.truncated and limit < limits.max_decoded:
+    decoded = decode_body(document.body, document.coding, limit, INLINE_INPUT)
+    if (decoded.truncated and limit < limits.max_decoded) or decoded.error == "too_much_work":
         return None
     data = decoded.data
     if len(data) > INLINE_OUTPUT and is_html(MediaType.parse(document.content_type).essence, data):

@@ -24,7 +24,8 @@ import msgspec
 
 from crawler.page import Page
 from crawler.parse.confinement import environment, renounce_privileges
-from crawler.sinks.content import Content, TextForm, content_of, decoded, has_content
+from crawler.parse.content_coding import decode_body
+from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.pages import plain
 
 LIGHT_BYTES = 32_768
@@ -69,7 +70,12 @@ def is_light(page: Page) -> bool:
     """Whether extracting the content of `page` is quick enough for the thread, whatever a site sent."""
     if page.exchange is None or not has_content(page, error_pages=True):
         return True
-    body = decoded(page.exchange, LIGHT_TAGGED_BYTES + 1)
+    coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
+    # A body that decodes to nothing may take long, too.
+    found = decode_body(page.exchange.body, coding, LIGHT_TAGGED_BYTES + 1, max_work=LIGHT_TAGGED_BYTES)
+    if found.error == "too_much_work":
+        return False
+    body = found.data
     return len(body) <= LIGHT_BYTES or (len(body) <= LIGHT_TAGGED_BYTES and body.count(b"<") <= LIGHT_TAGS)
 
 

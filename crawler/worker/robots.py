@@ -180,5 +180,5 @@ def _decoded(exchange: Exchange) -> bytes | None:
     if not coding:
         return None
     # MAX_BODY bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
-    decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY)
+    decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY, max_work=MAX_BODY)
     return None if decoded.error else decoded.data

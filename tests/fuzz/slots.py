@@ -138,6 +138,14 @@ def response(pieces: int) -> Callable[[bytes], object]:
     return receive
 
 
+EMPTY_BLOCKS = bytes.fromhex(
+    "04c0810800000000207fea3f0170200200000000c89ffa4f001c880000000000f2a7fe130007220000000080fca9ff"
+)
+"""Four blocks of deflate, each with Huffman codes of its own (RFC 1951 3.2.7) and no content."""
+
+RLE_BLOCKS = b"\x02\0\0a"
+"""A block of zstd that repeats a byte zero times (RFC 8878 3.1.1.2)."""
+
 _GZIP = zlib.compressobj(wbits=31).flush()
 _PAGE_STARTS = parts(
     "|<p>|<table>|<svg>|<math><mi>|<template>|<frameset>|<select>|<!--|<![CDATA[|<title>|<textarea>|<style>|"
@@ -283,8 +291,10 @@ FORMATS = {
         parts("HTTP/1.1 200 OK\r\n|HTTP/1.1 200 OK\r\nA: "),
         parts("a|A: b\r\n|Transfer-Encoding: a,b\r\n"),
     ),
-    "gzip": Format(body("gzip"), (b"", _GZIP[:10]), (_GZIP, b"\0", b"\x1f\x8b\x08", b"\0\0\0\xff\xff")),
-    "deflate": Format(body("deflate"), (b"", b"\x78\x9c"), (b"\0\0\0\xff\xff", b"\0", b"\xff")),
+    "gzip": Format(body("gzip"), (b"", _GZIP[:10]), (_GZIP, b"\0", b"\x1f\x8b\x08", b"\0\0\0\xff\xff", EMPTY_BLOCKS)),
+    "deflate": Format(
+        body("deflate"), (b"", b"\x78\x9c"), (b"\0\0\0\xff\xff", b"\0", b"\xff", EMPTY_BLOCKS), (b"", b"\x07\xff\xff")
+    ),
     "zstd": Format(
         body("zstd"), (b"",), (zstd.compress(b""), b"\x50\x2a\x4d\x18\0\0\0\0", b"\0", b"\x28\xb5\x2f\xfd\0\x58\0\0\0")
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import sys
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.parse.content_coding import MAX_MEMBERS, Decoded, decode_body
+from crawler.parse.content_coding import EXTRA_WORK, MAX_MEMBERS, Decoded, decode_body
+from tests.fuzz.slots import EMPTY_BLOCKS
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -138,6 +140,7 @@ BOMBS = {
     "br": ("br", brotli.compress(ZEROS, quality=4)),
     "zstd": ("zstd", zstd.compress(ZEROS)),
     "empty blocks": ("deflate", b"\x00\x00\x00\xff\xff" * 2_000_000),
+    "empty blocks with codes of their own": ("deflate, gzip", gzip.compress(EMPTY_BLOCKS * 1_000_000)),
     "empty members": ("gzip", gzip.compress(b"") * 400_000),
 }
 bombs = pytest.mark.parametrize(("name", "body"), BOMBS.values(), ids=BOMBS)
@@ -151,3 +154,45 @@ def test_a_bomb_is_bounded_in_memory(name: str, body: bytes) -> None:
     tracemalloc.stop()
     assert len(decoded.data) <= 1_000_000
     assert peak < len(body) * 2 + 4_000_000
+
+
+CORRUPT = b"\x07\xff\xff"
+
+
+def test_what_decoders_read_is_bounded_over_all_layers() -> None:
+    """The layers yield nothing, so that their output has no limit to exceed."""
+    blocks = EMPTY_BLOCKS * 10_000 + _raw_deflate(PAGE)
+    body = gzip.compress(blocks)
+    whole = len(body) + len(blocks)
+    assert decode_body(body, "deflate, gzip", max_work=whole) == Decoded(PAGE)
+    assert decode_body(body, "deflate, gzip", max_work=whole - 1).error == "too_much_work"
+    assert decode_body(body, "deflate, gzip", max_work=10) == Decoded(b"", error="too_much_work")
+
+
+def test_reading_a_corrupt_body_again_counts_as_well() -> None:
+    body = gzip.compress(PAGE)[:-8] + b"corrupt!"
+    assert decode_body(body, "gzip", max_work=3 * len(body) + 65_536) == Decoded(PAGE, error="corrupt")
+    assert decode_body(body, "gzip", max_work=2 * len(body) - 1).error == "too_much_work"
+
+
+def test_a_corrupt_layer_takes_little_longer_than_a_sound_one() -> None:
+    """It was decoded three times."""
+    blocks = EMPTY_BLOCKS * 10_000
+
+    def seconds(inner: bytes) -> float:
+        body = gzip.compress(inner)
+        started = time.process_time()
+        assert decode_body(body, "deflate, gzip", 1 << 20, max_work=len(body) + len(blocks) + 3).data == b""
+        return time.process_time() - started
+
+    assert min(seconds(blocks + CORRUPT) for _ in range(3)) < 2 * max(seconds(blocks) for _ in range(3))
+
+
+def test_a_body_of_any_size_may_be_read_and_inner_layers_in_part() -> None:
+    noise = random.Random(3).randbytes(EXTRA_WORK + 100_000)
+    stored = zlib.compress(noise, 0)
+    assert decode_body(stored, "deflate") == Decoded(noise)
+    part = decode_body(gzip.compress(stored, 0), "deflate, gzip")
+    assert part.error == "too_much_work"
+    assert noise.startswith(part.data)
+    assert len(part.data) > EXTRA_WORK - 100_000
