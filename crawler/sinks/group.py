@@ -23,8 +23,11 @@ from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl
 
-LARGE_BODY, MANY_LINKS = 1 << 20, 10_000
-"""A page with a larger body or more links is too much work for the event loop: more than 10 ms."""
+LARGE_BODY = LARGE_LINKS = 1 << 20
+"""A page with a larger body, or longer links in all, is too much work for the event loop: more than 5 ms."""
+
+FEW_LINKS = 512
+"""So many links are shorter than `LARGE_LINKS`."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -37,6 +40,10 @@ class Group(msgspec.Struct, frozen=True):
     duplicates: frozenset[str]
     doubt: JournalEntry | None
     defects: list[DefectFound]
+
+
+def _has_long_links(page: Page) -> bool:
+    return len(page.links) > FEW_LINKS and sum(len(link.url) for link in page.links) > LARGE_LINKS
 
 
 class _Tape:
@@ -95,9 +102,7 @@ class Groups:
         if self._hooks or settings.text != "off" or settings.structured or settings.judges:
             return False
         received = [*exchanges, *(page.exchange for page in pages if page.exchange)]
-        return all(len(one.body) <= LARGE_BODY for one in received) and all(
-            len(page.links) <= MANY_LINKS for page in pages
-        )
+        return all(len(one.body) <= LARGE_BODY for one in received) and not any(map(_has_long_links, pages))
 
     def forget_last(self) -> None:
         """Have no later group refer to the last one, which is set aside: its pages may be removed at any time."""
