@@ -47,7 +47,7 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 - `length`, `time`, `disconnect`: the body was truncated while it was received (`Exchange.truncated`)
 - `decoded`: the decompressed body is longer than `limits.max_decoded`
 - `coding`: the body could not be decompressed completely
-- `links`: the page has more links than `limits.max_links`
+- `links`: the page has more links than `limits.max_links`, or longer ones than `limits.max_link_bytes` in all
 - `sitemap`: the sitemap is malformed, breaks off, or has too many or too long entries
 - `unread`: parsing exceeded the time or memory limit of a document
 - `defect`: an unexpected exception occurred (`crawler.defects`)

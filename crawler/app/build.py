@@ -65,6 +65,7 @@ def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
+        max_link_bytes=settings.limits.max_link_bytes,
         rules=url_rules(settings),
     )
     return Plan(

@@ -6,6 +6,7 @@ documents to `crawler.parse.offload`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -112,7 +113,8 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
 def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: bool = False) -> ParsedDocument:
     data = decoded.data
     if _is_sitemap(document, data):
-        listed = sitemap_links(data, document.url, document.seen_at, limits.extract.rules)
+        max_work = INLINE_SITEMAP if is_inline else math.inf
+        listed = sitemap_links(data, document.url, document.seen_at, limits.extract, max_work)
         cut = _cut(decoded, listed.found)
         return ParsedDocument(listed.found, listed.hints, len(data), (*cut, "sitemap") if listed.error else cut)
     found = extract(data, document.url, document.content_type, limits.extract, document.robots_tags, is_inline)

@@ -32,13 +32,14 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
     """What to extract from a page.
 
     `obey_nofollow`: take no links from pages and elements marked nofollow. `link_rels`: take `link` elements with one of
-    these relations. `max_links`: the most links of a page.
+    these relations. `max_links`: the most links of a page; `max_link_bytes`: their total length at most.
     """
 
     obey_nofollow: bool = True
     user_agent: str = "peercrawl"
     link_rels: frozenset[str] = frozenset({"canonical", "next", "prev", "alternate"})
     max_links: int = 10_000
+    max_link_bytes: int = 1 << 20
     rules: UrlRules = DEFAULT_RULES
 
 
@@ -55,7 +56,7 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     noindex: bool = False
     noarchive: bool = False
     dropped: dict[str, int] = {}
-    """Links left out, by reason: those of BadUrl, and `excess` above `max_links`."""
+    """Links left out, by reason: those of BadUrl, and `excess` above `max_links` or `max_link_bytes`."""
     error: str | None = None
     """Why nothing was parsed (`type`: not HTML), or None."""
 
@@ -81,6 +82,8 @@ def extract(
     page = _read(body, media, policy, is_inline)
     said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
+    if is_inline and page.tags.are_many_for(base):
+        raise TakesLong
     written = _written(page, policy) if not (said.nofollow and policy.obey_nofollow) else {}
     links, urls, dropped = _join(written, base, page.encoding, policy)
     return Extracted(
@@ -252,6 +255,9 @@ def _join(
     found: dict[str, Url] = {}
     links: list[Link] = []
     dropped: dict[str, int] = {}
+    room: int | None = policy.max_link_bytes
+    if sum(map(len, written.values())) * policy.rules.max_length <= policy.max_link_bytes:
+        room = None  # they need not be counted
     for kind, hrefs in written.items():
         if not hrefs:
             continue
@@ -260,7 +266,8 @@ def _join(
             hrefs = [
                 href if len(href) > longest or href.isascii() else _with_encoded_query(href, encoding) for href in hrefs
             ]
-        urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found))
+        urls, rejected = canonicalize_links(hrefs, base, policy.rules, policy.max_links - len(found), room)
+        room = None if room is None else room - sum(map(len, urls))
         dropped |= {reason: count + dropped.get(reason, 0) for reason, count in rejected.items()}
         new = [href for href in urls if href not in found] if found else urls
         links += map(Link, new, repeat(kind))

@@ -10,6 +10,7 @@ counts, because the files of real sites often break off.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections import Counter
 from collections.abc import Collection
@@ -22,9 +23,10 @@ import msgspec
 from crawler.page import Link, LinkKind
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import XML_TYPES, MediaType
-from crawler.parse.html import Extracted
+from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.tags import BASE, TakesLong
 from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links, origin_of
+from frontier.urls import DEFAULT_RULES, EXCESS, Url, UrlRules, canonicalize, canonicalize_links, origin_of
 
 MAX_NAMED = 500
 """The most sitemaps of one robots.txt."""
@@ -213,6 +215,9 @@ def _share(text: str) -> float | None:
     return share if 0.0 <= share <= 1.0 else None
 
 
+DEFAULT_POLICY = ExtractPolicy()
+
+
 class SitemapLinks(msgspec.Struct, frozen=True):
     """The links of a sitemap, like those of a page, and the hints for the scores of URLs that have one."""
 
@@ -221,25 +226,40 @@ class SitemapLinks(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def sitemap_links(body: bytes, url: str, now: float, rules: UrlRules = DEFAULT_RULES) -> SitemapLinks:
-    """The links of the sitemap `body` at `url`. `now`: seconds since 1970."""
+def sitemap_links(
+    body: bytes, url: str, now: float, policy: ExtractPolicy = DEFAULT_POLICY, max_work: float = math.inf
+) -> SitemapLinks:
+    """The links of the sitemap `body` at `url`. `now`: seconds since 1970. They may be longer than those of a page by the
+    size of `body`. Raises TakesLong if `body` and `url` for each relative link exceed `max_work` bytes, where `BASE`
+    characters of `url` count as one."""
     sitemap = parse_sitemap(body)
+    if len(body) + len(url) * sum(map(_is_relative, sitemap.entries)) // BASE > max_work:
+        raise TakesLong
+    room = policy.max_link_bytes + len(body)
     kind = LinkKind.SITEMAP if sitemap.form == "sitemapindex" else LinkKind.LISTED
     urls: dict[str, Url] = {}
     hints: dict[str, float] = {}
     dropped: Counter[str] = Counter()
-    for entry in sitemap.entries:
+    for number, entry in enumerate(sitemap.entries):
         try:
-            listed = canonicalize(entry.loc, url, rules)
+            listed = canonicalize(entry.loc, url, policy.rules)
         except BadUrl as error:
             dropped[error.reason] += 1
             continue
+        room -= len(listed.href)
+        if room < 0:
+            dropped[EXCESS] = len(sitemap.entries) - number
+            break
         urls[listed.href] = listed
         if entry.lastmod is not None or entry.priority is not None:
             hints[listed.href] = hint(entry, now)
     links = tuple(Link(href, kind) for href in urls)
     found = Extracted(links=links, urls=tuple(urls.values()), dropped=dict(dropped))
     return SitemapLinks(found, hints, sitemap.error)
+
+
+def _is_relative(entry: Listed) -> bool:
+    return not entry.loc.startswith(("http://", "https://"))
 
 
 def hint(entry: Listed, now: float) -> float:

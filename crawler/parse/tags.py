@@ -56,9 +56,19 @@ class Tags(msgspec.Struct):
         others = itertools.chain(self.base, self.frame, self.html, self.link, self.meta)
         return len(b"".join(self.hrefs)) + LINK * (len(self.hrefs) + len(self.frame)) + sum(map(len, others))
 
+    def are_many_for(self, base: str) -> bool:
+        """Whether joining all references to the URL `base` would hold up the event loop: each may become as long as the
+        path of `base`."""
+        references = len(self.hrefs) + len(self.frame) + len(self.link) + len(self.meta)
+        joined = references * len(base.partition("?")[0]) // BASE
+        return joined > INLINE_TAGS // 8 and joined + self.size() > INLINE_TAGS
+
 
 LINK = 12
 """Joining a link to the URL of its page takes up to 12 us if its host is internationalized, and 3 us otherwise."""
+
+BASE = 12
+"""Characters of joined links that take as long as a byte of a tag: up to 80 ns each if they have to be normalised."""
 
 INLINE_TREE = 192 * 1024
 """The largest page, in bytes, that is read in the event loop if only its tree tells its tags, or if it is XML."""

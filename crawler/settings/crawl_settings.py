@@ -170,6 +170,12 @@ class LimitsTable(Table):
     max_links: PositiveInt = Field(
         10_000, description="Maximum number of links taken from a page; the rest are dropped and counted."
     )
+    max_link_bytes: PositiveInt = Field(
+        1_048_576,
+        description="Maximum length of all links taken from a page together, in bytes; the rest are dropped and "
+        "counted. A sitemap may have as many more as its own size. Links may be much longer than the page, because each "
+        "may repeat a long base URL. They are sent to Redis and written to the archive.",
+    )
 
 
 class FrontierTable(Table):

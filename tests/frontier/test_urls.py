@@ -172,6 +172,12 @@ def test_parts_of_one_page_are_one_link_to_the_limit() -> None:
     assert (list(urls), rejected) == (["http://example.com/a", "http://example.com/b"], {"scheme": 1, "excess": 1})
 
 
+def test_links_are_taken_up_to_a_number_of_bytes() -> None:
+    """A link that is written in several ways counts each time, because each takes time."""
+    urls, rejected = canonicalize_links(["a", "./a", "b", "#", "mailto:x"], "http://example.com/", max_bytes=59)
+    assert (list(urls), rejected) == (["http://example.com/a"], {"excess": 2})
+
+
 @pytest.mark.parametrize("base", ["about:blank", "mailto:a@example.com", "relative"])
 def test_links_need_a_base_that_can_be_crawled(base: str) -> None:
     with pytest.raises(BadUrl):

@@ -2,7 +2,8 @@
 
     python -m tests.fuzz.inline
 
-Prints the slots of `tests.fuzz.slots` that take longest. Ends with 1 if one takes more than `MOST_S`.
+Prints the slots of `tests.fuzz.slots`, and the documents of `tests.fuzz.growth`, that take longest. Ends with 1 if one
+takes more than `MOST_S`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 
 from crawler.parse.document import Document, ParseLimits, read_if_small
 from crawler.parse.html import ExtractPolicy
+from tests.fuzz.growth import Growth, coded, joined
 from tests.fuzz.scaling import Slot, slots
 
 LIMITS = ParseLimits(ExtractPolicy(), 1 << 26)
@@ -44,18 +46,19 @@ LINKS = (
 )
 
 
-def seconds_of(body: bytes, content_type: str) -> float:
-    """CPU seconds for which the event loop reads `body`: the least of four, if they are many."""
-    seconds = _seconds(body, content_type)
-    return seconds if seconds < MOST_S / 4 else min(seconds, *(_seconds(body, content_type) for _ in range(3)))
+def seconds_of(document: Document) -> float:
+    """CPU seconds for which the event loop reads `document`, or decides not to: the least of four, if they are many."""
+    seconds = _seconds(document)
+    return seconds if seconds < MOST_S / 4 else min(seconds, *(_seconds(document) for _ in range(3)))
 
 
-def largest(make: Callable[[int], bytes], content_type: str) -> bytes:
-    """The largest of the documents that `make` makes, given a size in bytes, that is read in the event loop."""
+def largest(make: Callable[[int], Document], precision: int = 1) -> Document:
+    """The largest of the documents that `make` makes, given a size in bytes, that is read in the event loop. `precision`:
+    bytes that do not matter."""
     below, above = 0, LARGEST
-    while below < above:
+    while below + precision <= above:
         size = (below + above + 1) // 2
-        if _is_inline(make(size), content_type):
+        if read_if_small(make(size), LIMITS) is not None:
             below = size
         else:
             above = size - 1
@@ -65,28 +68,37 @@ def largest(make: Callable[[int], bytes], content_type: str) -> bytes:
 def read_largest(slot: Slot) -> float:
     """Seconds for which the event loop reads the largest input of `slot`."""
     content_type = DOCUMENT_TYPES[slot.format]
-    return seconds_of(largest(slot.input, content_type), content_type)
+    return seconds_of(largest(lambda size: document(slot.input(size), content_type)))
 
 
-def _document(body: bytes, content_type: str) -> Document:
+def read_grown(growth: Growth) -> float:
+    """Seconds for which the event loop reads the largest document of `growth` that it reads, or decides not to read one
+    that is a little larger, or much larger."""
+    read = largest(growth.make, precision=256)
+    size = len(read.body) if not read.coding else 1 << 18
+    return max(map(seconds_of, (read, growth.make(2 * size), growth.make(LARGEST))))
+
+
+def document(body: bytes, content_type: str) -> Document:
     return Document(body, "https://a.test/dir/page", "", content_type, (), True, True)
 
 
-def _is_inline(body: bytes, content_type: str) -> bool:
-    return read_if_small(_document(body, content_type), LIMITS) is not None
-
-
-def _seconds(body: bytes, content_type: str) -> float:
+def _seconds(document: Document) -> float:
     started = time.process_time()
-    read_if_small(_document(body, content_type), LIMITS)
+    read_if_small(document, LIMITS)
     return time.process_time() - started
 
 
 def main() -> int:
-    every = ((read_largest(slot), slot) for name in DOCUMENT_TYPES for slot in slots(name))
+    every = [
+        (read_largest(slot), f"{slot.format} {slot.start!r} {slot.unit!r} {slot.end!r}")
+        for name in DOCUMENT_TYPES
+        for slot in slots(name)
+    ]
+    every += [(read_grown(growth), growth.name) for growth in (*joined(), *coded())]
     slowest = sorted(every, reverse=True)[:20]
-    for seconds, slot in slowest:
-        print(f"{seconds * 1000:6.0f} ms  {slot.format} {slot.start!r} {slot.unit!r} {slot.end!r}")
+    for seconds, name in slowest:
+        print(f"{seconds * 1000:6.0f} ms  {name}")
     return int(slowest[0][0] > MOST_S)
 
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, largest, read_largest, seconds_of
+from tests.fuzz.growth import Growth, coded, joined
+from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, document, largest, read_grown, read_largest, seconds_of
 from tests.fuzz.scaling import slots
 
 SLOTS = 40  # of a type
@@ -22,10 +23,20 @@ def test_the_largest_document_that_is_read_in_the_event_loop_takes_little_time(n
 
 @pytest.mark.parametrize("link", LINKS)
 def test_a_page_of_different_links_takes_little_time(link: bytes) -> None:
-    page = largest(lambda count: b"".join(link % number for number in range(count // len(link))), "text/html")
-    assert len(page) > 10_000
-    assert seconds_of(page, "text/html") < MOST_S
+    page = largest(lambda size: document(b"".join(link % number for number in range(size // len(link))), "text/html"))
+    assert len(page.body) > 10_000
+    assert seconds_of(page) < MOST_S
+
+
+def test_links_that_are_joined_to_a_long_url_take_little_time() -> None:
+    some = random.Random(1).sample(list(joined()), SLOTS)
+    assert {growth.name: seconds for growth in some if (seconds := read_grown(growth)) > MOST_S} == {}
+
+
+@pytest.mark.parametrize("growth", list(coded()), ids=lambda growth: growth.name)
+def test_a_body_that_decodes_to_nothing_takes_little_time(growth: Growth) -> None:
+    assert read_grown(growth) < MOST_S
 
 
 def test_a_document_is_as_large_as_it_may_be() -> None:
-    assert len(largest(lambda size: b"a" * size, "text/html")) == 1024 * 1024
+    assert len(largest(lambda size: document(b"a" * size, "text/html")).body) == 1024 * 1024

@@ -96,7 +96,8 @@ def test_a_cut_page_names_the_limit_that_cut_it() -> None:
     found = explained(UrlStatus("settled"), line=line)
     assert found.cut == [
         "its body is longer than limits.max_body",
-        "it has more links than limits.max_links; only the first 1,500 were kept",
+        "it has more links than limits.max_links, or longer ones than limits.max_link_bytes; only "
+        "the first 1,500 were kept",
     ]
     assert [text for name, text in rows(found) if name == "cut"] == found.cut
     assert explained(UrlStatus("settled")).cut == []

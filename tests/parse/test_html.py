@@ -294,6 +294,16 @@ def test_what_a_limit_drops_is_counted() -> None:
     assert read(many).dropped == {"scheme": 1, "host": 1}
 
 
+def test_links_are_bounded_in_bytes_too() -> None:
+    """A page may give each of its short links a long base."""
+    many = "<base href='/" + "b" * 1_000 + "/'>" + "".join(f"<a href={number}>" for number in range(100))
+    found = read(many + "<link rel=next href=next>", max_link_bytes=20_000)
+    assert len(found.links) == 19
+    assert found.dropped == {"excess": 82}
+    assert read(many).dropped == {}
+    assert len(read("<a href=a><a href=/b>", max_link_bytes=len("http://example.com/dir/a")).links) == 1
+
+
 HOSTILE = {
     "deep": b"<div>" * 300_000 + b"<a href=x>",
     "open links": b"<a href=x><p>" * 50_000,

@@ -18,6 +18,7 @@ from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from frontier.urls import UrlRules
+from tests.fuzz.slots import EMPTY_BLOCKS
 
 LIMITS = ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)
 URL = "https://a.test/dir/page"
@@ -46,12 +47,22 @@ BOMBS = [
         ("br", brotli.compress(BOOM, quality=1)),
         ("gzip, gzip", gzip.compress(gzip.compress(BOOM, 1), 1)),
         ("deflate", b"\x00\x00\x00\xff\xff" * 400_000),  # empty blocks: much input, no output
+        ("deflate, gzip", gzip.compress(EMPTY_BLOCKS * 20_000 + b"\x07\xff\xff")),
     )
+]
+SEMICOLONS = "/" + ";" * 1_990 + "/"
+NUMBERED = b"".join(b"<a href=%d>" % number for number in range(3_000))
+LONG_URLS = [
+    Document(b"<base href='%b'>" % SEMICOLONS.encode() + NUMBERED, URL, content_type="text/html"),
+    Document(NUMBERED, "https://a.test" + SEMICOLONS, content_type="text/html"),
+    TEXT_SITEMAP._replace(
+        body=b"https://a.test/\n" + b"".join(b"%d\n" % n for n in range(5_000)), url="https://a.test" + SEMICOLONS
+    ),
 ]
 SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")
 
 
-@pytest.mark.parametrize("document", [PAGE, SITEMAP, TEXT_SITEMAP, *BOMBS])
+@pytest.mark.parametrize("document", [PAGE, SITEMAP, TEXT_SITEMAP, *BOMBS, *LONG_URLS])
 async def test_what_is_read_in_the_process_is_what_would_be_read_here(document: Document) -> None:
     assert read_if_small(document, LIMITS) is None
     offloader = DocumentOffloader()

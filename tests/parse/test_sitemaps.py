@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.page import LinkKind
+from crawler.parse.html import ExtractPolicy
 from crawler.parse.sitemaps import (
     MAX_BYTES,
     MAX_ENTRIES,
@@ -266,3 +267,12 @@ def test_white_space_before_the_declaration_does_not_count(before: bytes) -> Non
     body = before + b"<?xml version='1.0'?><urlset><url><loc>https://a.test/1</loc></url></urlset>"
     assert [entry.loc for entry in parse_sitemap(body).entries] == ["https://a.test/1"]
     assert parse_sitemap(body).error is None
+
+
+def test_the_urls_of_a_sitemap_are_bounded_in_bytes() -> None:
+    """Short relative ones become as long as the sitemap's own."""
+    body = b"https://a.test/\n" + b"".join(b"%d\n" % number for number in range(1_000))
+    url = "https://a.test/" + "b" * 1_900 + "/"
+    found = sitemap_links(body, url, NOW, ExtractPolicy(max_link_bytes=100_000)).found
+    assert len(found.urls) + found.dropped["excess"] == 1_001
+    assert 50 < len(found.urls) < 60
