@@ -9,13 +9,14 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import brotli  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.parse.content_coding import EXTRA_WORK, MAX_MEMBERS, Decoded, decode_body
+from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body
 from tests.fuzz.slots import EMPTY_BLOCKS
 
 if sys.version_info >= (3, 14):
@@ -196,3 +197,10 @@ def test_a_body_of_any_size_may_be_read_and_inner_layers_in_part() -> None:
     assert part.error == "too_much_work"
     assert noise.startswith(part.data)
     assert len(part.data) > EXTRA_WORK - 100_000
+
+
+def test_the_reference_states_the_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/limits.md").read_text()
+    assert f"`MAX_LAYERS`: {MAX_LAYERS} " in page
+    assert f"`MAX_MEMBERS`: {MAX_MEMBERS} " in page
+    assert f"`EXTRA_WORK`: {EXTRA_WORK >> 20} MiB" in page
