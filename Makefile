@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check docs bench soak chaos killing hostile fuzz conformance dist lock clean
+.PHONY: help setup demo test check docs bench soak chaos chaos-cluster killing hostile fuzz conformance dist lock clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -39,6 +39,10 @@ soak: setup  ## thousands of simulated clusters
 
 chaos: setup  ## five minutes of real processes under faults
 	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5
+
+chaos-cluster: setup  ## five minutes of faults on a real Redis Cluster, twice: fully durable, and with lost tails
+	$(BIN)/python -m tests.chaos.cluster_run --mode durable
+	$(BIN)/python -m tests.chaos.cluster_run --mode everysec
 
 killing: setup  ## fifty kills in mid-crawl, and a look at the archive
 	$(BIN)/python -m tests.killing

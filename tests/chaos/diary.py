@@ -61,6 +61,10 @@ class Diary:
             for fault in self.faults
         )
 
+    def excuses_closeness(self, record: Record) -> bool:
+        """Whether `record` may come too early after the request before it. Never, if Redis keeps what it confirmed."""
+        return False
+
 
 def replica_of(record: Record) -> str:
     """The name that a replica of this run carries in its User-Agent, as the operator's contact."""

@@ -49,8 +49,9 @@ class Report:
         )
         return not any(broken)
 
-    def __str__(self) -> str:
-        rows: list[tuple[str, str]] = [
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of each line of the table."""
+        return [
             ("URLs expected", f"{self.expected:,}"),
             ("requests in all", f"{self.requests:,}"),
             ("lost", str(len(self.lost))),
@@ -61,16 +62,16 @@ class Report:
             ("two requests to a domain at once", str(len(self.overlaps))),
             ("closer than the delay less 10 ms", str(len(self.too_close))),
             ("closest two requests to a domain", f"{self.closest_s:.3f} s of {self.delay_s:.3f} s"),
-            *((kind.value, str(self.faults[kind])) for kind in Kind),
+            *((kind.value, str(count)) for kind in Kind if (count := self.faults[kind])),
             ("replicas started", str(self.started)),
             ("replicas that ended by themselves", str(len(self.crashed))),
             ("URLs still open when the faults ended", f"{self.open_at_end_of_faults:,}"),
             ("load level after the last change", f"{self.level_after_s:.1f} s"),
             ("the whole run", f"{self.seconds:.0f} s"),
         ]
-        wide = max(len(name) for name, _ in rows)
-        lines = [f"| {name:<{wide}} | {value:>18} |" for name, value in rows]
-        return "\n".join([f"| {'':<{wide}} | {'':>18} |", f"|{'-' * (wide + 2)}|{'-' * 19}:|", *lines])
+
+    def __str__(self) -> str:
+        return table(self.rows())
 
     def details(self) -> str:
         """The first of each sort of breach."""
@@ -84,6 +85,13 @@ class Report:
             "crashed": self.crashed,
         }
         return "\n".join(f"{name}: {item}" for name, items in found.items() for item in items[:5])
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """`rows` as a table in Markdown."""
+    wide = max(len(name) for name, _ in rows)
+    lines = [f"| {name:<{wide}} | {value:>18} |" for name, value in rows]
+    return "\n".join([f"| {'':<{wide}} | {'':>18} |", f"|{'-' * (wide + 2)}|{'-' * 19}:|", *lines])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +120,8 @@ def report(records: Sequence[Record], expected: Expected, diary: Diary, delay_s:
         unexplained=tuple(f"{r.url} {r.agent} at {r.start:.3f}" for r in repeats if not diary.explains(r)),
         denied=tuple(result.denied),
         unexpected=(*result.unexpected, *result.unasked),
-        overlaps=tuple(map(str, result.overlaps)),
-        too_close=tuple(map(str, result.too_close)),
+        overlaps=tuple(str(pair) for pair in result.overlaps if not diary.excuses_closeness(pair.second)),
+        too_close=tuple(str(pair) for pair in result.too_close if not diary.excuses_closeness(pair.second)),
         closest_s=min(result.closest.values(), default=0.0),
         delay_s=delay_s,
         faults=diary.count(),

@@ -36,7 +36,9 @@ async def run(options: Options, folder: Path, end_limit_s: float) -> Report:
     ):
         await asyncio.to_thread(_seed, crawler, options)
         rng = random.Random(options.seed)
-        cluster = Cluster(folder, crawler.settings, valkey, Diary(options.lease_s), rng)
+        cluster = Cluster(
+            folder=folder, settings=crawler.settings, diary=Diary(options.lease_s), rng=rng, valkey=valkey
+        )
         try:
             for _ in range(options.replicas):
                 await cluster.add()

@@ -1,0 +1,134 @@
+"""Judges a run on a Redis Cluster: the web's log, the archive, and how long each fault was felt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from crawler.simweb import Record
+from tests.chaos.node_faults import OUTAGES, NodeDiary, NodeFault, NodeKind
+from tests.chaos.report import Report, table
+from tests.killing import Findings
+
+LONGEST_STOP_S = 2.0
+"""Requests to the domains of nodes that are well never stop for longer than this, in seconds."""
+
+LONGEST_RETURN_S = 5.0
+"""From the moment when a node's slots answer again to the first request for one of their domains, in seconds: the leases of
+the outage have to end (3 s), and the longest pause between two attempts may just have begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """How `fault` was felt. `return_s`: from the answer of its slots to the first request for their domains, None if they
+    had no more work. `stops`: by other node, the longest time without a request for its domains."""
+
+    fault: NodeFault
+    return_s: float | None
+    stops: dict[str, float]
+
+    def __str__(self) -> str:
+        fault = self.fault
+        back = "no more work" if self.return_s is None else f"requests {self.return_s:.2f} s after that"
+        longest = max(self.stops.values(), default=0.0)
+        return (
+            f"{fault.begin:.3f} {fault.kind.value} {fault.node}: served after "
+            f"{fault.served_at - fault.begin:.2f} s, {back}; others stopped for {longest:.2f} s at most"
+        )
+
+
+def feel(records: Sequence[Record], diary: NodeDiary) -> list[Felt]:
+    """How each outage was felt, by the web's log."""
+    starts = sorted((record.start, record.domain) for record in records)
+    felt = []
+    for fault in (fault for fault in diary.nodes if fault.kind in OUTAGES):
+        back = next((at for at in _of(starts, fault.hit) if at >= fault.served_at), None)
+        stops = {
+            node: _longest_gap(list(_of(starts, domains)), fault.begin, fault.end)
+            for node, domains in fault.domains.items()
+            if node != fault.node
+        }
+        felt.append(Felt(fault, None if back is None else back - fault.served_at, stops))
+    return felt
+
+
+def _of(starts: Iterable[tuple[float, str]], domains: Collection[str]) -> Iterator[float]:
+    return (at for at, domain in starts if domain in domains)
+
+
+def _longest_gap(starts: Sequence[float], begin: float, end: float) -> float:
+    """The longest time between two requests that touches the time from `begin` to `end`. There was no more work after the
+    last request, and there was some before the first one."""
+    times = [min(begin, *starts), *starts] if starts else []
+    return max((later - earlier for earlier, later in pairwise(times) if later > begin and earlier < end), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """What came of a run on a cluster. `links_missing`: found on archived pages and allowed, but not in the archive."""
+
+    crawl: Report
+    archive: Findings
+    links_missing: tuple[str, ...]
+    felt: tuple[Felt, ...]
+    diary: NodeDiary
+    mode: str
+
+    @property
+    def stopped(self) -> list[Felt]:
+        """Faults during which requests to domains of other nodes stopped for too long."""
+        return [felt for felt in self.felt if max(felt.stops.values(), default=0.0) > LONGEST_STOP_S]
+
+    @property
+    def late(self) -> list[Felt]:
+        """Faults after which requests began too late."""
+        return [felt for felt in self.felt if felt.return_s is not None and felt.return_s > LONGEST_RETURN_S]
+
+    @property
+    def is_perfect(self) -> bool:
+        return self.crawl.is_perfect and self.archive.ok and not (self.links_missing or self.stopped or self.late)
+
+    def __str__(self) -> str:
+        returns = [felt.return_s for felt in self.felt if felt.return_s is not None]
+        stops = [gap for felt in self.felt for gap in felt.stops.values()]
+        served = [felt.fault.served_at - felt.fault.begin for felt in self.felt if felt.fault.kind in _FAILING_OVER]
+        counts = self.diary.count_nodes()
+        return table(
+            [
+                ("mode", self.mode),
+                *self.crawl.rows(),
+                ("settled, not in the archive", str(len(self.archive.missing))),
+                ("rows without their record", str(len(self.archive.without_record))),
+                ("URLs with two rows in the archive", str(len(self.archive.doubled))),
+                ("URLs with two records", str(len(self.archive.recorded_twice))),
+                ("links of archived pages, not in the archive", str(len(self.links_missing))),
+                *((kind.value, str(counts[kind])) for kind in NodeKind),
+                ("slots answered again after kill or SIGSTOP", _span(served)),
+                ("from then to the first request", _span(returns)),
+                ("longest stop of domains on other nodes", _span(stops)),
+            ]
+        )
+
+    def details(self) -> str:
+        """All faults of nodes, and the first of each sort of breach."""
+        found: dict[str, Sequence[object]] = {
+            "not in the archive": self.archive.missing,
+            "without record": self.archive.without_record,
+            "two rows": self.archive.doubled,
+            "two records": self.archive.recorded_twice,
+            "link missing": self.links_missing,
+            "others stopped": self.stopped,
+            "late": self.late,
+        }
+        lines = [f"{name}: {item}" for name, items in found.items() for item in items[:5]]
+        return "\n".join([*map(str, self.felt), *filter(None, [self.crawl.details()]), *lines])
+
+
+_FAILING_OVER = frozenset({NodeKind.KILL, NodeKind.STOP})
+
+
+def _span(seconds: Sequence[float]) -> str:
+    """Median and maximum."""
+    return f"{median(seconds):.2f} s, max {max(seconds):.2f} s" if seconds else "none"
