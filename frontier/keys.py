@@ -30,6 +30,10 @@ class ShardKeys(msgspec.Struct, frozen=True):
         return self.base + "owner"
 
     @property
+    def acked(self) -> str:
+        return self.base + "acked"
+
+    @property
     def due(self) -> str:
         return self.base + "due"
 

@@ -33,7 +33,7 @@ from frontier.settlements import (
     retry,
     settle_reply,
 )
-from frontier.store import Call, Reply, Store, command, run
+from frontier.store import Acks, Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
 __all__ = [
@@ -64,12 +64,14 @@ KNOWN_DOMAINS = 10_000
 class FrontierSettings(msgspec.Struct, frozen=True):
     """`lease_ms`: how long a domain stays leased to a replica that stopped responding. Raise it for slow sites, lower
     it for a faster takeover. `batch`: maximum number of URLs in a lease. `domain_cap`: maximum number of URLs accepted
-    per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own."""
+    per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own.
+    `replicas_ack`: how many replicas of a Redis node must have received pushed URLs."""
 
     lease_ms: int = 30_000
     batch: int = 32
     domain_cap: int = 0
     delay_ms: int = 1_000
+    replicas_ack: int = 0
 
 
 class Pushed(msgspec.Struct, frozen=True):
@@ -195,7 +197,8 @@ class Frontier:
             arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
-        return run(PUSH, (keys.due, keys.leases, keys.stats, keys.base), *arguments)
+        acks = Acks(self.settings.replicas_ack, keys.acked) if self.settings.replicas_ack else None
+        return Call(arguments, (keys.due, keys.leases, keys.stats, keys.base), PUSH, acks)
 
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from hiredis import ReplyError
 
-from frontier.calls import Call, Reply, packed, packed_by_source, packed_words
+from frontier.calls import Acks, Call, Reply, packed, packed_by_source, packed_words
 from frontier.errors import FrontierError, RedisAway
 from frontier.lane import Lane
 from frontier.redis_errors import WRONG_SERVER, first_word, translate
@@ -41,6 +41,13 @@ _NOWHERE = -1
 """The place of a reply that is not wanted, the one to ASKING."""
 
 
+ACK_LIMIT_MS = 500
+"""How long a node waits for its replicas. They acknowledge within milliseconds, unless one is away or falls behind."""
+
+ACK_KEY_MS = 1_000
+"""How long the key of `Acks` lives."""
+
+
 class Batch(NamedTuple):
     """Calls for one lane. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
 
@@ -48,6 +55,30 @@ class Batch(NamedTuple):
     run_id: str | None
     at: Sequence[int]
     data: bytes
+    acks: Acks | None = None
+
+    def begin(self) -> asyncio.Future[list[Reply]]:
+        """Send the calls, and two commands more if replicas have to acknowledge them."""
+        if self.acks is None:
+            return self.lane.begin(self.data, len(self.at), self.run_id)
+        mark = packed_words("SET", self.acks.key, "", "PX", ACK_KEY_MS)
+        data = self.data + mark + packed_words("WAIT", self.acks.replicas, ACK_LIMIT_MS)
+        return self.lane.begin(data, len(self.at) + 2, self.run_id)
+
+    def check_acks(self, replies: list[Reply]) -> None:
+        """Remove the replies to the two commands. Raises RedisAway if too few replicas have acknowledged the calls: a
+        failover could undo them, so they have to be repeated."""
+        if self.acks is None:
+            return
+        acknowledged, marked = replies.pop(), replies.pop()
+        if all(type(reply) is ReplyError for reply in replies):
+            return  # nothing was written; each call goes to another node, or fails for its own reason
+        for reply in (marked, acknowledged):
+            if type(reply) is ReplyError:
+                raise translate(reply, self.lane.name)
+        if acknowledged < self.acks.replicas:
+            name, wanted = self.lane.name, self.acks.replicas
+            raise RedisAway(f"{acknowledged} of {wanted} replicas of Redis at {name} have acknowledged a write", name)
 
 
 class Refused(NamedTuple):
@@ -65,12 +96,13 @@ async def exchange(batches: Sequence[Batch], replies: list[Reply | FrontierError
     refused: list[Refused] = []
     for batch in batches:
         try:
-            started.append((batch, batch.lane.begin(batch.data, len(batch.at), batch.run_id)))
+            started.append((batch, batch.begin()))
         except FrontierError as error:
             _fill(replies, batch.at, error)
     for batch, future in started:
         try:
             found = await future
+            batch.check_acks(found)
         except FrontierError as error:
             _fill(replies, batch.at, error)
             continue
@@ -95,7 +127,13 @@ def _joined(batches: Iterable[Batch]) -> list[Batch]:
     for batch in batches:
         joined.setdefault((batch.lane, batch.run_id), []).append(batch)
     return [
-        Batch(lane, run_id, [at for part in parts for at in part.at], b"".join(part.data for part in parts))
+        Batch(
+            lane,
+            run_id,
+            [at for part in parts for at in part.at],
+            b"".join(part.data for part in parts),
+            parts[0].acks,
+        )
         for (lane, run_id), parts in joined.items()
     ]
 
@@ -157,14 +195,15 @@ class Redirects:
         return batches
 
     def _batch(self, call: Call, at: int, lane: Lane, run_id: str | None) -> Batch:
-        return Batch(lane, run_id, [at], packed([call], guarded=self._is_cluster))
+        return Batch(lane, run_id, [at], packed([call], guarded=self._is_cluster), call.acks)
 
     async def _next(self, call: Call, refused: Refused) -> Batch | None:
         """How to send a refused call again, or None if it has to wait. Raises the error that it comes to."""
         at, batch, error = refused
         word = first_word(error)
         if word == "NOSCRIPT" and call.script is not None:
-            return Batch(batch.lane, batch.run_id, [at], packed_by_source(call, guarded=self._is_cluster))
+            source = packed_by_source(call, guarded=self._is_cluster)
+            return Batch(batch.lane, batch.run_id, [at], source, call.acks)
         if word == "MOVED":
             return self._batch(call, at, await self._follow(error, batch.lane), None)
         if word == "ASK" and call.script is None:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from frontier.calls import Argument, Call, Reply, command, packed, run
+from frontier.calls import Acks, Argument, Call, Reply, command, packed, run
 from frontier.cluster import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
@@ -25,6 +25,7 @@ from frontier.redis_url import RedisUrl, check_url, display_url, read_url
 from frontier.servers import Servers, SingleServer
 
 __all__ = [
+    "Acks",
     "Argument",
     "Call",
     "RedisStore",
@@ -138,7 +139,7 @@ class RedisStore:
         replies: list[Reply | FrontierError] = [None] * len(calls)
         if not self._is_cluster:
             lane = self._servers.lane_of("")
-            return [Batch(lane, lane.run_id, range(len(calls)), packed(calls))], replies
+            return [Batch(lane, lane.run_id, range(len(calls)), packed(calls), calls[0].acks)], replies
         places: dict[Lane, list[int]] = {}
         lane_of = self._servers.lane_of
         for at, call in enumerate(calls):
@@ -154,7 +155,7 @@ class RedisStore:
         batches = []
         for lane, mine in places.items():
             data = packed(calls if len(mine) == len(calls) else [calls[at] for at in mine], guarded=True)
-            batches.append(Batch(lane, lane.run_id, mine, data))
+            batches.append(Batch(lane, lane.run_id, mine, data, calls[mine[0]].acks))
         return batches, replies
 
     async def _delivered(

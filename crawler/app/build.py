@@ -121,4 +121,5 @@ def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
         batch=settings.frontier.batch,
         domain_cap=settings.limits.domain_cap,
         delay_ms=int(settings.politeness.delay * 1000),
+        replicas_ack=settings.frontier.replicas_ack,
     )

@@ -174,7 +174,7 @@ async def push_seeds(
         store,
         crawl.keys,
         clock,
-        FrontierSettings(domain_cap=settings.limits.domain_cap),
+        FrontierSettings(domain_cap=settings.limits.domain_cap, replicas_ack=settings.frontier.replicas_ack),
         crawl.fingerprint_key,
     )
     score = scorer(settings.frontier.scorer)

@@ -200,6 +200,13 @@ class FrontierTable(Table):
         description="Maximum number of URLs in a lease. Higher: fewer round trips to Redis; lower: priorities are "
         "followed more strictly.",
     )
+    replicas_ack: Annotated[int, Field(ge=0, le=5)] = Field(
+        0,
+        description="Number of replicas of a Redis node that must have received a page's links before the page counts as "
+        "settled (WAIT). Set it to 1 for a Redis Cluster whose nodes have replicas: a page is then never settled on one "
+        "node while a failover of another forgets its links. Links wait while a node has fewer replicas. On a single "
+        "server, 0 is as safe, because links and settlements are replicated in order.",
+    )
     scorer: str = Field(
         "",
         description="Function that computes the priority of a URL, as `module:function`: (url, depth, kind) -> "

@@ -43,7 +43,7 @@ async def run(options: NodeOptions, folder: Path, end_limit_s: float) -> Cluster
     with Web(folder, options.seed, options.domains, options.pages, features) as web:
         expected = await asyncio.to_thread(lambda: web.expected)
         async with cluster.running():
-            with bench(folder, web, cluster.url.partition(",")[0]) as crawler:
+            with bench(folder, web, cluster.url) as crawler:
                 await asyncio.to_thread(_seed, crawler, options)
                 rng = random.Random(options.seed)
                 replicas = Replicas(folder=folder, settings=crawler.settings, diary=diary, rng=rng, url=crawler.redis)
@@ -75,7 +75,7 @@ def _seed(crawler: Bench, options: NodeOptions) -> None:
         {
             # All domains are at one address, whose limit is a key of one node. It shall bind nobody.
             "politeness": {"delay": options.delay_s, "address_rate": 10.0 * options.domains / options.delay_s},
-            "frontier": {"lease": options.lease_s},
+            "frontier": {"lease": options.lease_s, "replicas_ack": int(options.is_durable)},
             "replica": {"interval": options.interval_s},
         }
     )

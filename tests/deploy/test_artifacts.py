@@ -270,6 +270,19 @@ def test_production_has_all_components_and_pins_the_image() -> None:
         assert all(PINNED.fullmatch(container["image"]) for container in pod["containers"])
 
 
+def test_production_waits_for_the_replica_of_each_node_and_otherwise_keeps_the_settings() -> None:
+    """A page is not settled before a failover could keep its links."""
+
+    def settings(overlay: str) -> dict[str, dict[str, object]]:
+        return tomllib.loads(named(overlay, "ConfigMap", "settings")["data"]["crawler.toml"])
+
+    expected = settings("base")
+    expected["frontier"]["replicas_ack"] = 1
+    assert settings("production") == expected
+    assert CrawlSettings.model_validate(expected).frontier.replicas_ack == 1
+    assert named("production", "ConfigMap", "settings")["data"].keys() == {"crawler.toml", "seeds.txt"}
+
+
 def test_a_changed_config_map_reaches_the_crawl(tmp_path: Path) -> None:
     """The CronJob's own command, with a ConfigMap that changes between two runs."""
     (container,) = next(pod for pod in pods("base") if "restartPolicy" in pod)["containers"]

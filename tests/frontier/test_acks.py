@@ -1,0 +1,124 @@
+"""With `replicas_ack`, pushed URLs are accepted only when replicas of their node have received them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from frontier.clock import ServerClock, SystemClock
+from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import Acks, Call, RedisStore, command, connect
+from tests.valkey_cluster import ClusterNode, ValkeyCluster
+
+pytestmark = pytest.mark.e2e
+
+SHARDS = 8
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ValkeyCluster]:
+    with ValkeyCluster() as running:
+        yield running
+
+
+@asynccontextmanager
+async def connected(cluster: ValkeyCluster) -> AsyncIterator[RedisStore]:
+    store = await connect(cluster.url)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def frontier_on(store: RedisStore, keys: CrawlKeys) -> Frontier:
+    """One whose pushes wait for one replica."""
+    clock = ServerClock(SystemClock(), store.time_ms)
+    await clock.refresh()
+    return Frontier(store, keys, clock, FrontierSettings(replicas_ack=1), b"key")
+
+
+@pytest.fixture
+async def store(cluster: ValkeyCluster) -> AsyncIterator[RedisStore]:
+    async with connected(cluster) as store:
+        yield store
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str) -> Frontier:
+    return await frontier_on(store, CrawlKeys(crawl_name, SHARDS))
+
+
+def links(frontier: Frontier, cluster: ValkeyCluster, master: ClusterNode) -> list[Entry]:
+    """One link to each of three domains whose shards `master` serves."""
+    names = (f"d{number}.test" for number in range(1_000))
+    there = (name for name in names if cluster.owner(frontier.keys.shards[frontier.shard_of(name)].due) is master)
+    return [Entry(f"http://{name}/", name, 0.0) for name, _ in zip(there, range(3), strict=False)]
+
+
+async def test_a_push_is_accepted_once_a_replica_has_it(frontier: Frontier, cluster: ValkeyCluster) -> None:
+    pushed = await frontier.push(links(frontier, cluster, cluster.masters[0]))
+    assert (pushed.accepted, pushed.known) == (3, 0)
+
+
+async def test_a_push_that_no_replica_has_is_refused_also_when_repeated(
+    frontier: Frontier, cluster: ValkeyCluster
+) -> None:
+    """The repeated push has a connection of its own and writes nothing, so Redis alone would not wait for it."""
+    master, replica = cluster.masters[0], cluster.replicas[0]
+    entries = links(frontier, cluster, master)
+    cluster.suspend(replica)
+    try:
+        for _ in range(2):
+            async with connected(cluster) as store:
+                with pytest.raises(RedisAway, match="0 of 1 replicas") as refused:
+                    await (await frontier_on(store, frontier.keys)).push(entries)
+            assert refused.value.node == master.name
+    finally:
+        cluster.resume(replica)
+    pushed = await frontier.push(entries)
+    assert (pushed.accepted, pushed.known) == (0, 3)
+
+
+async def test_a_server_that_has_forgotten_the_script_waits_as_well(frontier: Frontier, cluster: ValkeyCluster) -> None:
+    """The script's source is sent in a second round trip, and the first one has waited for nothing."""
+    master, replica = cluster.masters[0], cluster.replicas[0]
+    entries = links(frontier, cluster, master)
+    master.ask("SCRIPT", "FLUSH")
+    cluster.suspend(replica)
+    try:
+        with pytest.raises(RedisAway, match="0 of 1 replicas"):
+            await frontier.push(entries)
+    finally:
+        cluster.resume(replica)
+
+
+async def test_a_node_without_replicas_holds_up_no_other_node(
+    store: RedisStore, frontier: Frontier, cluster: ValkeyCluster, crawl_name: str
+) -> None:
+    """Its calls have been refused by half a second later, and those of the others have been answered."""
+    tags = [f"{{{crawl_name}:{number}}}" for number in range(SHARDS)]
+    calls = [Call(("SET", f"{tag}:x", "1"), acks=Acks(1, f"{tag}:acked")) for tag in tags]
+    away = [cluster.owner(tag) is cluster.masters[0] for tag in tags]
+    assert set(away) == {True, False}
+    cluster.suspend(cluster.replicas[0])
+    try:
+        replies = await asyncio.wait_for(store.send_each(calls), 5)
+    finally:
+        cluster.resume(cluster.replicas[0])
+    assert [isinstance(reply, RedisAway) for reply in replies] == away
+    assert [reply for reply in replies if not isinstance(reply, RedisAway)] == [b"OK"] * away.count(False)
+    assert not store.is_away(cluster.masters[0].name)  # it answers, and serves what needs no replica
+    assert await store.send([command("GET", f"{tags[away.index(True)]}:x")]) == [b"1"]
+
+
+async def test_the_mark_of_a_push_does_not_stay(store: RedisStore, frontier: Frontier, cluster: ValkeyCluster) -> None:
+    entries = links(frontier, cluster, cluster.masters[0])
+    await frontier.push(entries)
+    marks = [command("PTTL", frontier.keys.shards[frontier.shard_of(entry.domain)].acked) for entry in entries]
+    assert any(0 < ttl <= 1_000 for ttl in await store.send(marks))
