@@ -66,7 +66,7 @@ class Report:
             ("replicas started", str(self.started)),
             ("replicas that ended by themselves", str(len(self.crashed))),
             ("URLs still open when the faults ended", f"{self.open_at_end_of_faults:,}"),
-            ("load level after the last change", f"{self.level_after_s:.1f} s"),
+            *([("load level after the last change", f"{self.level_after_s:.1f} s")] if self.level_after_s else []),
             ("the whole run", f"{self.seconds:.0f} s"),
         ]
 

@@ -1,11 +1,15 @@
-"""The short form of the fault run; `python -m tests.chaos` is the long one."""
+"""The short forms of the fault runs; `python -m tests.chaos` and `python -m tests.chaos.cluster_run` are the long ones."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.cluster_run import run as run_on_cluster
+from tests.chaos.node_faults import OUTAGES, NodeKind
+from tests.chaos.node_plan import NodeOptions
 from tests.chaos.plan import Options
 from tests.chaos.run import run
 
@@ -29,3 +33,16 @@ async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
     found = await run(options, tmp_path, end_limit_s=90)
     assert found.is_perfect, f"{found}\n{found.details()}"
     assert found.open_at_end_of_faults > 0
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(sys.platform != "linux", reason="the cluster's processes are watched in /proc")
+async def test_crawl_on_a_cluster_under_faults_is_perfect(tmp_path: Path) -> None:
+    """One master is killed, one hangs, one hands over, one is cut off, slots move and replicas are killed: nothing is lost,
+    and only domains on the node of a fault notice it."""
+    found = await run_on_cluster(NodeOptions.of_length(30, replicas=3), tmp_path, end_limit_s=150)
+    assert found.is_perfect, f"{found}\n{found.details()}"
+    assert found.crawl.open_at_end_of_faults > 0
+    assert found.diary.count_nodes().keys() >= OUTAGES
+    assert found.diary.count_nodes()[NodeKind.MOVE] > 0
