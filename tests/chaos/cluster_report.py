@@ -75,11 +75,12 @@ class ClusterReport:
     felt: tuple[Felt, ...]
     diary: NodeDiary
     mode: str
+    longest_stop_s: float = LONGEST_STOP_S
 
     @property
     def stopped(self) -> list[Felt]:
         """Faults during which requests to domains of other nodes stopped for too long."""
-        return [felt for felt in self.felt if max(felt.stops.values(), default=0.0) > LONGEST_STOP_S]
+        return [felt for felt in self.felt if max(felt.stops.values(), default=0.0) > self.longest_stop_s]
 
     @property
     def late(self) -> list[Felt]:

@@ -25,7 +25,8 @@ DIVIDED_S = 0.05
 
 @dataclass(slots=True)
 class NodeDeeds:
-    """What is done to `cluster`. `domains_of`: slot with a shard -> the domains that live there; the empty ones, too."""
+    """What is done to `cluster`. `domains_of`: slot -> the domains whose shards are there. `tag_of`: slot -> the hash
+    tag of a shard there, with or without domains."""
 
     cluster: GatedCluster
     diary: NodeDiary
@@ -52,13 +53,15 @@ class NodeDeeds:
         domains = {node.name: self._domains(slots) for node, slots in masters.items()}
         replica = await asyncio.to_thread(self.cluster.replica_of, victim)
         tag = next(tag for slot, tag in self.tag_of.items() if slot in masters[victim])
+        asked_at = time.monotonic()
         if planned.kind is NodeKind.KILL and not self.cluster.is_durable:
             victim.gate.hold_replicas()
             await asyncio.sleep(LAG_S)
         begin = time.monotonic()
         served_at = await self._suffer(planned, victim, replica, tag)
         await self.cluster.wait_whole()
-        self.diary.nodes.append(NodeFault(planned.kind, victim.name, begin, served_at, time.monotonic(), domains))
+        times = (begin, served_at, time.monotonic())
+        self.diary.nodes.append(NodeFault(planned.kind, victim.name, *times, domains, forgets_s=begin - asked_at))
 
     async def _suffer(self, planned: PlannedNodeFault, victim: GatedNode, replica: GatedNode, tag: str) -> float:
         """Do to `victim` what was planned. Returns when the slot of `tag`, one of its own, answered again."""
@@ -86,8 +89,9 @@ class NodeDeeds:
         return await until(lambda: self.cluster.is_served(tag), f"an answer for {tag}")
 
     async def keep_moving(self) -> None:
-        """Move slots that hold shards, some a minute, until cancelled. While a fault lasts none moves: where a node dies in
-        the middle of a move, the slot is split until an operator repairs the cluster (`valkey-cli --cluster fix`)."""
+        """Move slots of shards with domains, some a minute, until cancelled. While a fault lasts none moves: where a node
+        dies in the middle of a move, the slot is split until an operator repairs the cluster (`valkey-cli --cluster fix`).
+        """
         began, moved = time.monotonic(), 0
         while True:
             due_at = began + (moved + self.rng.random()) * 60 / MOVES_A_MINUTE
@@ -96,9 +100,9 @@ class NodeDeeds:
             async with self._busy:
                 await self.cluster.wait_whole()
                 masters = await asyncio.to_thread(self.cluster.masters_now)
-                source, target = self.rng.sample(sorted(masters, key=lambda node: node.name), 2)
-                if slots := self._slots_with_shards(masters[source]):
-                    await self._move([self.rng.choice(slots)], source, target)
+                source = max(masters, key=lambda node: len(self._slots_in_use(masters[node])))
+                target = self.rng.choice(sorted(masters.keys() - {source}, key=lambda node: node.name))
+                await self._move([self.rng.choice(self._slots_in_use(masters[source]))], source, target)
 
     async def _move(self, slots: Iterable[int], source: GatedNode, target: GatedNode) -> None:
         """Move `slots` one after the other, each of them divided for a moment."""
@@ -114,7 +118,7 @@ class NodeDeeds:
         begin = time.monotonic()
         self.joined = await self.cluster.add_pair()
         for source, slots in (await asyncio.to_thread(self.cluster.masters_now)).items():
-            await self._move(self._slots_with_shards(slots)[::SHARE_OF_NEW_NODE], source, self.joined[0])
+            await self._move(self._slots_in_use(slots)[::SHARE_OF_NEW_NODE], source, self.joined[0])
         end = time.monotonic()
         self.diary.nodes.append(NodeFault(NodeKind.JOIN, self.joined[0].name, begin, end, end))
 
@@ -124,7 +128,7 @@ class NodeDeeds:
         masters = await asyncio.to_thread(self.cluster.masters_now)
         (source,) = [node for node in masters if node in self.joined]
         others = [node for node in masters if node is not source]
-        for number, slot in enumerate(sorted(masters[source])):
+        for number, slot in enumerate(sorted(masters[source])):  # whether a shard is there or not
             await self._move([slot], source, others[number % len(others)])
         for node in sorted(self.joined, key=lambda node: node is source):
             await asyncio.to_thread(self.cluster.remove_node, node)
@@ -132,8 +136,8 @@ class NodeDeeds:
         end = time.monotonic()
         self.diary.nodes.append(NodeFault(NodeKind.LEAVE, source.name, begin, end, end))
 
-    def _slots_with_shards(self, slots: frozenset[int]) -> list[int]:
-        return sorted(self.tag_of.keys() & slots)
+    def _slots_in_use(self, slots: frozenset[int]) -> list[int]:
+        return sorted(self.domains_of.keys() & slots)
 
     def _domains(self, slots: Iterable[int]) -> frozenset[str]:
         return frozenset[str]().union(*(self.domains_of.get(slot, ()) for slot in slots))

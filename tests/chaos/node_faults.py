@@ -30,7 +30,7 @@ OUTAGES = frozenset({NodeKind.KILL, NodeKind.STOP, NodeKind.FAILOVER, NodeKind.C
 class NodeFault:
     """`node` suffered `kind` from `begin`. `served_at`: when its slots answered again, by a probe of the cluster itself.
     `end`: when the cluster was whole again. All in the system's monotonic seconds. `domains`: the domains whose shards
-    it served, by node, itself included."""
+    it served, by node, itself included. `forgets_s`: how much of what it had confirmed before `begin` it forgot."""
 
     kind: NodeKind
     node: str
@@ -38,6 +38,7 @@ class NodeFault:
     served_at: float
     end: float
     domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    forgets_s: float = 0.0
 
     @property
     def hit(self) -> frozenset[str]:
@@ -67,7 +68,7 @@ class NodeDiary(Diary):
 
     def _is_hit(self, record: Record) -> bool:
         return any(
-            fault.begin < record.end + IN_HAND_S
+            fault.begin - fault.forgets_s < record.end + IN_HAND_S
             and record.start < fault.served_at + self.lease_s
             and record.domain in fault.hit
             for fault in self.nodes

@@ -42,7 +42,7 @@ class NodeOptions:
         """So many faults as `seconds` have room for: in 300 s, those that the whole run is meant to have. All domains have
         as many pages, for about a fifth longer than the faults last, so that no node runs out of work before."""
         share = seconds / 300
-        domains, delay_s = 40, 1.5
+        domains, delay_s = 24, 0.9  # 27 requests a second, and well below 2 s between two waves of them
         return cls(
             seconds=seconds,
             kills=max(1, round(5 * share)),

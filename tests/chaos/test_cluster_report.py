@@ -64,6 +64,13 @@ def test_a_second_request_is_explained_by_an_outage_of_its_own_node(
     assert diary(kind).explains(request(start, domain)) is explained
 
 
+def test_what_a_master_forgets_is_what_it_confirmed_before_it_was_killed() -> None:
+    asked = request(97.5, "hit.test")
+    assert not diary(loses_tails=True).explains(asked)
+    forgetful = NodeFault(NodeKind.KILL, "a:1", 100.0, 103.0, 106.0, DOMAINS, forgets_s=1.0)
+    assert NodeDiary(3.0, nodes=[forgetful], loses_tails=True).explains(asked)
+
+
 def test_a_killed_replica_of_the_crawler_still_explains_what_it_had_in_hand() -> None:
     found = diary()
     found.note(Kind.KILL, "r1", 50.0, 50.0)
