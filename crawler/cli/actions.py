@@ -17,6 +17,7 @@ from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output import place_of
+from crawler.cli.outputs import remember
 from crawler.cli.progress import progress_logged
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
@@ -241,6 +242,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             pushed = await push_seeds(store, stored, seeds, self.settings)
             if not stored.created and not pushed.accepted:
                 console.print(f"crawl {self.crawl} continues where it stopped")
+            remember(local, self.crawl)
             good_before = good_pages(await Counters(store, stored.keys).counts())
             await Control(store, stored.keys).set("run")
             for address in supervisor.addresses:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,15 @@ import typer
 from crawler import logs
 from crawler.app.start_settings import OnDifference
 from crawler.cli.completion import scopes
-from crawler.cli.output import Where
+from crawler.cli.output import Where, place_of
+from crawler.cli.outputs import remember, shown
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
-from crawler.settings.loading import load
+from crawler.settings.loading import Settings, load
+from frontier.control import Control
+from frontier.crawls import Crawl
 from frontier.errors import NoSuchCrawl
+from frontier.store import RedisStore
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
 SeedFile = Annotated[
@@ -112,9 +117,9 @@ def crawl(
     """Crawl from URLs or seed files until nothing is left.
 
     No service is needed: the queue is stored in the data directory. Ctrl-C stops cleanly, and the same command resumes
-    the crawl. If the settings, including defaults, differ from those of the crawl, the command shows the differences and
-    stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings do not allow to fetch are
-    reported and not queued.
+    the crawl, also after `crawler stop` or `crawler pause`. If the settings, including defaults, differ from those of the
+    crawl, the command shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that
+    the settings do not allow to fetch are reported and not queued.
 
     [bold]Examples[/bold]
 
@@ -204,13 +209,13 @@ def run(
 
     SIGTERM and Ctrl-C hand the work over and stop; a second one stops without waiting for requests in flight. Replicas
     use the crawl's settings. If a settings file or an environment variable differs from them, the command stops, unless
-    `--keep-settings` or `--apply-settings` is given.
+    `--keep-settings` or `--apply-settings` is given. A stopped crawl has to be resumed first.
 
     [bold]Example[/bold]
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.app.run import run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
+    from crawler.app.run import How, run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
 
     otherwise = _on_difference(keep_settings, apply_settings)
     loaded = load(
@@ -234,10 +239,32 @@ def run(
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)
     try:
-        _finish(run_replica(crawl, loaded, replicas, until_empty, otherwise, supervised=when_told))
+        look = None if when_told else _before_run(crawl, loaded, place_of(crawl, redis, data_dir, settings))
+        _finish(run_replica(crawl, loaded, replicas, How(until_empty, otherwise, when_told, look)))
     except NoSuchCrawl:
         Where(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
         raise
+
+
+def _before_run(crawl: str, loaded: Settings, place: str) -> Callable[[RedisStore, Crawl], Awaitable[None]]:
+    """Return what `run` does before replicas start: it logs where their output goes, and whether the crawl is paused. It
+    raises UserError for a stopped crawl. `place`: the options that select the crawl."""
+
+    async def look(store: RedisStore, opened: Crawl) -> None:
+        control = Control(store, opened.keys)
+        await control.refresh()
+        if control.stopped:
+            raise UserError(
+                f"crawl {crawl!r} was stopped, so nothing was started; `crawler resume {place}` lets it run"
+            )
+        if control.paused:
+            logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
+        others = remember(loaded.replica, crawl)
+        logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))
+        if others:
+            logs.log(logging.WARNING, "earlier_output", folders=", ".join(map(shown, others)))
+
+    return look
 
 
 def demo(

@@ -10,12 +10,13 @@ import typer
 from rich.text import Text
 
 from crawler.cli.completion import reasons
+from crawler.cli.notes import did_you_mean, note, unknown_domain, unknown_reason
 from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from frontier.control import Control
+from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl
 from frontier.store import RedisStore
@@ -54,12 +55,31 @@ dead = typer.Typer(
 
 
 def _apply(where: Where, change: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]) -> None:
-    async def work(store: RedisStore, opened: Crawl) -> None:
-        await write(Control(store, opened.keys))
+    async def work(store: RedisStore, opened: Crawl) -> str:
+        control = Control(store, opened.keys)
+        await control.refresh()
+        rules = control.rules
+        await write(control)
+        return await _doubt(store, opened, change, rules) if change.domain else ""
 
-    where.do(work)
+    if doubt := where.do(work):
+        note(doubt)
     seconds = "" if change.seconds is None else f" {change.seconds:g} s"
     emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
+
+
+async def _doubt(store: RedisStore, crawl: Crawl, change: ControlChange, before: DomainRules) -> str:
+    """Return why `change` is probably a mistake, or "". `before`: the rules that it has changed."""
+    domain, is_reset = change.domain, change.action == "delay" and change.seconds is None
+    if change.action == "unblock" and domain not in before.blocked:
+        return f"{domain} was not blocked{did_you_mean(domain, before.blocked)}"
+    if is_reset and domain not in before.delays:
+        return f"{domain} had no delay of its own{did_you_mean(domain, before.delays)}"
+    if change.action == "unblock" or is_reset:
+        return ""
+    unknown = await unknown_domain(store, crawl, domain)
+    done = "blocked" if change.action == "block" else "its delay is set"
+    return unknown and f"{unknown}; {done} nevertheless"
 
 
 @on_a_crawl
@@ -173,11 +193,14 @@ def list_dead(
 
     from crawler.app.requeue import find_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
-    async def look(store: RedisStore, opened: Crawl) -> list[Letter]:
+    async def look(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
         letters = await find_letters(store, opened, domain, with_reason, limit)
-        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters]
+        doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
+        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters], doubts
 
-    letters = where.do(look)
+    letters, doubts = where.do(look)
+    for doubt in doubts:
+        note(doubt)
     table = TextTable("reason", "URL", wraps="URL")
     for letter in letters:
         table.add_row(letter.reason, letter.url)
@@ -213,12 +236,23 @@ def requeue(
 
     from crawler.app.requeue import requeue as requeue_letters  # noqa: PLC0415 - as above
 
-    async def work(store: RedisStore, opened: Crawl) -> int:
-        return await requeue_letters(store, opened, domain, with_reason)
+    async def work(store: RedisStore, opened: Crawl) -> tuple[int, list[str]]:
+        number = await requeue_letters(store, opened, domain, with_reason)
+        return number, [] if number else await _why_none(store, opened, domain, with_reason)
 
-    number = where.do(work)
+    number, doubts = where.do(work)
+    for doubt in doubts:
+        note(doubt)
     counted = {"crawl": where.crawl, "requeued": number}
-    emit(counted, json, Text(f"crawl {where.crawl}: {number:,} URLs queued again"))
+    said = f"{number:,} URLs queued again" if number else "nothing to queue again: `crawler dead list` has no such URL"
+    emit(counted, json, Text(f"crawl {where.crawl}: {said}"))
+
+
+async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> list[str]:
+    """Return what is unknown to the crawl of a domain and a reason for which nothing was found."""
+    doubts = [await unknown_domain(store, crawl, domain)] if domain else []
+    doubts += [await unknown_reason(store, crawl, reason)] if reason else []
+    return [doubt for doubt in doubts if doubt]
 
 
 def _domain_named(text: str) -> str:

@@ -8,13 +8,16 @@ from typing import Annotated
 import typer
 
 from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.outputs import output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.observe.explain import Account, explain, render
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
-OutToSearch = Annotated[Path | None, typer.Option("--out", help="Output folder to search.", show_default=False)]
+OutToSearch = Annotated[
+    Path | None, typer.Option("--out", help="Output folder to search; default: those of the crawl.", show_default=False)
+]
 
 
 @on_a_crawl
@@ -32,8 +35,10 @@ def why(
         crawler why https://example.com/private/ --out pages
     """
 
+    folders = [out] if out else output_folders(where.settings.replica, where.crawl)
+
     async def work(store: RedisStore, opened: Crawl) -> Account:
-        return await explain(store, opened, url, out or where.settings.replica.out)
+        return await explain(store, opened, url, folders)
 
     found = where.do(work)
     emit(found, json, render(found), wraps=False)

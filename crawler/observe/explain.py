@@ -6,6 +6,7 @@ limited to the seeds' domains, whether a URL is in scope depends on the page tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
@@ -48,7 +50,8 @@ CUT = {
 
 class Account(msgspec.Struct, frozen=True):
     """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
-    apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found."""
+    apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found; `searched`: the
+    output folders. `is_blocked`: an operator has blocked the domain."""
 
     asked: str
     url: str
@@ -81,10 +84,13 @@ class Account(msgspec.Struct, frozen=True):
     robots_fetched: str
     cut: list[str]
     last: dict[str, object] | None
+    is_blocked: bool = False
+    searched: tuple[str, ...] = ()
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The input of `account`. `line`: the newest JSON line of the URL in the output, None if there is none."""
+    """The input of `account`. `line`: the newest JSON line of the URL in the output, None if there is none. `rules`: those
+    that an operator has set; `searched`: the output folders."""
 
     asked: str
     url: Url
@@ -93,25 +99,29 @@ class Facts(msgspec.Struct, frozen=True):
     domain: DomainStatus
     robots: KnownRobots | None
     line: dict[str, Any] | None
+    rules: DomainRules = DomainRules()
+    searched: tuple[str, ...] = ()
 
 
-async def explain(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Account:
+async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Account:
     """Return the account of the URL `asked`. Without a scheme it is taken for https, or for http if the crawl has seen only
-    that. `out`: the output folder to search, None for none. Raises BadUrl, RedisAway."""
+    that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     named = [asked] if "://" in asked else [f"https://{asked}", f"http://{asked}"]
-    accounts = [account(await gather(store, crawl, url, out), settings) for url in named]
+    accounts = [account(await gather(store, crawl, url, folders), settings) for url in named]
     return next((one for one in accounts if one.seen), accounts[0])
 
 
-async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) -> Facts:
-    """Read the facts about the URL `asked`. `out`: the output folder to search, None for none. Raises BadUrl, RedisAway."""
+async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path]) -> Facts:
+    """Read the facts about the URL `asked`. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
     clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
     await clock.refresh()
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    lookup = UrlLookup(store, frontier)
+    lookup, control = UrlLookup(store, frontier), Control(store, crawl.keys)
+    await control.refresh()
+    lines = [line for folder in folders if (line := newest_line(folder, url.href)) is not None]
     return Facts(
         asked=asked,
         url=url,
@@ -119,7 +129,9 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, out: Path | None) 
         status=await lookup.url(url.href, url.domain),
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
-        line=newest_line(out, url.href) if out is not None else None,
+        line=max(lines, key=lambda line: str(line.get("settled_at")), default=None),
+        rules=control.rules,
+        searched=tuple(map(str, folders)),
     )
 
 
@@ -162,19 +174,17 @@ def account(facts: Facts, settings: CrawlSettings) -> Account:
         robots_fetched=_iso((facts.robots.record.fetched_at_ms or None) if facts.robots else None),
         cut=_cut(facts.line or {}),
         last=facts.line,
+        is_blocked=_is_blocked(facts),
+        searched=facts.searched,
     )
-
-
-_SENTENCES = {
-    "outbox": "found, and not queued yet: the Redis node of its shard was away",
-    "queued_or_settled": "queued or settled: the queue of its domain is too long to search, and the URL is not in the "
-    "output",
-}
 
 
 def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
+    if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
+        queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
+        return f"{queued} denied: its domain is blocked"
     match status.where:
         case "unseen" if in_scope.startswith("no"):
             return f"never queued: out of scope ({in_scope.partition(': ')[2]})"
@@ -182,6 +192,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return f"never queued: looks like a trap ({trap})"
         case "unseen":
             return "never queued: no page that was crawled links to it, or a limit dropped the link"
+        case "outbox":
+            return "found, and not queued yet: the Redis node of its shard was away"
         case "dead" if status.reason in KEPT_DENIALS:
             return f"denied: {status.reason}"
         case "dead":
@@ -196,10 +208,20 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
-        case "outbox" | "queued_or_settled":
-            return _SENTENCES[status.where]
-        case _:
-            return "settled, but not found in the output folder that was searched"
+        case where:
+            return _not_found(where, facts.searched)
+
+
+def _not_found(where: str, searched: Sequence[str]) -> str:
+    """Return the short answer for a URL that is not in the output folders `searched`."""
+    if where == "queued_or_settled":
+        place = f" in {' or '.join(searched)}" if searched else ""
+        return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"
+    return f"settled, but not found in {' or '.join(searched)}" if searched else "settled; the output says how"
+
+
+def _is_blocked(facts: Facts) -> bool:
+    return facts.url.domain in facts.rules.blocked
 
 
 def _scope(facts: Facts, settings: CrawlSettings) -> str:
@@ -291,6 +313,7 @@ def rows(found: Account) -> list[tuple[str, str]]:
         ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),
         ("", line),
         ("domain", f"{found.domain}: {found.domain_accepted} URLs so far, {found.domain_queued} queued{delay}"),
+        ("", f"blocked; `crawler unblock {found.domain}` lets it be fetched" if found.is_blocked else ""),
         ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),
         ("backoff", found.backoff),
         (
@@ -298,6 +321,7 @@ def rows(found: Account) -> list[tuple[str, str]]:
             f"{found.shard}, last leased by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
         ),
         ("last", _last(found.last)),
+        ("searched", ", ".join(found.searched) if found.seen else ""),
         *(("cut", reason) for reason in found.cut),
     ]
 

@@ -12,6 +12,7 @@ from crawler.page import Cut
 from crawler.settings.crawl_settings import PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings
 from crawler.sinks.line_search import newest_line
+from frontier.control import DomainRules
 from frontier.entries import Entry
 from frontier.lookup import DomainStatus, UrlStatus
 from frontier.urls import canonicalize
@@ -59,15 +60,14 @@ def explained(
 
 ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)
 QUEUED = UrlStatus("queued", ENTRY)
+BLOCKED = DomainRules(frozenset({"a.test"}))
+NEVER = "never queued: no page that was crawled links to it, or a limit dropped the link"
 
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (
-            explained(UrlStatus("unseen")),
-            "never queued: no page that was crawled links to it, or a limit dropped the link",
-        ),
+        (explained(UrlStatus("unseen")), NEVER),
         (
             explained(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
             "never queued: out of scope (excluded)",
@@ -83,7 +83,15 @@ QUEUED = UrlStatus("queued", ENTRY)
         (explained(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
         (explained(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
         (explained(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
-        (explained(UrlStatus("settled")), "settled, but not found in the output folder that was searched"),
+        (explained(UrlStatus("settled")), "settled; the output says how"),
+        (explained(UrlStatus("settled"), searched=("pages",)), "settled, but not found in pages"),
+        (explained(QUEUED, rules=BLOCKED), "queued, and will be denied: its domain is blocked"),
+        (
+            explained(UrlStatus("waiting", ENTRY, NOW + 1), rules=BLOCKED),
+            "queued, and will be denied: its domain is blocked",
+        ),
+        (explained(UrlStatus("unseen"), rules=BLOCKED), "never queued, and would be denied: its domain is blocked"),
+        (explained(UrlStatus("unseen"), rules=DomainRules(frozenset({"b.test"}))), NEVER),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

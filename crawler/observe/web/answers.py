@@ -47,7 +47,7 @@ class CrawlQueries:
         try:
             async with self._slots:
                 crawl = await open_crawl(self._store, self._crawl)
-                found = await explain.explain(self._store, crawl, url, None)
+                found = await explain.explain(self._store, crawl, url)
         except FrontierError as error:
             return self._page("Why this URL?", str(error), [], url)
         headline = SETTLED if found.where == "settled" else found.verdict

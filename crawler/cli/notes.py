@@ -1,0 +1,48 @@
+"""Notes on standard error about domains and reasons that a crawl does not know: they are often typing errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from crawler.cli.completion import REASONS
+from crawler.cli.terminal import Terminal
+from crawler.observe import summary
+from frontier.clock import ServerClock, SystemClock
+from frontier.counters import Counters
+from frontier.crawls import Crawl
+from frontier.lookup import UrlLookup
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+
+SIMILAR = 0.75
+"""The least similarity of a suggestion, as `difflib` measures it."""
+
+
+def note(text: str) -> None:
+    """Print a note on standard error."""
+    Terminal(stderr=True).tell(f"note: {text}")
+
+
+async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
+    """Return that `crawl` has no URL of `domain`, with a similar one that it has; "" if it has one. Raises RedisAway."""
+    clock = ServerClock(SystemClock(), store.time_ms)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    if (await UrlLookup(store, frontier).domain(domain)).accepted:
+        return ""
+    found = await summary.take(store, crawl.keys, int(await store.time_ms()), "", ())
+    known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
+    return f"{domain} is not known to this crawl{did_you_mean(domain, known)}"
+
+
+async def unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:
+    """Return that no URL of `crawl` has failed for `reason`, with a similar one; "" if one has. Raises RedisAway."""
+    counts = await Counters(store, crawl.keys).counts()
+    seen = {name.partition(":")[2] for name in counts.reasons if name.startswith(("dead:", "denied:"))}
+    return "" if reason in seen else f"no URL has the reason {reason!r}{did_you_mean(reason, [*seen, *REASONS])}"
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """Return a question in parentheses for the closest of `known`, or "" if none is close to what was typed."""
+    near = get_close_matches(typed, [one for one in set(known) if one != typed], n=1, cutoff=SIMILAR)
+    return f" (did you mean {near[0]}?)" if near else ""

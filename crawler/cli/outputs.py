@@ -1,0 +1,56 @@
+"""Remembers in the data folder where the crawls of the embedded store have written their output, so that commands without
+`--out` find it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from crawler.settings.loading import ReplicaSettings
+from crawler.sinks.segment import whole_file
+
+NAME = "outputs.json"
+
+
+def remember(local: ReplicaSettings, crawl: str) -> list[Path]:
+    """Remember that `crawl` writes to the output folder of `local`. Returns the other folders that it has written to, the
+    latest first; none for a store that is shared by machines. A data folder that cannot be written remembers nothing."""
+    if local.redis:
+        return []
+    path, known = local.data_dir / NAME, _read(local.data_dir)
+    here = str(local.out.absolute())
+    folders = [here, *(folder for folder in known.get(crawl, []) if folder != here)]
+    if known.get(crawl) != folders:
+        try:
+            with whole_file(path) as scratch:
+                scratch.write_bytes(msgspec.json.encode(known | {crawl: folders}))
+        except OSError:
+            return []
+    return _existing(folders[1:])
+
+
+def output_folders(local: ReplicaSettings, crawl: str) -> list[Path]:
+    """Return where to look for the output of `crawl`: the folder that a setting or option names, those that the crawl has
+    written to, or the default."""
+    if local.redis or "out" in local.model_fields_set:
+        return [local.out]
+    return _existing(_read(local.data_dir).get(crawl, [])) or [local.out]
+
+
+def shown(folder: Path) -> str:
+    """Return `folder` as it is written here: relative if it is below the current folder."""
+    absolute, here = folder.absolute(), Path.cwd()
+    return f"{os.path.relpath(absolute, here) if absolute.is_relative_to(here) else absolute}/"
+
+
+def _existing(folders: list[str]) -> list[Path]:
+    return [Path(folder) for folder in folders if Path(folder).is_dir()]
+
+
+def _read(data_dir: Path) -> dict[str, list[str]]:
+    try:
+        return msgspec.json.decode((data_dir / NAME).read_bytes(), type=dict[str, list[str]])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,60 @@
+"""A domain or reason that a crawl does not know is often a typing error: a note says so, and what may have been meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Hand
+from tests.e2e.harness import Finished
+from tests.typed import Typed
+
+Steer = Callable[..., Finished]
+
+
+@pytest.fixture
+def steer(hand: Hand, typed: Typed) -> Steer:
+    """Types a command about a crawl with URLs in the domains a.test, b.test and c.test."""
+
+    def type_it(*words: str) -> Finished:
+        done = typed(*words, "--crawl", hand.crawl, "--redis", hand.url)
+        assert done.code == 0, done.err
+        return done
+
+    return type_it
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (("block", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?); blocked nevertheless"),
+        (("block", "zzz"), "zzz is not known to this crawl; blocked nevertheless"),
+        (
+            ("delay", "c.tset", "5"),
+            "c.tset is not known to this crawl (did you mean c.test?); its delay is set nevertheless",
+        ),
+        (("unblock", "zzz"), "zzz was not blocked"),
+        (("unblock", "b.tset"), "b.tset was not blocked (did you mean b.test?)"),
+        (("delay", "zzz"), "zzz had no delay of its own"),
+        (("dead", "list", "--domain", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?)"),
+        (("dead", "requeue", "--domain", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?)"),
+        (("dead", "list", "--reason", "blokced"), "no URL has the reason 'blokced' (did you mean blocked?)"),
+        (("dead", "requeue", "--reason", "blokced"), "no URL has the reason 'blokced' (did you mean blocked?)"),
+        (("block", "www.c.test"), ""),
+        (("delay", "https://a.test/1", "5"), ""),
+        (("unblock", "b.test"), ""),
+        (("dead", "list", "--domain", "c.test"), ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_a_crawl_does_not_know_gets_a_note(steer: Steer, words: tuple[str, ...], note: str) -> None:
+    steer("block", "b.test")
+    done = steer(*words)
+    assert done.err == (f"note: {note}\n" if note else "")
+
+
+def test_a_requeue_of_nothing_says_so(steer: Steer, hand: Hand) -> None:
+    done = steer("dead", "requeue", "--all")
+    assert "nothing to queue again: `crawler dead list` has no such URL" in " ".join(done.out.split())
+    assert hand.json("dead", "requeue", "--all")["requeued"] == 0

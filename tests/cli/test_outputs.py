@@ -1,0 +1,66 @@
+"""Where the output of a crawl is: commands without `--out` say it, and find what was written with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Finished
+from tests.typed import Typed
+
+URL = "http://127.0.0.1:1/"
+ONCE = {"CRAWLER_POLITENESS__TRIES": "1"}
+
+
+@pytest.fixture
+def crawled(typed: Typed) -> Finished:
+    """A crawl into the folder `pages`, of one URL where nobody listens."""
+    words = ("crawl", URL, "--allow", "127.0.0.1", "--port", "1", "--out", "pages", "--quiet")
+    done = typed(*words, environment=ONCE)
+    assert "output in pages/" in done.out
+    return done
+
+
+@pytest.mark.usefixtures("crawled")
+def test_run_says_where_its_output_goes_and_where_the_earlier_one_is(typed: Typed, tmp_path: Path) -> None:
+    done = typed("run", "--until-empty")
+    assert done.code == 0, done.err
+    assert "output folder=crawl-out/" in done.err
+    assert "earlier_output folders=pages/" in done.err
+    again = typed("run", "--until-empty", "--out", str(tmp_path / "pages"))
+    assert "output folder=pages/" in again.err
+    assert "earlier_output folders=crawl-out/" in again.err
+
+
+@pytest.mark.usefixtures("crawled")
+def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Typed) -> None:
+    told = typed("why", URL).out
+    assert "dead (robots_unreachable)" in told
+    assert "searched" in told
+    assert "pages" in told.splitlines()[-1]
+    elsewhere = typed("why", URL, "--out", "nowhere").out
+    assert "robots_unreachable)" not in elsewhere
+    assert elsewhere.splitlines()[-1].split() == ["searched", "nowhere"]
+
+
+@pytest.mark.parametrize("words", [(), ("--replicas", "2")])
+def test_run_of_a_stopped_crawl_says_what_lets_it_run(typed: Typed, words: tuple[str, ...]) -> None:
+    assert typed("seed", "https://a.test/").code == 0
+    assert typed("stop").code == 0
+    done = typed("run", "--until-empty", *words)
+    told = "crawl 'crawl' was stopped, so nothing was started; `crawler resume --crawl crawl` lets it run"
+    assert (done.code, done.err) == (2, f"error: {told}\n")
+
+
+def test_crawl_lets_a_stopped_crawl_run_again(typed: Typed, crawled: Finished) -> None:
+    assert typed("stop").code == 0
+    assert typed("crawl", "--quiet", "--keep-settings", environment=ONCE).code == 0
+    assert typed("run", "--until-empty").code == 0
+
+
+def test_run_of_a_paused_crawl_says_what_it_waits_for(typed: Typed, crawled: Finished) -> None:
+    assert typed("pause").code == 0
+    done = typed("run", "--until-empty", "--out", "pages")
+    assert "crawl_paused crawl=crawl" in done.err
+    assert "crawler resume --crawl crawl" in done.err
