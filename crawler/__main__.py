@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
+import signal
+import sys
+
+# A descriptor 0, 1 or 2 that is closed at the start would become that of the next file or socket to be opened.
+for _number, _name, _mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    try:
+        os.fstat(_number)
+    except OSError:
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        setattr(sys, _name, open(_number, _mode))  # noqa: PTH123, SIM115 - a descriptor, for the life of the process
 
 # Objects created by imports stay alive. Scanning them for garbage repeatedly takes a sixth of a command's start-up time.
 gc.set_threshold(50_000, 20, 20)
 
-from crawler.cli.main import main  # noqa: E402 - must come after set_threshold
+# Objects that are frozen at the exit are not freed, which C libraries report as leaks.
+atexit.register(gc.unfreeze)
+
+# Ctrl-C during the imports ends the process without a traceback. Who ignores it, such as nohup, still does.
+_handler = signal.getsignal(signal.SIGINT)
+if _handler is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from crawler.cli.main import main  # noqa: E402 - must come after the above
+
+signal.signal(signal.SIGINT, _handler)
 
 if __name__ == "__main__":
     main()

@@ -71,16 +71,21 @@ class ArchivedRequests(msgspec.Struct):
     unread: int = 0
 
 
-def read_archive(folder: Path) -> ArchivedRequests:
-    """Read all files in `folder`, open ones up to their last complete record. Raises UserError if there are no files."""
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder")
+def read_archive(*folders: Path) -> ArchivedRequests:
+    """Read all files in `folders`, open ones up to their last complete record. The folders are those of one crawl: the
+    requests of all are judged together. Raises UserError if there is no file in one of them."""
     reader = _WarcReader()
-    warcs = open_and_finished(folder, WARC_SUFFIXES)
+    warcs: list[Path] = []
+    lines: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder")
+        found, written = open_and_finished(folder, WARC_SUFFIXES), line_files(folder)
+        if not found and not written:
+            raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
+        warcs += found
+        lines += written
     requests = reader.read_all(warcs)
-    lines = line_files(folder)
-    if not warcs and not lines:
-        raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
     unread = reader.unread + sum(_add_lines(path, requests) for path in lines)
     requests.sort(key=lambda request: request.start)
     return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), unread)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ from crawler.cli.live import follow, good_pages, has_failed, log_above, summariz
 from crawler.cli.output import place_of
 from crawler.cli.outputs import remember
 from crawler.cli.progress import progress_logged
+from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
@@ -47,6 +47,11 @@ SHOWN_REFUSED = 20
 """Seeds that cannot be fetched, of which each is reported in a line."""
 
 NO_PAGE = "error: no page was fetched successfully, and nothing is left: see the reasons above, or `crawler why URL`"
+
+NOTHING_LEFT = (
+    "has nothing left to crawl: give it other seeds, or queue URLs again with `crawler seed --again` or "
+    "`crawler dead requeue`"
+)
 
 NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 
@@ -140,26 +145,6 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
     return [seed for seed in seeds if seed not in refused]
 
 
-def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
-    """Return the seeds from the command line and the files. Invalid lines in files are reported and skipped. Raises
-    UserError for an invalid URL on the command line or an unreadable file."""
-    rules = url_rules(settings)
-    seeds, errors = read_seeds(urls, rules)
-    if errors:
-        raise UserError(f"seed {errors[0].text!r}: {errors[0].reason}; write it as https://HOST/PATH")
-    console = Terminal(stderr=True)
-    for path in files:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                found, errors = read_seeds(lines, rules)
-        except OSError as error:
-            raise UserError(f"seed file {path}: {error.strerror}") from error
-        seeds += found
-        for broken in errors:
-            console.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}")
-    return seeds
-
-
 async def push_seeds(
     store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
 ) -> Pushed:
@@ -240,10 +225,11 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_local(applied, accepted(self.settings))
             check_installed(applied)
             pushed = await push_seeds(store, stored, seeds, self.settings)
-            if not stored.created and not pushed.accepted:
-                console.print(f"crawl {self.crawl} continues where it stopped")
+            before = await Counters(store, stored.keys).counts()
+            if not (stored.created or pushed.accepted):
+                console.tell(f"crawl {self.crawl} " + ("continues where it stopped" if before.open else NOTHING_LEFT))
             remember(local, self.crawl)
-            good_before = good_pages(await Counters(store, stored.keys).counts())
+            good_before = good_pages(before)
             await Control(store, stored.keys).set("run")
             for address in supervisor.addresses:
                 console.print(f"live page: http://{address}/")
@@ -251,7 +237,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, shown, self._place())
             found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())
-        has_work = bool(pushed.accepted or not good_before)  # otherwise the crawl had ended before
+        has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
         if code == 0 and found is not None and has_work and has_failed(found, good_before):
             console.print(NO_PAGE)
             return 1

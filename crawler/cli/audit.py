@@ -13,16 +13,22 @@ from rich.text import Text
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
+from crawler.cli.output import Where
+from crawler.cli.outputs import crawl_of
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import emit
-from crawler.settings.loading import load
+from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
+from frontier.crawls import Crawl
+from frontier.store import RedisStore
 
 _CLOSEST = 10
 
 
 def audit(
-    folder: Annotated[Path, typer.Argument(help="Folder with WARC files and JSON lines.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders with WARC files and JSON lines, of one crawl.", metavar="FOLDER")
+    ],
     delay: Annotated[
         float | None, typer.Option(min=0, help="Seconds between requests to a domain.", show_default=False)
     ] = None,
@@ -35,26 +41,41 @@ def audit(
 ) -> None:
     """Check from an archive alone whether a crawl was polite. Exit code 1 if a rule was broken.
 
-    Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After.
+    Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After. Name all folders of
+    a crawl: a domain that moved from one replica to another is then judged across them.
 
-    [bold]Example[/bold]
+    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise.
 
-        crawler audit crawl-out --settings crawler.toml
+    [bold]Examples[/bold]
+
+        crawler audit crawl-out
+
+        crawler audit /mnt/node-1/crawl-out /mnt/node-2/crawl-out --settings crawler.toml
     """
-    loaded = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})).crawl
-    archive = read_archive(folder)
+    given = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent}))
+    archive = read_archive(*folders)
+    crawl = "" if settings else crawl_of(given.replica, folders)
+    loaded = given.onto(_settings_of(crawl, given)) if crawl else given.crawl
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
     throttle = politeness_policy(loaded).throttle
     rules = Rules(
         throttle.delay, rate_limit_policy(loaded), token or loaded.fetch.user_agent, tolerance, throttle.parallel
     )
     found = judge(archive, rules)
-    emit(found, json, _render(found, throttle.delay.min_delay_s))
+    source = f", as crawl {crawl!r} here has it" if crawl and delay is None else ""
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}"))
     if not found.ok:
         raise typer.Exit(1)
 
 
-def _render(found: Report, delay_s: float) -> RenderableType:
+def _settings_of(crawl: str, given: Settings) -> CrawlSettings:
+    async def work(store: RedisStore, opened: Crawl) -> CrawlSettings:
+        return CrawlSettings.from_json(opened.settings)
+
+    return Where(crawl, None, given.replica.data_dir, None).do(work)
+
+
+def _render(found: Report, delay: str) -> RenderableType:
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
@@ -70,7 +91,7 @@ def _render(found: Report, delay_s: float) -> RenderableType:
         seen += f"; no robots.txt is archived for {found.unasked:,} origins"
     if found.unread:
         seen += f"; {found.unread:,} records could not be read"
-    seen += f". Checked against a delay of {delay_s:g} s; change it with --delay or --settings."
+    seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
     return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, shortest)

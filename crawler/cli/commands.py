@@ -100,8 +100,8 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = self._said(error, typed, _path(ctx))
-            raise
+            said = self._said(error, typed, _path(ctx))
+            raise typer.BadParameter(said, error.ctx, error.param, error.param_hint) from error.__cause__
 
     def _said(self, error: typer.BadParameter, typed: list[str], path: str) -> str:
         """Return the message of `error`. If Pydantic made it, it gets the value that was typed, and the order of the

@@ -218,23 +218,11 @@ def run(
     from crawler.app.run import How, run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    loaded = load(
-        settings,
-        flags(
-            replica={
-                "redis": redis,
-                "data_dir": data_dir,
-                "out": out,
-                "concurrency": concurrency,
-                "capacity": capacity,
-                "listen": listen,
-                "interval": interval,
-                "grace": grace,
-                "log_level": log_level,
-                "log": log_format,
-            }
-        ),
+    given = flags(
+        replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency, "capacity": capacity}
+        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log": log_format}
     )
+    loaded = load(settings, given)
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)

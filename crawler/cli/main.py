@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
+from collections.abc import Iterable
+from typing import NoReturn
 
 import typer
 
@@ -19,6 +24,9 @@ EXIT_CODES = {
     TRY_LATER: "Redis is unavailable; the same command may succeed later",
     130: "interrupted twice: the command did not wait for requests in flight",
 }
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write that say nothing about the crawler."""
 
 app = typer.Typer(
     cls=Commands,
@@ -50,7 +58,31 @@ def main() -> None:
     try:
         app()
     except (UserError, FrontierError) as error:
-        from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
-
-        print_error(error, error.details if isinstance(error, UserError) else ())
+        _print(error, error.details if isinstance(error, UserError) else ())
         sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _cannot_write(error)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+            pass
+        except OSError as error:
+            _cannot_write(error)
+
+
+def _cannot_write(error: OSError) -> NoReturn:
+    """End the command because a disk or the device of its output is full."""
+    # What is buffered would be tried again, and reported with a traceback, when the interpreter exits.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print(UserError(f"cannot write the output: {error.strerror}"), ())
+    sys.exit(1)
+
+
+def _print(error: Exception, details: Iterable[str]) -> None:
+    from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
+
+    print_error(error, details)

@@ -10,6 +10,7 @@ from crawler.cli.terminal import Terminal
 from crawler.observe import summary
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
+from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings
@@ -26,11 +27,12 @@ def note(text: str) -> None:
 
 async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
     """Return that `crawl` has no URL of `domain`, with a similar one that it has; "" if it has one. Raises RedisAway."""
-    clock = ServerClock(SystemClock(), store.time_ms)
+    now_ms = crawl_ms(store, crawl.keys.peers)
+    clock = ServerClock(SystemClock(), now_ms)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     if (await UrlLookup(store, frontier).domain(domain)).accepted:
         return ""
-    found = await summary.take(store, crawl.keys, int(await store.time_ms()), "", ())
+    found = await summary.take(store, crawl.keys, int(await now_ms()), "", ())
     known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
     return f"{domain} is not known to this crawl{did_you_mean(domain, known)}"
 

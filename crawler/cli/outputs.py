@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,13 @@ def output_folders(local: ReplicaSettings, crawl: str) -> list[Path]:
     if local.redis or "out" in local.model_fields_set:
         return [local.out]
     return _existing(_read(local.data_dir).get(crawl, [])) or [local.out]
+
+
+def crawl_of(local: ReplicaSettings, folders: Sequence[Path]) -> str:
+    """Return the crawl of the embedded store that has written to all of `folders`, or "" if it is not known."""
+    wanted = {str(folder.absolute()) for folder in folders}
+    known = {} if local.redis else _read(local.data_dir)
+    return next((crawl for crawl, written in known.items() if wanted <= {*written}), "")
 
 
 def shown(folder: Path) -> str:

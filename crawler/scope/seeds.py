@@ -15,6 +15,9 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECASE)
 """Matches a scheme. The colon must not be followed by a port: `example.com:8080` has no scheme."""
 
+_LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
+"""Matches `http//example.com`, which would be the path of a host `http`."""
+
 
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
@@ -27,8 +30,8 @@ class Seed(msgspec.Struct, frozen=True):
 
 
 class SeedError(msgspec.Struct, frozen=True):
-    """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority` or
-    `option`."""
+    """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
+    `option`, or `colon` if that of a scheme is missing."""
 
     line: int
     text: str
@@ -52,6 +55,8 @@ def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[l
 
 def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     location, *options = text.split()
+    if _LACKS_COLON.match(location):
+        raise BadUrl(text, "colon")
     if not _HAS_SCHEME.match(location):
         location = "https:" + location if location.startswith("//") else "https://" + location
     url = canonicalize(location, rules=rules)

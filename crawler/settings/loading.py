@@ -93,6 +93,8 @@ LOCAL = frozenset(
 
 HIGHEST_PORT = 65_535
 
+_LOCALHOST = {"localhost": ("127.0.0.1", "::1")}
+
 EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
 
@@ -224,8 +226,10 @@ class Settings(CrawlSettings):
         return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
     def adding(self, allow: Sequence[str], ports: Sequence[int]) -> Settings:
-        """Return these settings with more networks in `fetch.allow` and more ports in `fetch.ports`."""
-        named, more = self.fetch.model_fields_set, {"allow": tuple(allow), "ports": tuple(ports)}
+        """Return these settings with more networks in `fetch.allow` and more ports in `fetch.ports`. `localhost`
+        stands for both its addresses."""
+        networks = tuple(address for name in allow for address in _LOCALHOST.get(name.lower(), (name,)))
+        named, more = self.fetch.model_fields_set, {"allow": networks, "ports": tuple(ports)}
         made = self.model_copy(update={"fetch": extended(self.fetch, {key: more[key] for key in more if more[key]})})
         made._added = {key: values for key, values in more.items() if values and key not in named}
         return made

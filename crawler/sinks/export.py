@@ -60,7 +60,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
         }
 
 
-class Exported(msgspec.Struct):
+class Exported(msgspec.Struct, frozen=True):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
     because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
     options of replaced files that were others."""
@@ -69,6 +69,9 @@ class Exported(msgspec.Struct):
     left_out: int = 0
     kept: int = 0
     differing: frozenset[str] = frozenset()
+
+    def plus(self, one: Exported) -> Exported:
+        return Exported(self.rows + one.rows, self.left_out + one.left_out, self.kept + one.kept, self.differing)
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -101,7 +104,7 @@ def export(
     try:
         settings.out.mkdir(parents=True, exist_ok=True)
         if settings.form != "markdown":
-            total.differing = frozenset(prepare(settings.out, _wanted(files, settings)))
+            total = Exported(differing=frozenset(prepare(settings.out, _wanted(files, settings))))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
     with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
@@ -113,9 +116,7 @@ def export(
             except (OSError, BrokenFraming) as error:
                 pool.shutdown(cancel_futures=True)
                 raise UserError(f"{path}: {error}") from error
-            total.rows += one.rows
-            total.left_out += one.left_out
-            total.kept += one.kept
+            total = total.plus(one)
             on_done(path)
     return total
 

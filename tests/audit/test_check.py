@@ -136,3 +136,15 @@ async def test_an_origin_without_an_archived_robots_txt_is_told(tmp_path: Path) 
 def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         read_archive(tmp_path)
+
+
+async def test_folders_are_judged_together(tmp_path: Path) -> None:
+    """A domain that moves from a replica to another on a second machine is requested too soon there."""
+    first, second = tmp_path / "one", tmp_path / "two"
+    robots = made("https://a.test/robots.txt", 0, b"")
+    await report(first, [robots, made("https://a.test/1", 1.5)])
+    await report(second, [made("https://a.test/2", 2.0), made("https://a.test/3", 3.5)])
+    assert all(audit(read_archive(folder), RULES).ok for folder in (first, second))
+    found = audit(read_archive(first, second), RULES)
+    assert [breach.url for breach in found.breaches] == ["https://a.test/2"]
+    assert found.files == sum(audit(read_archive(folder), RULES).files for folder in (first, second))

@@ -121,7 +121,7 @@ def test_an_audit_prints_no_control_characters() -> None:
     report = Report(1, 1, 1, 1, 0, 0, {EVIL: 1.0}, {}, {"delay": 1}, [breach])
     terminal = Terminal()
     with terminal.capture() as captured:
-        terminal.print(_render(report, 1.0))
+        terminal.print(_render(report, "1 s"))
     assert is_clean(captured.get())
     assert r"\u001b" in captured.get()
 
