@@ -84,6 +84,8 @@ class ServerClock:
         self._read_server_ms = read_server_ms
         self.reading: Reading | None = None
         """The one in use; None before the first."""
+        self._others_ahead_ms = 0
+        self._others_ahead_until = float("-inf")
 
     async def read(self) -> Reading:
         """Read the server's clock once, without using the result. Raises what `read_server_ms` raises."""
@@ -106,10 +108,22 @@ class ServerClock:
         """Read the server's clock once. Raises what `read_server_ms` raises; the old reading is then kept."""
         self.improve(await self.read())
 
+    def was_put_back(self, ms: int, for_s: float) -> None:
+        """Record that this clock was put back by `ms`, and that those of others may be ahead by so much for `for_s`
+        seconds, until they are put back, too."""
+        now = self._clock.monotonic()
+        self._others_ahead_ms = ms + (self._others_ahead_ms if now < self._others_ahead_until else 0)
+        self._others_ahead_until = now + for_s
+
     @property
     def uncertainty_ms(self) -> int:
-        """Maximum number of milliseconds by which the server may be ahead of `now_ms`."""
-        return math.ceil(self.reading.round_trip_ms) if self.reading is not None else 0
+        """Maximum number of milliseconds by which the server, or the clock of another replica, may be ahead of `now_ms`."""
+        if self.reading is None:
+            return 0
+        ahead_ms = self._others_ahead_ms
+        if ahead_ms and self._clock.monotonic() >= self._others_ahead_until:
+            ahead_ms = self._others_ahead_ms = 0
+        return math.ceil(self.reading.round_trip_ms) + ahead_ms
 
     def now_ms(self) -> int:
         """The server's current time, or slightly earlier. Raises RuntimeError before the first reading."""

@@ -32,6 +32,10 @@ from frontier.store import Store, command, run
 PATIENCE = 1.5
 """Intervals that a question waits. Each replica claims, and answers, once in an interval."""
 
+ADOPTED_WITHIN = 3
+"""Intervals after which all replicas that can reach the server use a correction: each reads it once in an interval, and a
+call may have to be repeated."""
+
 _FIELDS = ("version", "correction_ms", "errors_ms", "asked", "answered")
 
 
@@ -70,7 +74,7 @@ class CrawlTime:
         self._key = key
         self._clock = clock
         self._replica = replica
-        self._patience_s = PATIENCE * interval_s
+        self._interval_s = interval_s
         self._was_known = False
         self._question: _Question | None = None
         self._errors_ms = 0  # that this replica's clock includes
@@ -129,8 +133,15 @@ class CrawlTime:
             self.server_clock.use(reading.shifted(correction_ms - known.correction_ms))
         else:
             self.server_clock.improve(reading)
-        self._errors_ms = known.errors_ms + error_ms
+        self._include_errors(known.errors_ms + error_ms)
         return True
+
+    def _include_errors(self, errors_ms: int) -> None:
+        """Record that this clock includes all corrections up to the one that made `errors_ms` of their errors. The replicas
+        that do not know the latest one yet are ahead of it by its error."""
+        if errors_ms > self._errors_ms:
+            self.server_clock.was_put_back(errors_ms - self._errors_ms, ADOPTED_WITHIN * self._interval_s)
+        self._errors_ms = errors_ms
 
     # of a replica that does not know the time
 
@@ -139,12 +150,16 @@ class CrawlTime:
         if asked is None or asked.version != known.version or known.answered < asked.number:
             return False
         self.server_clock.use(asked.reading)
-        self._errors_ms = known.errors_ms
+        self._include_errors(known.errors_ms)
         return True
 
     async def _is_alone(self, known: _Known, reading: Reading) -> bool:
         asked = self._question
-        if asked is None or asked.is_moot(known, reading) or reading.at <= asked.reading.at + self._patience_s:
+        if (
+            asked is None
+            or asked.is_moot(known, reading)
+            or reading.at <= asked.reading.at + PATIENCE * self._interval_s
+        ):
             (members,) = await self._store.send([command("HKEYS", f"{self._key}:roster:{known.open_epoch}")])
             if set(members) - {self._replica.encode()}:
                 return False

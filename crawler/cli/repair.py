@@ -12,8 +12,8 @@ import typer
 
 from crawler.app.build import plan_of
 from crawler.app.embedded_valkey import open_store
-from crawler.cli.actions import gather_seeds
 from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UserError

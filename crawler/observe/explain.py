@@ -192,8 +192,6 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return f"never queued: looks like a trap ({trap})"
         case "unseen":
             return "never queued: no page that was crawled links to it, or a limit dropped the link"
-        case "outbox":
-            return "found, and not queued yet: the Redis node of its shard was away"
         case "dead" if status.reason in KEPT_DENIALS:
             return f"denied: {status.reason}"
         case "dead":
@@ -213,7 +211,9 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
 
 
 def _not_found(where: str, searched: Sequence[str]) -> str:
-    """Return the short answer for a URL that is not in the output folders `searched`."""
+    """Return the short answer for a URL that is in no queue, and not in the output folders `searched`."""
+    if where == "outbox":
+        return "found, and not queued yet: the Redis node of its shard was away"
     if where == "queued_or_settled":
         place = f" in {' or '.join(searched)}" if searched else ""
         return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"

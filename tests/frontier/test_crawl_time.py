@@ -12,6 +12,7 @@ from frontier.keys import CrawlKeys
 from frontier.peers import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import CORRECT_TIME
+from frontier.shards import open_shards
 from frontier.store import RedisStore, run
 from tests.frontier.helpers import ManualTime, ask, entry
 
@@ -25,6 +26,7 @@ class SteppingStore:
     def __init__(self, store: RedisStore, time: ManualTime) -> None:
         self._time = time
         self.send = store.send
+        self.run_of = store.run_of
         self.stepped_ms = 0
         self.round_trip_s = 0.0
 
@@ -168,12 +170,13 @@ async def test_no_lease_ends_early_and_no_delay_is_shortened(
     settings = FrontierSettings(lease_ms=30_000)
 
     def frontier(loop: PeerLoop) -> Frontier:
-        return Frontier(server, CrawlKeys(crawl_name, 1), loop.server_clock, settings, b"key")
+        return Frontier(server, CrawlKeys(crawl_name, 1, b"key".hex()), loop.server_clock, settings, b"key")
 
     async def leased(loop: PeerLoop) -> bool:
-        found, _ = await frontier(loop).lease([0], 1, "r", 1)
+        found, _ = await frontier(loop).lease([0], 1 if loop is one else 2, loop.replica, 1)
         return bool(found[0].leases)
 
+    await open_shards(server, CrawlKeys(crawl_name, 1, b"key".hex()), [0])
     await frontier(one).push([entry()])
     assert await leased(one)
     began_ms = time.ms
@@ -272,3 +275,20 @@ async def test_a_new_replica_that_nobody_answers_goes_on_alone(peer: Peer, time:
     (view,) = await rounds(time, [new], 3)
     assert new.time.is_known
     assert [member.replica for member in view.roster] == ["c"]
+
+
+async def test_a_clock_that_was_put_back_counts_as_uncertain_until_others_follow(
+    peer: Peer, time: ManualTime, server: SteppingStore
+) -> None:
+    """Otherwise a replica that does not know the correction yet would start its request before the delay is over."""
+    one, two = await running(peer, time)
+    server.round_trip_s = 0.8  # of the readings that notice the step
+    server.stepped_ms -= 60_000
+    time.ms += 5_000
+    await one.tick()
+    server.round_trip_s = 0.0
+    ahead_ms = two.server_clock.now_ms() - one.server_clock.now_ms()
+    assert ahead_ms > 500
+    assert one.server_clock.uncertainty_ms >= ahead_ms
+    await rounds(time, [one, two], 5)
+    assert abs(two.server_clock.now_ms() - one.server_clock.now_ms()) <= one.server_clock.uncertainty_ms <= 100
