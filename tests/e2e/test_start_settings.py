@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -96,12 +95,10 @@ def test_a_bare_crawl_does_not_replace_the_settings_of_the_crawl(folder: Folder)
     done = folder.type("crawl", "--quiet")
     assert done.code == 2, done.err
     *shown, last = done.err.splitlines()
-    assert any(
-        re.fullmatch(r"fetch\.ports: \[\d+] in the crawl, \[80, 443, .*] \(the default\) here", line) for line in shown
-    )
+    assert not any(line.startswith("fetch.ports") for line in shown)  # `--port` adds, so its absence takes nothing away
     assert "fetch.allow_private: true in the crawl, false (the default) here" in shown
     assert "limits.max_pages: 3 in the crawl, 0 (the default) here" in shown
-    assert len(shown) == 5
+    assert len(shown) == 4
     assert last.startswith("error: crawl 'crawl' ")
     assert "--keep-settings" in last
     assert "--apply-settings" not in last  # there is nothing that it would change
