@@ -384,7 +384,7 @@ class Ledger:
                     domain.waiting[url] = int(again.partition("\n")[0])
                     domain.raw[url] = again.split("\n")[2]
                 else:
-                    self._check_order(url, outcome)
+                    self._check_order(url, outcome, domain.shard)
                     self._close(url, outcome)
         if domain.holding is None and about[3]:
             domain.delay_ms = int(about[3])
