@@ -29,6 +29,7 @@ class Screen:
         self._output = b""
         self.pid, self._terminal = pty.fork()
         if not self.pid:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests were started with nohup
             os.chdir(folder)
             for name in ("COLUMNS", "LINES", "NO_COLOR"):
                 os.environ.pop(name, None)
