@@ -247,8 +247,13 @@ def _before_run(crawl: str, loaded: Settings, place: str) -> Callable[[RedisStor
             )
         if control.paused:
             logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
+        out = loaded.replica.out
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write in {out}: {error.strerror}") from error
         others = remember(loaded.replica, crawl)
-        logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))
+        logs.log(logging.INFO, "output", folder=shown(out))
         if others:
             logs.log(logging.WARNING, "earlier_output", folders=", ".join(map(shown, others)))
 

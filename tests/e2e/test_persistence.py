@@ -103,8 +103,9 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         assert result.denied == [], str(result)
 
 
-def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web: Web, tmp_path: Path) -> None:
-    """The server that takes over has not got the last writes: they cost second requests, and no URL."""
+def test_a_failover_to_a_replica_that_lags_costs_at_most_second_requests(web: Web, tmp_path: Path) -> None:
+    """The server that takes over has not got the last writes. The crawler repeats its own; what it does not reach in time
+    costs second requests, and no URL."""
     (tmp_path / "second").mkdir()
     port, address = free_port(), tmp_path / "server"  # the address under which one server, and then the other, is found
     with (
@@ -127,7 +128,6 @@ def test_a_failover_to_a_replica_that_lags_costs_second_requests_but_no_url(web:
             _lead(address, second.socket)
             assert [replica.wait().code for replica in running] == [0, 0]
             repeats = web.repeats()
-            assert repeats != []
             assert [record.url for record in repeats if record.end < lagging_since - IN_HAND_S] == []
             assert repeated([line["url"] for line in crawler.lines()]) == []
             result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)

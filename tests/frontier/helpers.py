@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frontier.clock import ServerClock
+from frontier.crawls import open_crawl
 from frontier.entries import Entry
-from frontier.errors import RedisAway
+from frontier.errors import NoSuchCrawl, RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
 from frontier.shards import open_shards
@@ -75,11 +76,17 @@ async def ask(store: Store, *words: Argument) -> Reply:
 async def make_frontier(
     store: Store, crawl: str, time: ManualTime, settings: FrontierSettings | None = None, shards: int = 1
 ) -> Frontier:
+    """The frontier of `crawl`, which need not exist."""
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    keys = CrawlKeys(crawl, shards, b"key".hex())
-    await open_shards(store, keys, range(shards))
-    return Frontier(store, keys, clock, settings or FrontierSettings(), b"key")
+    try:
+        existing = await open_crawl(store, crawl)
+    except NoSuchCrawl:
+        keys, fingerprint_key = CrawlKeys(crawl, shards, b"key".hex()), b"key"
+        await open_shards(store, keys, range(shards))
+    else:
+        keys, fingerprint_key = existing.keys, existing.fingerprint_key
+    return Frontier(store, keys, clock, settings or FrontierSettings(), fingerprint_key)
 
 
 def entry(url: str = "https://a.test/1", domain: str = "a.test", **more: object) -> Entry:

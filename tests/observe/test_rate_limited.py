@@ -37,7 +37,7 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
     assert (line.is_rate_limited, render.why(line)) == (True, "address rate limit")
-    account_ = account(await gather(store, crawl, "https://a.test/", None), CrawlSettings())
+    account_ = account(await gather(store, crawl, "https://a.test/", ()), CrawlSettings())
     assert account_.waits_for == "the rate limit of its network address"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
     assert not line.is_rate_limited
