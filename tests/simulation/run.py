@@ -68,6 +68,7 @@ class Run:
         self._joined = 0
         self._paced_at = 0.0
         self._audited = 0
+        self._is_over = False  # a replica has said so
         self._world = World(scenario)
         self._identity = self._rng.randbytes(16).hex()
         self._keys = CrawlKeys(NAME, scenario.shards, self._identity)
@@ -157,6 +158,7 @@ class Run:
 
     def _judge_end(self, replica: str, reason: str) -> None:
         """`replica` says that the crawl is over (I7)."""
+        self._is_over = True
         ledger, limit = self.ledger, self.scenario.max_pages
         if reason == "max_pages":
             if not 0 < limit == ledger.pages:
@@ -186,7 +188,7 @@ class Run:
         faults = Faults(
             self.universe, self._network, self.scenario, self.history, self._join, self._alive, self._restart
         )
-        while self.universe.now < self.scenario.faulty_s and not self._is_over():
+        while self.universe.now < self.scenario.faulty_s and not self._is_over:
             self._step()
         faults.stop()  # pauses go on until their end: what was deferred meanwhile cannot be brought forward
         self.history.note("", "healed")
@@ -200,7 +202,7 @@ class Run:
     def _drain(self) -> None:
         """Without faults: the crawl ends, and each replica notices it and stops."""
         until = self.universe.now + DRAIN_S
-        while not self._is_over():
+        while not self._is_over:
             if not self._alive():
                 self._join()
             if self.universe.now > until:
@@ -215,9 +217,6 @@ class Run:
             if self.universe.now > since + self.scenario.lease_ms / 1000 + END_S:
                 raise Breach("I7", f"the crawl is over, and {alive} go on", alive[0].name)
             self._steps()
-
-    def _is_over(self) -> bool:
-        return any(replica.ended for replica in self.replicas)
 
     @property
     def _is_spent(self) -> bool:

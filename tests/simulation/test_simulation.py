@@ -49,7 +49,7 @@ def test_these_seeds_include_the_rare_worlds() -> None:
 
 
 def test_two_hundred_replicas(wire: Wire) -> None:
-    assert Run(Scenario.draw(7, faulty_s=8.0, replicas=200), wire).go().replicas >= 200
+    assert Run(Scenario.draw(7, faulty_s=3.0, replicas=200), wire).go().replicas >= 200
 
 
 def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
