@@ -198,7 +198,7 @@ class RedisRetry:
         """Record that `node` has not answered. Returns the error to report."""
         if isinstance(error, TimeoutError):
             error = RedisAway(f"no answer from {node} within {PATIENCE_S:g} s", node)
-        self.lost(error, node)
+        self.lost(error, getattr(error, "node", "") or node)  # a repeated link may have needed another node
         return error if isinstance(error, RedisAway) else RedisAway(str(error), node)
 
     # outages

@@ -337,6 +337,10 @@ class Frontier:
                 self._recent.pushed(shard, [link for _, link in of_shard])
         return full
 
+    async def repeat_pushes(self, shards: Collection[int]) -> None:
+        """Push the URLs of the last seconds to `shards` again. Raises RedisAway."""
+        await self.push([entry for write in self._recent.of(shards) for entry in write.entries])
+
     async def repeat_writes(self, shards: Collection[int]) -> list[LeasedUrl]:
         """Send the writes of the last seconds to those of `shards` that are in `runs` again. Returns the URLs that this
         replica has settled and that are not settled: others have leased them meanwhile. Raises RedisAway."""

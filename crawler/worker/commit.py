@@ -247,7 +247,7 @@ class Committer:
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.now()
-        settling = Settling(self._runtime, self._frontier, self._pusher, self._apply, results)
+        settling = Settling(self._runtime, self._frontier, self._apply, results)
         settling.begin(kept.duplicates)
         if not await settling.attempt():
             await self._settle_later(group, results, settling)

@@ -7,7 +7,7 @@ On a cluster, the nodes are asked side by side. A link whose own node is away go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from crawler.events import LinksPushed
 from crawler.scope.recent_urls import RecentUrls
@@ -110,17 +110,6 @@ class LinkPusher:
             for shard in parts[node] if isinstance(answer, RedisAway) else answer:
                 unsafe.update(kept[shard])
         return unsafe
-
-    async def push_again(self, results: Sequence[Result]) -> Collection[Result]:
-        """Push all links of `results` once more, because Redis may have lost them. Returns the results with a link that
-        is neither pushed nor kept. On a single server, raises RedisAway instead."""
-        links: Mapping[LinkKey, Entry] = {(link.url, link.mode): link for result in results for link in result.links}
-        if not self._runtime.retry.are_many:
-            await self._frontier.push(links.values())
-            return ()
-        _, unsent = await self._send(dict(links))
-        unsafe = await self._keep(results, unsent)
-        return [result for result in results if unsafe and not unsafe.isdisjoint(keys_of(result))]
 
 
 def keys_of(result: Result) -> Iterable[LinkKey]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from crawler.worker.link_push import LinkPusher
 from crawler.worker.results import Result, VisitReport
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
@@ -24,12 +23,9 @@ Answered = list[tuple[Visit, SettleReply, float]]
 class Settling:
     """The last step of the commit of `results`."""
 
-    def __init__(
-        self, runtime: Runtime, frontier: Frontier, pusher: LinkPusher, apply: Apply, results: Sequence[Result]
-    ) -> None:
+    def __init__(self, runtime: Runtime, frontier: Frontier, apply: Apply, results: Sequence[Result]) -> None:
         self._runtime = runtime
         self._frontier = frontier
-        self._pusher = pusher
         self._apply = apply
         self._results = results
         self._open: dict[Visit, VisitReport] = {}  # whose settle call is not answered
@@ -64,8 +60,9 @@ class Settling:
         return [number for number, is_unsettled in self._answers.items() if is_unsettled]
 
     async def attempt(self) -> bool:
-        """Settle what is not settled. Returns whether the group is complete. If a server was restarted or replaced
-        after the links of the group were pushed, it may have lost them, so they are pushed again first."""
+        """Settle what is not settled. Returns whether the group is complete. If a server was restarted or replaced since
+        the links were pushed, it may have lost them, so the pushes of the last seconds are repeated first: also those
+        of earlier groups, because links that were pushed recently are left out of later pages."""
         if self._open:
             await (self._settle_each if self._runtime.retry.are_many else self._settle_all)()
         if not self._open:
@@ -74,22 +71,22 @@ class Settling:
 
     async def _settle_all(self) -> None:
         async def settle() -> Answered:
-            current = [result for result in self._results if result.visit.holds(self._runtime.now())]
-            if self._frontier.runs():
-                await self._pusher.push_again(current)
-            return await self._settle([result.visit for result in current], list(self._open))
+            holding = [visit for visit in self._open if visit.holds(self._runtime.now())]
+            if runs := self._frontier.runs():
+                await self._frontier.repeat_pushes(runs)
+            return await self._settle(holding, list(self._open))
 
         self._note(await self._runtime.retry.call(settle))
 
     async def _settle_each(self) -> None:
         retry, now = self._runtime.retry, self._runtime.now()
-        visits = {visit: None for visit in self._open if not retry.lacks_shard(visit.lease.shard)}
-        current = [result for result in self._results if result.visit in visits and result.visit.holds(now)]
-        if self._frontier.runs():
-            for result in await self._pusher.push_again(current):
-                visits.pop(result.visit, None)
-        holding = [result.visit for result in current]
-        parts = retry.split(list(visits), lambda visit: visit.lease.shard)
+        visits = [visit for visit in self._open if not retry.lacks_shard(visit.lease.shard)]
+        holding = [visit for visit in visits if visit.holds(now)]
+        if runs := self._frontier.runs():
+            repeated = await retry.each(retry.split(list(runs), lambda shard: shard), self._frontier.repeat_pushes)
+            if any(isinstance(answer, RedisAway) for answer in repeated.values()):
+                return
+        parts = retry.split(visits, lambda visit: visit.lease.shard)
         for answer in (await retry.each(parts, lambda part: self._settle(holding, part))).values():
             if not isinstance(answer, RedisAway):
                 self._note(answer)

@@ -35,9 +35,9 @@ LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
 SETTLING = "crawler/worker/settling.py"
-RUNS = "        if self._frontier.runs():\n        "
+RUNS = "            if runs := self._frontier.runs():\n            "
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
-SETTLE = """        settling = Settling(self._runtime, self._frontier, self._pusher, self._apply, results)
+SETTLE = """        settling = Settling(self._runtime, self._frontier, self._apply, results)
         settling.begin(kept.duplicates)
         if not await settling.attempt():
             await self._settle_later(group, results, settling)
@@ -116,9 +116,7 @@ MUTANTS = (
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
-    _without(
-        "one-push", SETTLING, "        if self._frontier.runs():\n            for", "        if False:\n            for"
-    ),
+    _without("one-push", SETTLING, RUNS + "    await", RUNS.replace("self._frontier.runs()", "{}") + "    await"),
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/leases.py",
