@@ -318,7 +318,7 @@ class Frontier:
 
     def runs(self) -> dict[int, str]:
         """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves
-        them now. What was written in the last seconds may be lost: see `repeat_writes`."""
+        them now. What was written in the last seconds may be lost: see `repeat_pushes`."""
         return self._recent.moved()
 
     async def look_for_new_runs(self) -> None:
@@ -339,14 +339,23 @@ class Frontier:
 
     async def repeat_pushes(self, shards: Collection[int]) -> None:
         """Push the URLs of the last seconds to `shards` again. Raises RedisAway."""
-        await self.push([entry for write in self._recent.of(shards) for entry in write.entries])
-
-    async def repeat_writes(self, shards: Collection[int]) -> list[LeasedUrl]:
-        """Send the writes of the last seconds to those of `shards` that are in `runs` again. Returns the URLs that this
-        replica has settled and that are not settled: others have leased them meanwhile. Raises RedisAway."""
-        runs = {shard: run_id for shard, run_id in self.runs().items() if shard in shards}
-        writes = self._recent.of(runs)
+        writes = [write for write in self._recent.of(shards) if write.entries]
         await self.push([entry for write in writes for entry in write.entries])
+        self._recent.forget(writes)
+
+    def recent_links(self, shards: Collection[int]) -> list[tuple[int, Entry]]:
+        """What `repeat_pushes` would push: the shard where each URL belongs, and the URL."""
+        return [(self.shard_of(url.domain), url) for write in self._recent.of(shards) for url in write.entries]
+
+    def recently_settled(self, shards: Collection[int]) -> set[int]:
+        """Those of `shards` with a settlement that `repeat_settlements` would repeat."""
+        return {write.shard for write in self._recent.of(shards) if write.settlement is not None}
+
+    async def repeat_settlements(self, runs: Mapping[int, str]) -> list[LeasedUrl]:
+        """Send the settlements of the last seconds to the shards in `runs` again, after the pushes to all shards in
+        `Frontier.runs`: no page may be settled before its links are queued. `runs`: those that have the pushes. Returns the
+        URLs that this replica has settled and that are not settled: others have leased them meanwhile. Raises RedisAway."""
+        writes = [write for write in self._recent.of(runs) if write.settlement is not None]
         settlements = [write.settlement for write in writes if write.settlement is not None]
         stale = [
             LeasedUrl(one.lease.shard, one.lease.domain, one.lease.token, settled.entry)
@@ -355,7 +364,8 @@ class Frontier:
             if reply.stale
         ]
         unsettled = [url for url, answer in zip(stale, await self.revoke(stale), strict=True) if answer]
-        self._recent.repeated(writes, runs)
+        self._recent.forget(writes)
+        self._recent.repeated(runs)
         return unsettled
 
 

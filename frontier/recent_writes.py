@@ -77,10 +77,12 @@ class RecentWrites:
         """The writes to `shards`, oldest first."""
         return [write for write in self._writes if write.shard in shards]
 
-    def repeated(self, writes: Sequence[Write], runs: Mapping[int, str]) -> None:
-        """Record that `writes`, all those to the shards in `runs`, were sent again to these runs. Each is recorded again
-        by its sender."""
+    def forget(self, writes: Collection[Write]) -> None:
+        """Drop `writes`, which were sent again. Each is recorded again by its sender."""
         gone = set(map(id, writes))
         self._writes = deque(write for write in self._writes if id(write) not in gone)
         self._entries = sum(len(write.entries) for write in self._writes)
+
+    def repeated(self, runs: Mapping[int, str]) -> None:
+        """Record that all writes to the shards in `runs` were sent again to these runs."""
         self._runs.update(runs)

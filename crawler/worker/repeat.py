@@ -8,7 +8,7 @@ another one may have leased them. Then their pages are removed from the archive 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from crawler.scope.recent_urls import RecentUrls
@@ -62,11 +62,29 @@ class WriteRepeater:
         while runs := self._frontier.runs():
             self._recent.clear()
             parts = retry.split(list(runs), lambda shard: shard)
-            answers = await retry.each(parts, self._frontier.repeat_writes)
+            ready = await self._push(parts)
+            moved = {node: {shard: runs[shard] for shard in shards} for node, shards in ready.items()}
+            answers = await retry.each(moved, self._frontier.repeat_settlements)
             if unsettled := [url for answer in answers.values() if not isinstance(answer, RedisAway) for url in answer]:
                 await self._sink.take_back(unsettled)
             visits = [visit for visit in self._held if visit.lease.shard in runs]
             for at in range(0, len(visits), RENEWED_AT_ONCE):
                 await renew(visits[at : at + RENEWED_AT_ONCE])
-            if any(isinstance(answer, RedisAway) for answer in answers.values()):
+            if len(ready) < len(parts) or any(isinstance(answer, RedisAway) for answer in answers.values()):
                 return
+
+    async def _push(self, parts: Mapping[str, list[int]]) -> dict[str, list[int]]:
+        """Repeat the pushes to the shards in `parts`, by node. Links whose nodes are away go to the outboxes of the shards
+        whose settlements are to be repeated, because they may be links of their pages. Returns the parts that may be
+        settled now."""
+        retry, frontier = self._runtime.retry, self._frontier
+        answers = await retry.each(parts, frontier.repeat_pushes)
+        reached = {node: parts[node] for node, answer in answers.items() if not isinstance(answer, RedisAway)}
+        away = [shard for node, shards in parts.items() if node not in reached for shard in shards]
+        if not away:
+            return reached
+        links = frontier.recent_links(away)
+        full = await retry.each(
+            reached, lambda shards: frontier.keep_links(dict.fromkeys(frontier.recently_settled(shards), links))
+        )
+        return {node: shards for node, shards in reached.items() if full[node] == set()}
