@@ -8,11 +8,12 @@ correction. The change names the version that it replaces (`lua/correct_time.lua
 corrected clock is never ahead of what it was, and is behind it by at most the errors of the two readings. Their sum is
 stored, too, so that other replicas do not take the difference for a step.
 
-**A replica that cannot know the time asks.** A new replica has nothing to compare with, and one that was frozen for a while
-has a clock that stood still. Such a replica opens no epoch and takes no lease. It takes a number (`asked`) after reading
-the server's clock. A replica that knows the time and reads it after that, with the same correction, and finds it right,
-stores the number as `answered`. If nobody does for `PATIENCE` intervals, or the open epoch has no other member, no other
-replica runs. Then the replica trusts what it knows. Crawl time still never goes back behind the last claim.
+**A replica that cannot know the time asks.** A new replica has nothing to compare with, and one that was frozen for a
+while has a clock that stood still. One that disagrees with another's correction cannot know whose clock is wrong. Such
+a replica opens no epoch and takes no lease. It takes a number (`asked`) after reading the server's clock. A replica
+that knows the time and reads it after that, with the same correction, and finds it right, stores the number as
+`answered`. If nobody does for `PATIENCE` intervals, or the open epoch has no other member, no other replica runs: then
+the replica trusts what it knows. Crawl time still never goes back behind the last claim.
 
 One case remains: the server's clock steps forward while no replica that knows the time can reach the server for
 `PATIENCE` intervals, and a new one starts meanwhile. The crawl then follows the step.
@@ -77,7 +78,8 @@ class CrawlTime:
         self._interval_s = interval_s
         self._was_known = False
         self._question: _Question | None = None
-        self._errors_ms = 0  # that this replica's clock includes
+        self._version = 0  # of the correction that this replica uses
+        self._errors_ms = 0  # that its clock includes
 
     async def check(self, claimed_epoch: int) -> bool:
         """Read the server's clock, correct it if it has stepped, and return whether crawl time is known. `claimed_epoch`:
@@ -88,15 +90,14 @@ class CrawlTime:
         except RedisAway:
             self._question = None  # those who know the time could perhaps not answer meanwhile
             raise
-        if self.is_known and known.open_epoch > claimed_epoch + 1 and self._step_to(known, reading):
-            self.is_known = False  # others went on without this replica, so it may be this clock that stood still
+        if self.is_known and self._is_doubtful(known, claimed_epoch) and self._step_to(known, reading):
+            self.is_known = False
         wanted_ms = 0.0
-        if not self.is_known:
-            if not (self._is_answered(known) or await self._is_alone(known, reading)):
+        if not self.is_known and not self._is_answered(known):
+            if not await self._is_alone(known, reading):
                 await self._ask(known, reading)
                 return False
-            now_ms = self._clock.monotonic() * 1000 + (self.server_clock.reading or reading).offset_ms
-            wanted_ms = max(0.0, known.claimed_ms - now_ms)
+            wanted_ms = self._behind_ms(known, reading)
         self.is_known = await self._keep(known, reading, wanted_ms) or self.is_known
         self._was_known |= self.is_known
         self._question = None
@@ -108,6 +109,24 @@ class CrawlTime:
         numbers, epoch, claimed_ms = await self._store.send(calls)
         return _Known(*(int(number or 0) for number in (*numbers, epoch, claimed_ms)))
 
+    def _is_doubtful(self, known: _Known, claimed_epoch: int) -> bool:
+        """Whether this replica's clock may be the one that is wrong, if it differs from crawl time: others went on without
+        this replica, so its clock may have stood still; or another replica has changed the correction, and two that are
+        both sure would change it for ever."""
+        return known.open_epoch > claimed_epoch + 1 or known.version != self._version
+
+    def _behind_ms(self, known: _Known, reading: Reading) -> float:
+        """By how many milliseconds this replica's clock is behind the last claim: 0 if errors of measurement explain it."""
+        last = self._best(known, reading)
+        behind_ms = known.claimed_ms - (self._clock.monotonic() * 1000 + last.offset_ms)
+        return behind_ms if behind_ms > last.round_trip_ms + last.drifted_ms(reading.at) else 0.0
+
+    def _best(self, known: _Known, reading: Reading) -> Reading:
+        """The more certain one of `reading` and that in use, or the latter if the server's clock has stepped since."""
+        last = self.server_clock.reading or reading
+        is_better = reading.round_trip_ms <= last.round_trip_ms + last.drifted_ms(reading.at)
+        return reading if is_better and not self._step_to(known, reading) else last
+
     def _step_to(self, known: _Known, reading: Reading) -> float:
         """By how many milliseconds the server's clock has stepped, apart from errors of corrections (`Reading.step_to`)."""
         last = self.server_clock.reading or reading
@@ -116,7 +135,7 @@ class CrawlTime:
     async def _keep(self, known: _Known, reading: Reading, wanted_ms: float) -> bool:
         """Keep crawl time as this replica knows it, `wanted_ms` later, though the server's clock says `reading`. Returns
         False if another replica has changed the correction meanwhile."""
-        last = self.server_clock.reading or reading
+        last = self._best(known, reading)
         correction_ms, error_ms = known.correction_ms, 0
         if wanted_ms:
             correction_ms += math.ceil(last.offset_ms + wanted_ms - reading.offset_ms)
@@ -133,6 +152,7 @@ class CrawlTime:
             self.server_clock.use(reading.shifted(correction_ms - known.correction_ms))
         else:
             self.server_clock.improve(reading)
+        self._version = known.version + (correction_ms != known.correction_ms)
         self._include_errors(known.errors_ms + error_ms)
         return True
 

@@ -236,6 +236,48 @@ async def test_a_replica_that_was_frozen_does_not_stop_the_time_of_the_others(
     assert abs(error_ms(frozen, time)) <= 5
 
 
+async def test_an_uncertain_answer_does_not_change_the_time_of_others(
+    peer: Peer, time: ManualTime, server: SteppingStore, store: RedisStore, crawl_name: str
+) -> None:
+    """The new replica's first reading may be behind the last claim, because it took long."""
+    peers = await running(peer, time)
+    new = peer("c")
+    server.round_trip_s = 0.4
+    await new.tick()
+    server.round_trip_s = 0.0
+    await rounds(time, peers)  # which answer
+    time.ms += 100
+    await new.tick()
+    assert new.time.is_known
+    views = await rounds(time, [*peers, new], 3)
+    assert views[0].replicas == 3
+    assert await ask(store, "HGET", f"{{{crawl_name}}}:peers:clock", "version") is None
+    assert [abs(error_ms(one, time)) <= 20 for one in (*peers, new)] == [True] * 3
+
+
+@pytest.mark.parametrize("frozen_s", [(60, 61), (61, 60), (60, 90)])
+async def test_replicas_whose_clocks_stood_still_for_different_times_agree_again(
+    peer: Peer, time: ManualTime, store: RedisStore, crawl_name: str, frozen_s: tuple[int, int]
+) -> None:
+    """Each of them is sure of its own clock. If both put crawl time right again and again, it would never be."""
+    clocks = [FrozenTime(time), FrozenTime(time)]
+    peers = [peer(name, clock) for name, clock in zip("ab", clocks, strict=True)]
+    for one in peers:
+        await one.tick()
+    await rounds(time, peers, 2)
+    assert all(one.time.is_known for one in peers)
+    for clock, seconds in zip(clocks, frozen_s, strict=True):
+        clock.frozen_ms = seconds * 1000
+    time.ms += max(frozen_s) * 1000
+    await rounds(time, peers, 6)
+    version = await ask(store, "HGET", f"{{{crawl_name}}}:peers:clock", "version")
+    views = await rounds(time, peers, 4)
+    assert await ask(store, "HGET", f"{{{crawl_name}}}:peers:clock", "version") == version
+    assert all(one.time.is_known for one in peers)
+    assert abs(error_ms(peers[0], time) - error_ms(peers[1], time)) <= 40
+    assert [view.replicas for view in views] == [2, 2]
+
+
 async def test_a_crawl_that_goes_on_on_a_server_with_a_slow_clock_does_not_wait_for_it(
     peer: Peer, time: ManualTime, server: SteppingStore
 ) -> None:

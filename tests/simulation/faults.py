@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.simulation.history import History
 from tests.simulation.loop import Universe
-from tests.simulation.network import Network
+from tests.simulation.network import CONTROL_KEY, Network
 from tests.simulation.replica import SimReplica
 from tests.simulation.scenario import Scenario
 
@@ -60,6 +60,9 @@ class Faults:
             return
         rng, now = self._of_nodes, self._universe.now
         node = f"node{rng.randrange(self._scenario.nodes)}"
+        if node == self._network.node_of(CONTROL_KEY) and not self._network.is_step_noticed:
+            self._plan_node()  # see `_may_happen`
+            return
         lasting_s = rng.choice((rng.uniform(0.5, 3.0), rng.uniform(0.2, 3.0) * self._scenario.lease_ms / 1000))
         is_hanging = rng.random() < 0.5
         self._history.note(node, "hangs" if is_hanging else "away", f"{lasting_s:.3f} s")
@@ -116,7 +119,9 @@ class Faults:
         if kind != "step":
             return True
         now, network = self._universe.now, self._network
-        is_reached = max(network.cut.get("", 0.0), network.stalled_until) <= now
+        node = network.node_of(CONTROL_KEY)
+        away_until = max(network.cut.get("", 0.0), network.cut.get(node, 0.0))
+        is_reached = max(away_until, network.stalled_until, network.stalled_nodes.get(node, 0.0)) <= now
         knows = [one for one in alive if one.engine.peers.time.is_known]
         free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
         return bool(free) and (len(knows) == len(alive) or self._is_swift) and is_reached

@@ -36,6 +36,9 @@ TIMEOUT_S = 5.0
 EPOCH_MS = 1_700_000_000_000
 """The server's clock when a run begins."""
 
+CONTROL_KEY = "{sim}:meta"
+"""One of the keys that replicas share. Their node has the crawl's clock."""
+
 FAULTS = ("request", "reply", "half", "late", "late", "double", "double")
 
 Observer = Callable[[str, Call, Reply], None]
@@ -234,7 +237,7 @@ class SimStore:
         self._network = network
         self._loop = loop
         self._away: set[str] = set()
-        self._time_key = "{sim}:meta"  # as for a store that opens the crawl
+        self._time_key = CONTROL_KEY  # as for a store that opens the crawl
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         replies = await self.send_each(calls)
