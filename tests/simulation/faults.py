@@ -122,7 +122,7 @@ class Faults:
         node = network.node_of(CONTROL_KEY)
         away_until = max(network.cut.get("", 0.0), network.cut.get(node, 0.0))
         is_reached = max(away_until, network.stalled_until, network.stalled_nodes.get(node, 0.0)) <= now
-        knows = [one for one in alive if one.engine.peers.time.is_known]
+        knows = [one for one in alive if one.keeps_time]
         free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
         return bool(free) and (len(knows) == len(alive) or self._is_swift) and is_reached
 

@@ -175,6 +175,11 @@ class SimReplica:
         """The exception that ended one of its tasks, or None."""
         return self.engine.tasks.failure or next(iter(self.loop.failures), None)
 
+    @property
+    def keeps_time(self) -> bool:
+        """Whether it knows crawl time, and stays to correct it when the server's clock steps."""
+        return self.engine.peers.time.is_known and not (self._is_leaving or self.engine.ended.is_set())
+
     def start(self) -> None:
         """Start crawling, in a process of its own."""
         self.loop.spawn(self._live())
