@@ -46,11 +46,41 @@ def peer(store: RedisStore, crawl_name: str, time: ManualTime) -> Callable[..., 
 async def test_the_first_view_with_an_index_comes_one_epoch_after_the_claim(
     peer: Callable[..., PeerLoop], time: ManualTime
 ) -> None:
-    one = peer("one")
-    assert (await one.tick()).index == 0
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    assert (await two.tick()).index == 0
     time.ms += 5000
-    view = await one.tick()
-    assert (view.index, view.replicas) == (1, 1)
+    await one.tick()
+    view = await two.tick()
+    assert (view.index, view.replicas) == (2, 2)
+
+
+@pytest.mark.parametrize("pause_s", [0, 10, 3600])
+async def test_a_replica_that_finds_nobody_is_in_the_view_at_once(
+    peer: Callable[..., PeerLoop], time: ManualTime, pause_s: int
+) -> None:
+    """Given a new loop, or one in which nobody has claimed for a while, the first view consists of whoever claims first."""
+    one, two = peer("one"), peer("two")
+    if pause_s:
+        await one.tick()
+        await two.tick()
+        time.ms += pause_s * 1000
+    views = [await one.tick(), await two.tick(), await one.tick()]
+    assert [view.index for view in views] == [1, 0, 1]
+    assert {view.roster for view in views} == {views[0].roster}
+    assert len(views[0].roster) == 1
+    time.ms += 5000
+    assert [(await each.tick()).replicas for each in (one, two)] == [2, 2]
+
+
+async def test_a_replica_that_comes_when_the_last_one_has_left_is_in_the_view_at_once(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await one.leave()
+    time.ms += 5000
+    assert (await two.tick()).index == 1
 
 
 async def test_indices_are_unique_and_dense_and_views_are_equal(
@@ -167,7 +197,8 @@ async def test_rosters_are_kept_until_later_epochs_are_opened(
     assert {await ask(store, "PTTL", name) for name in found} == {-1}
     time.ms += 60_000
     last = (await one.tick()).epoch
-    assert await ask(store, "KEYS", f"{key}:roster:*") == [f"{key}:roster:{last}".encode()]
+    kept = {f"{key}:roster:{epoch}" for epoch in (last - 1, last)}
+    assert {name.decode() for name in await ask(store, "KEYS", f"{key}:roster:*")} == kept
 
 
 async def test_capacity_and_address_are_in_the_roster(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
@@ -198,7 +229,7 @@ async def test_views_is_a_generator_that_survives_redis_being_away(
     views = one.views()
     first = await anext(views)
     second = await anext(views)
-    assert (first.index, second.index) == (0, 1)
+    assert (first.index, second.index) == (1, 1)
     assert second.epoch == first.epoch + 1
     await views.aclose()
 
