@@ -112,7 +112,7 @@ class Frontier:
         self.outboxes = Outboxes(store, keys)
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
         self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
-        self._recent = RecentWrites(self._run_of, clock.now_ms)
+        self._recent = RecentWrites(self._run_of, self._is_away, clock.now_ms)
 
     def apply(self, settings: FrontierSettings) -> None:
         """Use `settings` from now on. Existing leases keep their duration."""
@@ -315,6 +315,9 @@ class Frontier:
 
     def _run_of(self, shard: int) -> str:
         return self._store.run_of(self.keys.shards[shard].base)
+
+    def _is_away(self, shard: int) -> bool:
+        return self._store.is_away(self._store.node_of(self.keys.shards[shard].base))
 
     def runs(self) -> dict[int, str]:
         """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves

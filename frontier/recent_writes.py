@@ -32,10 +32,13 @@ class Write(msgspec.Struct, frozen=True, eq=False):
 
 
 class RecentWrites:
-    """The writes of the last `KEPT_MS`. `run_of`: shard -> the run ID of the server process that serves it."""
+    """The writes of the last `KEPT_MS`, and older ones to a server that is away or was replaced since.
 
-    def __init__(self, run_of: Callable[[int], str], now_ms: Callable[[], int]) -> None:
+    `run_of`: shard -> the run ID of the server process that serves it; `is_away`: shard -> whether its server is away."""
+
+    def __init__(self, run_of: Callable[[int], str], is_away: Callable[[int], bool], now_ms: Callable[[], int]) -> None:
         self._run_of = run_of
+        self._is_away = is_away
         self._now_ms = now_ms
         self._writes: deque[Write] = deque()
         self._entries = 0
@@ -65,8 +68,14 @@ class RecentWrites:
         self.reached(write.shard)
         self._writes.append(write)
         self._entries += len(write.entries)
-        while self._writes[0].at_ms < write.at_ms - KEPT_MS or self._entries > KEPT_ENTRIES + len(write.entries):
+        while self._is_safe(self._writes[0], write.at_ms) or self._entries > KEPT_ENTRIES + len(write.entries):
             self._entries -= len(self._writes.popleft().entries)
+
+    def _is_safe(self, write: Write, now_ms: int) -> bool:
+        """Whether the server that took `write` runs since then, long enough to keep it."""
+        shard = write.shard
+        is_old = write.at_ms < now_ms - KEPT_MS
+        return is_old and not self._is_away(shard) and self._run_of(shard) == self._runs[shard]
 
     def moved(self) -> dict[int, str]:
         """The shards that are served by another run than the one with the writes, and that run."""

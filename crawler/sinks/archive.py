@@ -119,8 +119,9 @@ class Archive:
 
         return settled
 
-    async def stop(self) -> None:
-        """See `DurableSink.stop`. If the last group may be unsettled, its files stay open for the next start."""
+    async def stop(self, is_in_doubt: bool = False) -> None:
+        """See `DurableSink.stop`. If the last group may be unsettled, its files stay open, too."""
+        self._in_doubt |= is_in_doubt
         try:
             await self._in_thread(self._end)
         finally:

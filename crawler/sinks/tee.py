@@ -88,7 +88,7 @@ class Tee:
         """See `DurableSink.set_aside`."""
         return await self._archive.set_aside()
 
-    async def stop(self) -> None:
-        await self._archive.stop()
+    async def stop(self, is_in_doubt: bool = False) -> None:
+        await self._archive.stop(is_in_doubt)
         for sink in self._sinks:
             await sink.stop()

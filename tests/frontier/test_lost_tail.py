@@ -17,6 +17,7 @@ from frontier.crawls import create_crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, RedisAway, ShardLost
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, retry
+from frontier.recent_writes import KEPT_MS
 from frontier.settlements import Settled, Settlement
 from frontier.shards import lost_shards, open_shards
 from frontier.store import RedisStore, command, connect
@@ -126,6 +127,19 @@ class TestALostTail:
         assert one.runs() == {}
         server.time.ms += 100_000
         assert [item.url for item in (await lease_one(one, shard=home(one))).entries] == ["https://a.test/link"]
+
+    async def test_the_writes_before_a_long_outage_are_repeated_after_it(self, server: Server) -> None:
+        one = await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        lease = await lease_one(one, shard=home(one))
+        await one.push([entry("https://a.test/link")])
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        server.time.ms += 10 * KEPT_MS
+        await notice(one)
+        assert await repeat(one) == []
+        assert await counts(one) == (2, 1, 1)
 
     async def test_no_lease_is_granted_until_all_had_time_to_repeat_their_writes(self, server: Server) -> None:
         one, two = await server.replica(), await server.replica()

@@ -127,9 +127,11 @@ class SimSink:
         for group in self._aside:
             group[:] = [(number, one) for number, one in group if one not in urls]
 
-    async def stop(self) -> None:
-        """The files are finished, so nobody looks at their journal. What was settled in the last seconds before is not
-        repeated if the server loses it: the known limit of a clean stop."""
+    async def stop(self, is_in_doubt: bool = False) -> None:
+        """The files are finished, so nobody looks at their journal, unless they are in doubt. What was settled in the last
+        seconds before is not repeated if the server loses it: the known limit of a clean stop."""
+        if is_in_doubt:
+            return
         latest = self._clock.monotonic() - UNREPEATED_S
         self._settled = [(at, one) for at, one in self._settled if at > latest]
 

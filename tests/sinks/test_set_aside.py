@@ -46,6 +46,27 @@ async def test_other_groups_are_written_meanwhile_and_do_not_refer_to_it(tmp_pat
 
 
 @pytest.mark.parametrize("was_settled", [False, True])
+async def test_a_later_start_decides_about_the_last_pages_if_the_server_may_have_lost_that_they_were_settled(
+    tmp_path: Path, was_settled: bool
+) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write(archive, "a")
+    await archive.settled()
+    await archive.stop(is_in_doubt=True)
+    assert archived(tmp_path) == []
+
+    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert [url.entry.url[-1] for url in urls] == ["a"]
+        return [not was_settled]
+
+    heir = Archive(settings(tmp_path, replica="heir"))
+    await heir.start(revoke)
+    await heir.stop()
+    assert archived(tmp_path) == (["a"] if was_settled else [])
+
+
+@pytest.mark.parametrize("was_settled", [False, True])
 async def test_a_later_start_decides_about_a_group_that_stayed_aside(tmp_path: Path, was_settled: bool) -> None:
     archive = Archive(settings(tmp_path))
     await archive.start()
