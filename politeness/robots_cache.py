@@ -18,9 +18,9 @@ from frontier.queue import Frontier
 from frontier.scripts import SAVE_ROBOTS
 from frontier.store import Call, Store, command, run
 from politeness.errors import BadRecord
-from politeness.robots import Rules
 from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
+from politeness.robots_rules import Rules
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import msgspec
 from protego import Protego, RequestRate
 
 from politeness.errors import BadRecord
-from politeness.robots_text import GroupReader, comparable_rule, lines_of, records
+from politeness.robots_syntax import GroupReader, comparable_rule, lines_of, records
 
 SLICE: Final = 1_000
 """Lines or rules that are processed before other tasks get their turn: 1 to 3 ms."""
@@ -44,7 +44,7 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     `group`: name of the group that applies: the product token, `*`, or None if no group applies. `rules`: its rules; no two
     have the same comparable path. `crawl_delay`: the longest Crawl-delay of the group in seconds, or None. `request_rate`:
     seconds per request by its slowest Request-rate, times of day ignored, or None. `sitemaps`: the Sitemap URLs as written,
-    of all groups, at most `robots_text.MAX_SITEMAPS`.
+    of all groups, at most `robots_syntax.MAX_SITEMAPS`.
     """
 
     group: str | None
@@ -71,7 +71,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Excerpt)
 
 
 def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
-    """Extract what `body` says to the crawler that calls itself `product_token` (see `robots_text.is_product_token`).
+    """Extract what `body` says to the crawler that calls itself `product_token` (see `robots_syntax.is_product_token`).
 
     Accepts any bytes, and skips what cannot be parsed, as RFC 9309 2.3.1.5 asks. The generator returns the excerpt. It
     yields after every few milliseconds of work: 500 KiB of short lines may take 0.3 s.

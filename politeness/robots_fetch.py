@@ -29,7 +29,7 @@ from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
 from politeness.backoff import BackoffPolicy, parse_retry_after, rest_after
 from politeness.errors import BadRecord
-from politeness.robots_text import MAX_BODY, cut_body
+from politeness.robots_syntax import MAX_BODY, cut_body
 
 Access = Literal["rules", "allow", "disallow"]
 

@@ -19,7 +19,7 @@ from crawler.sinks.open_files import complete_part, open_and_finished, open_eith
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
-from politeness.robots_text import MAX_BODY
+from politeness.robots_syntax import MAX_BODY
 
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
 UNKNOWN_ADDRESS = ""

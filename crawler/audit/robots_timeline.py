@@ -11,9 +11,9 @@ import msgspec
 from crawler.audit.records import Request
 from crawler.parse.content_coding import decode_body
 from frontier.urls import origin_of
-from politeness.robots import Rules
 from politeness.robots_fetch import MAX_REDIRECTS
-from politeness.robots_text import MAX_BODY
+from politeness.robots_rules import Rules
+from politeness.robots_syntax import MAX_BODY
 
 _SKEW_S = 0.005
 """Two replicas on one machine share a clock, but read it at different points of an exchange."""

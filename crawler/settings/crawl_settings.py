@@ -17,7 +17,7 @@ from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
 from crawler.scope.scope import Scope
 from crawler.settings.table import LOADED, Count, NotNegative, Table, needs_restart, usable
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
-from politeness.robots_text import is_product_token
+from politeness.robots_syntax import is_product_token
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 

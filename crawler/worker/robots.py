@@ -23,7 +23,7 @@ from frontier.errors import RedisAway
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
-from politeness.robots_text import MAX_BODY
+from politeness.robots_syntax import MAX_BODY
 
 
 class RobotsService:

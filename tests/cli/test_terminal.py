@@ -26,10 +26,10 @@ from frontier.crawls import Crawl
 from frontier.health import Health
 from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
 from frontier.store import RedisStore
-from politeness.robots import finish
 from politeness.robots_cache import RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
+from politeness.robots_rules import finish
 from tests.cli.conftest import Hand
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings

@@ -176,7 +176,7 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 
 STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
-    "robots": "politeness.robots:Rules.decide",
+    "robots": "politeness.robots_rules:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.back_off",
     "read": "crawler.worker.page_builder:read_if_small",
     "text": "crawler.sinks.group:content_of",

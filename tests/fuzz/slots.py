@@ -27,8 +27,8 @@ from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, canonicalize_links
 from politeness.backoff import BackoffState, parse_retry_after
 from politeness.errors import BadRecord
-from politeness.robots import Rules
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
+from politeness.robots_rules import Rules
 from tests.fuzz.targets import RobotsResponse
 
 if sys.version_info >= (3, 14):

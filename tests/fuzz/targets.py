@@ -23,8 +23,8 @@ from frontier.urls import canonicalize, origin_of
 from politeness.backoff import BackoffPolicy, BackoffState, after_failure, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 from politeness.errors import BadRecord
-from politeness.robots import Rules
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
+from politeness.robots_rules import Rules
 
 NOW_S = 1_790_000_000.0
 LIMIT = 1 << 20

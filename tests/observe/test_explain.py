@@ -16,9 +16,9 @@ from frontier.control import DomainRules
 from frontier.entries import Entry
 from frontier.lookup import DomainStatus, UrlStatus
 from frontier.urls import canonicalize
-from politeness.robots import Rules
 from politeness.robots_cache import KnownRobots
 from politeness.robots_fetch import RobotsRecord
+from politeness.robots_rules import Rules
 
 NOW = 1_700_000_000_000
 BODY = b"User-agent: *\nDisallow: /private/\n"

@@ -6,11 +6,11 @@ import pytest
 
 from frontier.queue import Frontier
 from frontier.store import RedisStore, command
-from politeness.robots import finish
 from politeness.robots_cache import DOMAIN_BYTES, KEPT_STALE_MS, RECORD_BYTES, RULE_BYTES, RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord, next_record
-from politeness.robots_text import MAX_BODY
+from politeness.robots_rules import finish
+from politeness.robots_syntax import MAX_BODY
 from tests.frontier.helpers import ManualTime, make_frontier
 
 ORIGIN = "https://a.test"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from politeness.robots import IMPLICIT, Decision, Rules
-from politeness.robots_text import is_product_token
+from politeness.robots_rules import IMPLICIT, Decision, Rules
+from politeness.robots_syntax import is_product_token
 from tests.politeness.rules import allowed, group
 
 # 2.1, 2.2: lines and groups

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from politeness.robots import Rules
 from politeness.robots_excerpt import SLICE, extract
-from politeness.robots_text import MAX_BODY, MAX_LINE, cut_body
+from politeness.robots_rules import Rules
+from politeness.robots_syntax import MAX_BODY, MAX_LINE, cut_body
 from tests.politeness.rules import allowed, group
 
 # 2.3: encoding. 2.5: limits

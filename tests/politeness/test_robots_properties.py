@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
-from politeness.robots import Rules, finish
 from politeness.robots_excerpt import Excerpt, extract
-from politeness.robots_text import cut_body
+from politeness.robots_rules import Rules, finish
+from politeness.robots_syntax import cut_body
 
 PIECES = ["/", "a", "b", "ab", "?", "=", "&", ":", "%3A", "%3a", "%2F", "%3F", "%61", "%3D", "é", "%C3%A9"]
 rule_paths = st.lists(st.sampled_from([*PIECES, "*", "*", "$", "%24", "%2A"]), max_size=7).map("".join)
@@ -54,7 +54,7 @@ def naive_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
 
 
 def byte_count(pattern: tuple[str, ...]) -> int:
-    """A reserved character that may be written either way counts once; `politeness.robots_text` says why."""
+    """A reserved character that may be written either way counts once; `politeness.robots_syntax` says why."""
     either_way = {f"%{ord(char):02X}" for char in ":@!'()+,;[]"}
     return sum(1 if token in either_way else len(token) for token in pattern)
 

@@ -8,10 +8,10 @@ from crawler.worker.robots import RobotsService
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
-from politeness.robots import finish
 from politeness.robots_cache import RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
+from politeness.robots_rules import finish
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
 from tests.worker.test_throttle import runtime
 

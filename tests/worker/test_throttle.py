@@ -22,9 +22,9 @@ from frontier.store import Store
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import CurrentPolicy, PolitenessPolicy
-from politeness.robots import Rules
 from politeness.robots_cache import KnownRobots
 from politeness.robots_fetch import RobotsPolicy, RobotsRecord
+from politeness.robots_rules import Rules
 
 FINE = UrlResult(Outcome.DONE, "")
 BUSY = UrlResult(Outcome.RETRY, "http_429", backs_off=True)

@@ -21,7 +21,7 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from politeness.robots_excerpt import SLICE, Excerpt, Rule, extract
-from politeness.robots_text import comparable, cut_body, readable
+from politeness.robots_syntax import comparable, cut_body, readable
 
 T = TypeVar("T")
 
