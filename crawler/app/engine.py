@@ -36,7 +36,7 @@ from crawler.worker.page_builder import PageBuilder
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
-from crawler.worker.robots import RobotsService
+from crawler.worker.robots_service import RobotsService
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit

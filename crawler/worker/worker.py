@@ -19,7 +19,7 @@ from crawler.page import Outcome
 from crawler.worker.leases import LeaseManager
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
 from crawler.worker.page_visit import PageVisits
-from crawler.worker.robots import RobotsService
+from crawler.worker.robots_service import RobotsService
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit

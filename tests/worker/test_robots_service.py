@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crawler.worker.robots import RobotsService
+from crawler.worker.robots_service import RobotsService
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
