@@ -29,8 +29,8 @@ from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.leases import LeaseManager, LeaseManagerSettings
 from crawler.worker.outbox import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.page_visit import PageVisits

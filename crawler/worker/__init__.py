@@ -2,8 +2,8 @@
 
 In the order in which data flows:
 
-1. `leases` takes leases on due domains of the replica's shards, renews them, and returns them when a shard moves to
-   another replica. Each leased domain is a `visit`.
+1. `lease_manager` takes leases on due domains of the replica's shards, renews them, and returns them when a shard moves
+   to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
 2. `delay_queue` orders the visits by the time of their next request.
 3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_service` makes a
    request for robots.txt if the next URL needs one, otherwise the page itself is requested.
@@ -20,6 +20,6 @@ In the order in which data flows:
 
 Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
 here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
-`leased_fetch`, `leases`, `outbox`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots_service`, `runtime`,
-`throttle`, `visit`, `worker`.
+`lease_manager`, `leased_fetch`, `outbox`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots_service`,
+`runtime`, `throttle`, `visit`, `worker`.
 """

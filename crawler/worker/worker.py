@@ -16,7 +16,7 @@ from crawler.defects import defect
 from crawler.errors import FailureKind
 from crawler.events import TurnTaken
 from crawler.page import Outcome
-from crawler.worker.leases import LeaseManager
+from crawler.worker.lease_manager import LeaseManager
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
 from crawler.worker.page_visit import PageVisits
 from crawler.worker.robots_service import RobotsService

@@ -119,7 +119,7 @@ MUTANTS = (
     _without("one-push", SETTLING, RUNS + "    await", RUNS.replace("self._frontier.runs()", "{}") + "    await"),
     _without(
         "finished-lease-is-renewed",
-        "crawler/worker/leases.py",
+        "crawler/worker/lease_manager.py",
         "for visit in [visit for visit in old if self._is_finished(visit)]:",
         "for visit in list[Visit]():",
     ),

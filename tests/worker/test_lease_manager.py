@@ -15,7 +15,7 @@ from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.leases import LeaseManager, LeaseManagerSettings, Prefetch
+from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Prefetch
 from crawler.worker.visit import Visit
 from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
