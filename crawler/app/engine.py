@@ -33,12 +33,12 @@ from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.outbox import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
-from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
 from crawler.worker.robots_service import RobotsService
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
+from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
 from frontier.budget import Budget
@@ -157,7 +157,7 @@ class Engine:
         robots = RobotsService(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
-        pages = PageVisits(runtime, self._fetch, self._builder, self.committer, self.allowance)
+        pages = UrlHandler(runtime, self._fetch, self._builder, self.committer, self.allowance)
         self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:

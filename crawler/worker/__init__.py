@@ -6,8 +6,8 @@ In the order in which data flows:
    to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
 2. `delay_queue` orders the visits by the time of their next request.
 3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_service` makes a
-   request for robots.txt if the next URL needs one, otherwise the page itself is requested.
-   `allowance` has the permits if the crawl may fetch only so many pages.
+   request for robots.txt if the next URL needs one, otherwise `url_handler` requests the page itself, or settles the URL
+   without a request. `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
    another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
    lease ends. `time_slice` yields to the event loop when several responses arrive at once.
@@ -20,6 +20,6 @@ In the order in which data flows:
 
 Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
 here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
-`lease_manager`, `leased_fetch`, `outbox`, `page_builder`, `page_visit`, `polite_fetch`, `pool`, `robots_service`,
-`runtime`, `throttle`, `visit`, `worker`.
+`lease_manager`, `leased_fetch`, `outbox`, `page_builder`, `polite_fetch`, `pool`, `robots_service`, `runtime`,
+`throttle`, `url_handler`, `visit`, `worker`.
 """

@@ -18,10 +18,10 @@ from crawler.events import TurnTaken
 from crawler.page import Outcome
 from crawler.worker.lease_manager import LeaseManager
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
-from crawler.worker.page_visit import PageVisits
 from crawler.worker.robots_service import RobotsService
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
+from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.errors import RedisAway
@@ -41,14 +41,14 @@ class Worker:
     """Gives visits their turns. `run` may run in many tasks at once."""
 
     def __init__(
-        self, runtime: Runtime, leases: LeaseManager, robots: RobotsService, throttle: Throttle, pages: PageVisits
+        self, runtime: Runtime, leases: LeaseManager, robots: RobotsService, throttle: Throttle, urls: UrlHandler
     ) -> None:
         self._runtime = runtime
         self._leases = leases
         self._queue = leases.queue
         self._robots = robots
         self._throttle = throttle
-        self._pages = pages
+        self._urls = urls
 
     async def run(self) -> None:
         """Wait until a visit is due, and give it one turn."""
@@ -92,7 +92,7 @@ class Worker:
     def _enqueue(self, visit: Visit) -> None:
         visit.queued(True)
         if visit.wants_permit:
-            self._pages.wait_for_permit(visit)
+            self._urls.wait_for_permit(visit)
         else:
             self._queue.put(visit, visit.next_at, visit.body_bytes)
 
@@ -107,7 +107,7 @@ class Worker:
             if visit.pending and visit.busy < visit.concurrency:
                 visit.wait_at_least_until(self._runtime.now())
                 self._enqueue(visit)
-            await self._pages.request(visit, entry, known)
+            await self._urls.request(visit, entry, known)
 
     async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
         """Return the URL to request now, after taking it from `visit` with a permit; None if this turn requests no page.
@@ -128,7 +128,7 @@ class Worker:
                 assert known is not None
                 return (entry, known) if await self._may_request(visit, entry, known) else None
             visit.pending.popleft()
-            await self._pages.settle_without_request(visit, entry, result, known)
+            await self._urls.settle_without_request(visit, entry, result, known)
             if self._runtime.now() - since > SLICE_S:
                 await asyncio.sleep(0)
                 since = self._runtime.now()
@@ -138,7 +138,7 @@ class Worker:
         if visit.busy > 1 and self._throttle.concurrency(visit, known) == 1:
             visit.limit_to(1)  # wait until the other requests and their delay have ended
             return False
-        return await self._pages.may_request(visit, entry)
+        return await self._urls.may_request(visit, entry)
 
     def _result_by_domain(self, visit: Visit) -> UrlResult | None:
         if self._throttle.is_blocked(visit.domain):

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
-from crawler.worker.page_visit import PageVisits
 from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
 from frontier.entries import Entry
@@ -45,7 +45,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
-    pages = PageVisits(shared, polite_fetch, builder, AsyncMock(), nobody)
+    pages = UrlHandler(shared, polite_fetch, builder, AsyncMock(), nobody)
     worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_service, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)

@@ -19,8 +19,8 @@ from frontier.queue import KEEP, Settled, postpone, retry
 from politeness.robots_cache import KnownRobots
 
 
-class PageVisits:
-    """Requests pages for visits, and passes the results to the committer."""
+class UrlHandler:
+    """Requests the URLs of visits or settles them without a request, and passes the results to the committer."""
 
     def __init__(
         self, runtime: Runtime, fetch: PoliteFetch, builder: PageBuilder, committer: Committer, allowance: Allowance
