@@ -9,7 +9,7 @@ shards cannot be read at the same time, so they are read twice (Mattern 1987, "A
 detection", the four-counter method). If the second reading, started after the first was complete, finds the same number
 accepted as the first, and all of them were settled in the first, then no URL was open in between.
 
-A link in an outbox (`frontier.outbox`) counts as a URL of the shard that has the outbox: accepted when it is put there,
+A link in an outbox (`frontier.outboxes`) counts as a URL of the shard that has the outbox: accepted when it is put there,
 and settled when it is removed. It is pushed to its own shard before it is removed.
 """
 

@@ -15,7 +15,7 @@ import msgspec
 
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
-from frontier.outbox import OUTBOX_LINKS
+from frontier.outboxes import OUTBOX_LINKS
 from frontier.queue import Frontier
 from frontier.store import Store, command, pairs
 

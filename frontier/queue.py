@@ -18,7 +18,7 @@ from frontier.clock import ServerClock
 from frontier.entries import Entry, parse_entry
 from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, shard_keys
-from frontier.outbox import Outboxes
+from frontier.outboxes import Outboxes
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.recent_writes import RecentWrites
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE

@@ -31,7 +31,7 @@ from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.outbox import OutboxDelivery
+from crawler.worker.outbox_delivery import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool

@@ -16,10 +16,10 @@ In the order in which data flows:
 6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
 7. `commit` stores the `results` in groups: it pushes the links (`link_push`), writes the pages to the sink, and settles
    the URLs (`settling`), in this order. Results whose lease has ended are dropped.
-8. `outbox` delivers links that could not be pushed, because a node of a cluster was away.
+8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
 Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
 here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
-`lease_manager`, `leased_fetch`, `outbox`, `page_builder`, `polite_fetch`, `pool`, `robots_service`, `runtime`,
-`throttle`, `url_handler`, `visit`, `worker`.
+`lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `polite_fetch`, `pool`, `robots_service`,
+`runtime`, `throttle`, `url_handler`, `visit`, `worker`.
 """

@@ -1,7 +1,7 @@
 """Pushes the links of results, so that each link of a settled page is in the frontier.
 
 On a cluster, the nodes are asked side by side. A link whose own node is away goes to the outbox of the page's shard
-(`frontier.outbox`), so its page can be settled at once.
+(`frontier.outboxes`), so its page can be settled at once.
 """
 
 from __future__ import annotations

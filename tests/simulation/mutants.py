@@ -89,7 +89,7 @@ MUTANTS = (
     _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
     _without("stale-is-settled", SETTLING, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
     _without("outbox-not-open", "frontier/counters.py", "[(accepted + outboxed, sum", "[(accepted + 0 * outboxed, sum"),
-    _without("outbox-forgets", "crawler/worker/outbox.py", "sent = await self._push(links)", "sent = links"),
+    _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from frontier import outbox
 from frontier.counters import Counters
 from frontier.lookup import UrlLookup
 from frontier.store import RedisStore
@@ -39,7 +38,7 @@ async def test_the_crawl_has_not_ended_while_links_are_kept(store: RedisStore, c
 
 
 async def test_a_full_outbox_takes_no_more(store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "OUTBOX_LINKS", 2)
+    monkeypatch.setattr("frontier.outboxes.OUTBOX_LINKS", 2)
     outboxes = (await make_frontier(store, crawl_name, ManualTime(), shards=3)).outboxes
     assert await outboxes.keep({0: LINKS, 1: LINKS[:1]}) == set()
     assert await outboxes.keep({0: [(1, entry())], 1: LINKS[1:]}) == {0}

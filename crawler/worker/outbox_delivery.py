@@ -1,4 +1,7 @@
-"""Delivers the links in the outboxes of the owned shards (`frontier.outbox`), when the nodes where they belong are back."""
+"""Delivers the links in the outboxes of the owned shards, when the nodes where they belong are back.
+
+`frontier.outboxes` says why they are there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.link_push import total
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
-from frontier.outbox import KeptLink
+from frontier.outboxes import KeptLink
 from frontier.queue import Frontier, Pushed
 
 POLL_S, IDLE_POLL_S = 1.0, 30.0
