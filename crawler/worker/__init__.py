@@ -14,8 +14,9 @@ In the order in which data flows:
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.
 6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
-7. `commit` stores the `results` in groups: it pushes the links (`link_push`), writes the pages to the sink, and settles
-   the URLs (`settling`), in this order. Results whose lease has ended are dropped.
+7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
+   the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `write_repeater` repeats the last
+   writes to a server that was restarted.
 8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
 Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens

@@ -13,14 +13,14 @@ replica was suspended. Other replicas may have counted its permits as used, fetc
 the crawl.
 
 If the server was restarted, it may have lost its last writes. So they are repeated before the next group, and the links of
-a group also before its URLs are settled (`crawler.worker.repeat`).
+a group also before its URLs are settled (`crawler.worker.write_repeater`).
 
 Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
 the fetching.
 
 **A node of a cluster that is away** holds up only the results of its own shards. They are *parked*, and tried again later.
-Links that belong to its shards go to outboxes (`link_push`). If it does not answer when the group is settled, the files
+Links that belong to its shards go to outboxes (`link_pusher`). If it does not answer when the group is settled, the files
 of the group are set aside, and a task settles the rest later; until then, no other result of this node is written. Visits
 whose results would be parked take no turns (`holds_up`), so no more than the results of the requests in flight wait.
 """
@@ -37,13 +37,13 @@ from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.link_push import LinkPusher
-from crawler.worker.repeat import WriteRepeater
+from crawler.worker.link_pusher import LinkPusher
 from crawler.worker.results import Group, Result, VisitReport, release_memory
 from crawler.worker.runtime import Runtime
-from crawler.worker.settling import Settling, settlement
 from crawler.worker.visit import Visit
+from crawler.worker.write_repeater import WriteRepeater
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, LeasedUrl, SettleReply
 
@@ -247,15 +247,15 @@ class Committer:
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.now()
-        settling = Settling(self._runtime, self._frontier, self._apply, results)
-        settling.begin(kept.duplicates)
-        if not await settling.attempt():
-            await self._settle_later(group, results, settling)
+        settler = GroupSettler(self._runtime, self._frontier, self._apply, results)
+        settler.begin(kept.duplicates)
+        if not await settler.attempt():
+            await self._settle_later(group, results, settler)
             return
         if any(result.page is not None for result in results):
-            await self._write_until_there_is_room(lambda: self._sink.settled(settling.unsettled))
+            await self._write_until_there_is_room(lambda: self._sink.settled(settler.unsettled))
         await self._release(group.closing)
-        await self._report(group, results, settling.stale, (started, pushed, written))
+        await self._report(group, results, settler.stale, (started, pushed, written))
 
     async def _report(
         self, group: Group, results: Sequence[Result], stale: set[Visit], began: tuple[float, float, float]
@@ -313,25 +313,25 @@ class Committer:
                 await self._runtime.clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, 30.0)
 
-    async def _settle_later(self, group: Group, results: Sequence[Result], settling: Settling) -> None:
+    async def _settle_later(self, group: Group, results: Sequence[Result], settler: GroupSettler) -> None:
         """Have a task settle what is left of `group`, whose pages were written."""
         has_pages = any(result.page is not None for result in results)
         settled = await self._write_until_there_is_room(self._sink.set_aside) if has_pages else None
-        nodes = settling.nodes
+        nodes = settler.nodes
         self._late_nodes.update(nodes)
-        open_visits = set(settling.open_visits)
+        open_visits = set(settler.open_visits)
         whole = Group(list(group.results), [], group.first_at)  # `run` empties the lists of `group`
         rest = Group(list(results), [visit for visit in group.closing if visit in open_visits], group.first_at)
 
         async def settle() -> None:
             began = self._runtime.now()
-            while not await settling.attempt():
+            while not await settler.attempt():
                 await self._runtime.clock.sleep(UNPARK_S)
             if settled is not None:
-                await self._write_until_there_is_room(lambda: settled(settling.unsettled))
+                await self._write_until_there_is_room(lambda: settled(settler.unsettled))
             self._late_nodes.subtract(nodes)
             await self._release(rest.closing)
-            await self._report(whole, results, settling.stale, (began, began, began))
+            await self._report(whole, results, settler.stale, (began, began, began))
 
         task = asyncio.create_task(settle())
         task.add_done_callback(lambda _: self._wake())

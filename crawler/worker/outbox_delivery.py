@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from crawler.events import LinksPushed
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.link_push import total
+from crawler.worker.link_pusher import total
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.outboxes import KeptLink

@@ -34,13 +34,13 @@ class Mutant:
 LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
-SETTLING = "crawler/worker/settling.py"
+GROUP_SETTLER = "crawler/worker/group_settler.py"
 RUNS = "            if runs := self._frontier.runs():\n            "
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
-SETTLE = """        settling = Settling(self._runtime, self._frontier, self._apply, results)
-        settling.begin(kept.duplicates)
-        if not await settling.attempt():
-            await self._settle_later(group, results, settling)
+SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, results)
+        settler.begin(kept.duplicates)
+        if not await settler.attempt():
+            await self._settle_later(group, results, settler)
             return
 """
 SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
@@ -82,18 +82,18 @@ MUTANTS = (
     _without("revoked-lease-keeps-token", LUA + "revoke.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
         "stale-is-unsettled",
-        SETTLING,
+        GROUP_SETTLER,
         ANSWERS,
         "self._answers.update(dict.fromkeys(parts[node], True))",
     ),
     _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
-    _without("stale-is-settled", SETTLING, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
+    _without("stale-is-settled", GROUP_SETTLER, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
     _without("outbox-not-open", "frontier/counters.py", "[(accepted + outboxed, sum", "[(accepted + 0 * outboxed, sum"),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("deadline-ignored", "crawler/worker/visit.py", "return now < self.deadline", "return True"),
     _without("deadline-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
-    _without("settles-after-lease", SETTLING, "if visit in held and visit.holds(at)]", "]"),
+    _without("settles-after-lease", GROUP_SETTLER, "if visit in held and visit.holds(at)]", "]"),
     _without("renews-after-lease", COMMIT, "for visit in part if visit.holds(at)]", "for visit in part]"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
     _without(
@@ -116,7 +116,7 @@ MUTANTS = (
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
-    _without("one-push", SETTLING, RUNS + "    await", RUNS.replace("self._frontier.runs()", "{}") + "    await"),
+    _without("one-push", GROUP_SETTLER, RUNS + "    await", RUNS.replace("self._frontier.runs()", "{}") + "    await"),
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/lease_manager.py",
@@ -136,7 +136,7 @@ MUTANTS = (
     _without("no-grace", LUA + "lost_tail.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
     _without(
         "no-repeated-writes",
-        "crawler/worker/repeat.py",
+        "crawler/worker/write_repeater.py",
         "while runs := self._frontier.runs():",
         "while False and (runs := self._frontier.runs()):",
     ),

@@ -20,7 +20,7 @@ Apply = Callable[[Visit, SettleReply, float], None]
 Answered = list[tuple[Visit, SettleReply, float]]
 
 
-class Settling:
+class GroupSettler:
     """The last step of the commit of `results`."""
 
     def __init__(self, runtime: Runtime, frontier: Frontier, apply: Apply, results: Sequence[Result]) -> None:
