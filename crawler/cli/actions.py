@@ -14,9 +14,9 @@ from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import OnDifference, adopt, choose, settle
 from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
+from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
-from crawler.cli.output import place_of
-from crawler.cli.outputs import remember
+from crawler.cli.output_folders import remember
 from crawler.cli.progress import progress_logged
 from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.terminal import Terminal

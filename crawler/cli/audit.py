@@ -13,8 +13,8 @@ from rich.text import Text
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
-from crawler.cli.output import Where
-from crawler.cli.outputs import crawl_of
+from crawler.cli.crawl_access import CrawlAccess
+from crawler.cli.output_folders import crawl_of
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import emit
 from crawler.settings.loading import CrawlSettings, Settings, load
@@ -72,7 +72,7 @@ def _settings_of(crawl: str, given: Settings) -> CrawlSettings:
     async def work(store: RedisStore, opened: Crawl) -> CrawlSettings:
         return CrawlSettings.from_json(opened.settings)
 
-    return Where(crawl, None, given.replica.data_dir, None).do(work)
+    return CrawlAccess(crawl, None, given.replica.data_dir, None).do(work)
 
 
 def _render(found: Report, delay: str) -> RenderableType:

@@ -15,7 +15,7 @@ from crawler.app.installed import missing
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
 from crawler.cli.completion import presets, setting_names
-from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
@@ -77,7 +77,7 @@ def init(
 
 @config.command()
 @on_a_crawl
-def show(*, where: Where, json: AsJson = False) -> None:
+def show(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Show the settings that all replicas of a crawl use.
 
     [bold]Example[/bold]
@@ -88,7 +88,7 @@ def show(*, where: Where, json: AsJson = False) -> None:
     async def look(store: RedisStore, opened: Crawl) -> Crawl:
         return opened
 
-    opened = where.do(look)
+    opened = access.do(look)
     tables = _tables(_without_secrets(CrawlSettings.from_json(opened.settings).flat()))
     emit(tables, json, Group(Text(f"# revision {opened.revision}", style="dim"), _toml(tables)), wraps=False)
 
@@ -168,7 +168,7 @@ def apply(
         revision = await save_settings(store, opened, _kept(wanted, before).to_json())
         return _changes(before, wanted, loaded), revision
 
-    changes, revision = Where(crawl, redis, data_dir, file).do(work)
+    changes, revision = CrawlAccess(crawl, redis, data_dir, file).do(work)
     emit(changes, json, _changed(changes, revision))
 
 

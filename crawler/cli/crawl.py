@@ -14,8 +14,8 @@ import typer
 from crawler import logs
 from crawler.app.start_settings import OnDifference
 from crawler.cli.completion import scopes
-from crawler.cli.output import Where, place_of
-from crawler.cli.outputs import remember, shown
+from crawler.cli.crawl_access import CrawlAccess, place_of
+from crawler.cli.output_folders import remember, shown
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.loading import Settings, load
@@ -230,7 +230,7 @@ def run(
         look = None if when_told else _before_run(crawl, loaded, place_of(crawl, redis, data_dir, settings))
         _finish(run_replica(crawl, loaded, replicas, How(until_empty, otherwise, when_told, look)))
     except NoSuchCrawl:
-        Where(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
+        CrawlAccess(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
         raise
 
 

@@ -13,7 +13,7 @@ import typer
 
 from crawler import logs
 from crawler.app.build import archive_settings
-from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import SinkFull, UserError
@@ -57,7 +57,7 @@ def finish(
         typer.Argument(help="Output folder with open files; default: that of the settings.", show_default=False),
     ] = None,
     *,
-    where: Where,
+    access: CrawlAccess,
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not ask Redis: keep pages even if they will be fetched again.")
     ] = False,
@@ -76,24 +76,24 @@ def finish(
 
         crawler finish /mnt/node-7/crawl-out --crawl news --redis redis://10.0.0.5
     """
-    folder = folder or where.settings.replica.out
+    folder = folder or access.settings.replica.out
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder")
-    logs.configure(where.settings.replica.log, "warning")
+    logs.configure(access.settings.replica.log, "warning")
     try:
         with translated(folder), contextlib.ExitStack() as stack:
-            result = _finish_folder(folder, where, offline, stack)
+            result = _finish_folder(folder, access, offline, stack)
     except SinkFull as error:
         raise UserError(f"{error}; free some space and repeat the command") from error
     emit(result, json, _render(result), wraps=False)
 
 
-def _finish_folder(folder: Path, where: Where, offline: bool, stack: contextlib.ExitStack) -> Result:
-    """Finish the volumes of the crawl `where`, which stay locked until `stack` is closed."""
+def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: contextlib.ExitStack) -> Result:
+    """Finish the volumes of the crawl of `access`, which stay locked until `stack` is closed."""
     orphans = find_orphans(folder)
     for orphan in orphans:
         stack.callback(orphan.journal.close)
-    others = {one.name: one.doubt.crawl for one in orphans if one.doubt and one.doubt.crawl != where.crawl}
+    others = {one.name: one.doubt.crawl for one in orphans if one.doubt and one.doubt.crawl != access.crawl}
     written = journaled_volumes(folder) - {orphan.name for orphan in orphans}
     left = open_volumes(folder) - written - others.keys()
     if others and not left:
@@ -105,17 +105,19 @@ def _finish_folder(folder: Path, where: Where, offline: bool, stack: contextlib.
             + ", ".join(sorted(written)[:SHOWN])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
-    kept, removed = _finish(folder, ours, where, offline) if left else ([], 0)
+    kept, removed = _finish(folder, ours, access, offline) if left else ([], 0)
     return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others))
 
 
-def _finish(folder: Path, orphans: Sequence[OrphanedVolume], where: Where, offline: bool) -> tuple[list[Path], int]:
+def _finish(
+    folder: Path, orphans: Sequence[OrphanedVolume], access: CrawlAccess, offline: bool
+) -> tuple[list[Path], int]:
     """Finish `orphans`, and open files without a journal. Returns the files that were kept, and the number of pages that
     were removed."""
 
     async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int]:
-        replica = where.settings.replica.model_copy(update={"out": folder})
-        archive = archive_settings(where.crawl, "", settings, replica)
+        replica = access.settings.replica.model_copy(update={"out": folder})
+        archive = archive_settings(access.crawl, "", settings, replica)
         finished = Finished(archive)
         try:
             judged = [(orphan, await unsettled_in(orphan, revoke)) for orphan in orphans]
@@ -127,13 +129,13 @@ def _finish(folder: Path, orphans: Sequence[OrphanedVolume], where: Where, offli
 
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
         settings = CrawlSettings.from_json(crawl.settings)
-        check_local(settings, accepted(where.settings), {"archive.upload"})
+        check_local(settings, accepted(access.settings), {"archive.upload"})
         clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
         await clock.refresh()
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)
 
-    return asyncio.run(ask_and_finish(None, where.settings.crawl)) if offline else where.do(work)
+    return asyncio.run(ask_and_finish(None, access.settings.crawl)) if offline else access.do(work)
 
 
 def _render(result: Result) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from crawler.app.build import plan_of
 from crawler.app.embedded_valkey import open_store
-from crawler.cli.output import Where, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
@@ -51,7 +51,7 @@ class Result(msgspec.Struct, frozen=True):
 def repair(
     urls: Annotated[list[str] | None, typer.Argument(help="Seeds of the crawl.", show_default=False)] = None,
     *,
-    where: Where,
+    access: CrawlAccess,
     file: Annotated[list[Path] | None, typer.Option("--file", "-f", help="File with seeds.")] = None,
     archive: Annotated[
         list[Path] | None,
@@ -75,33 +75,33 @@ def repair(
 
         crawler repair -f seeds.txt --archive /mnt/a/crawl-out --archive /mnt/b/crawl-out --redis redis://10.0.0.5
     """
-    folders = [] if accept_loss else (archive or [where.settings.replica.out])
+    folders = [] if accept_loss else (archive or [access.settings.replica.out])
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder; name the crawl's output folders with --archive")
-    seeds = gather_seeds(where.settings.crawl, urls or (), file or ())
+    seeds = gather_seeds(access.settings.crawl, urls or (), file or ())
 
     async def work() -> Result:
-        async with open_store(where.settings.replica) as store:
-            return await _repair(store, await _opened(store, where), where, seeds, folders)
+        async with open_store(access.settings.replica) as store:
+            return await _repair(store, await _opened(store, access), access, seeds, folders)
 
     result = asyncio.run(work())
     emit(result, json, _render(result), wraps=False)
 
 
-async def _opened(store: RedisStore, where: Where) -> Crawl:
+async def _opened(store: RedisStore, access: CrawlAccess) -> Crawl:
     try:
-        return await open_crawl(store, where.crawl)
+        return await open_crawl(store, access.crawl)
     except NoSuchCrawl:
-        created = where.settings.created
-        return await recreate_crawl(store, where.crawl, created.frontier.shards, created.to_json())
+        created = access.settings.created
+        return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 
 
 async def _repair(
-    store: RedisStore, crawl: Crawl, where: Where, seeds: Sequence[Seed], folders: Sequence[Path]
+    store: RedisStore, crawl: Crawl, access: CrawlAccess, seeds: Sequence[Seed], folders: Sequence[Path]
 ) -> Result:
     settings = CrawlSettings.from_json(crawl.settings)
-    check_local(settings, accepted(where.settings), {"frontier.scorer"})
+    check_local(settings, accepted(access.settings), {"frontier.scorer"})
     clock = ServerClock(SystemClock(), store.time_ms)
     await clock.refresh()
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)

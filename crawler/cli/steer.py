@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from crawler.cli.completion import reasons
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.notes import did_you_mean, note, unknown_domain, unknown_reason
-from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
@@ -54,7 +54,9 @@ dead = typer.Typer(
 )
 
 
-def _apply(where: Where, change: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]) -> None:
+def _apply(
+    access: CrawlAccess, change: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]
+) -> None:
     async def work(store: RedisStore, opened: Crawl) -> str:
         control = Control(store, opened.keys)
         await control.refresh()
@@ -62,7 +64,7 @@ def _apply(where: Where, change: ControlChange, as_json: bool, write: Callable[[
         await write(control)
         return await _doubt(store, opened, change, rules) if change.domain else ""
 
-    if doubt := where.do(work):
+    if doubt := access.do(work):
         note(doubt)
     seconds = "" if change.seconds is None else f" {change.seconds:g} s"
     emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
@@ -83,40 +85,40 @@ async def _doubt(store: RedisStore, crawl: Crawl, change: ControlChange, before:
 
 
 @on_a_crawl
-def pause(*, where: Where, json: AsJson = False) -> None:
+def pause(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Pause all replicas. Requests in flight are completed, and leased domains are returned to the queue.
 
     [bold]Example[/bold]
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    _apply(where, ControlChange(where.crawl, "pause"), json, lambda control: control.set("pause"))
+    _apply(access, ControlChange(access.crawl, "pause"), json, lambda control: control.set("pause"))
 
 
 @on_a_crawl
-def resume(*, where: Where, json: AsJson = False) -> None:
+def resume(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Undo `pause` or `stop`. After `stop`, replicas have to be started again.
 
     [bold]Example[/bold]
 
         crawler resume --crawl news
     """
-    _apply(where, ControlChange(where.crawl, "resume"), json, lambda control: control.set("run"))
+    _apply(access, ControlChange(access.crawl, "resume"), json, lambda control: control.set("run"))
 
 
 @on_a_crawl
-def stop(*, where: Where, json: AsJson = False) -> None:
+def stop(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Stop all replicas on all machines cleanly. To continue later, use `crawler resume` and start replicas again.
 
     [bold]Example[/bold]
 
         crawler stop --crawl news
     """
-    _apply(where, ControlChange(where.crawl, "stop"), json, lambda control: control.set("stop"))
+    _apply(access, ControlChange(access.crawl, "stop"), json, lambda control: control.set("stop"))
 
 
 @on_a_crawl
-def block(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None:
+def block(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
     """Stop fetching from a domain. Its URLs are settled as denied, with the reason `blocked`, when they are due.
 
     Replicas apply this within two seconds.
@@ -126,11 +128,11 @@ def block(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None
         crawler block example.org
     """
     named = _domain_named(domain)
-    _apply(where, ControlChange(where.crawl, "block", named), json, lambda control: control.block(named))
+    _apply(access, ControlChange(access.crawl, "block", named), json, lambda control: control.block(named))
 
 
 @on_a_crawl
-def unblock(domain: DomainArgument, *, where: Where, json: AsJson = False) -> None:
+def unblock(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
     """Undo `block`. To queue the URLs again that were denied in the meantime, use `crawler dead requeue --reason blocked`.
 
     [bold]Example[/bold]
@@ -138,7 +140,7 @@ def unblock(domain: DomainArgument, *, where: Where, json: AsJson = False) -> No
         crawler unblock example.org
     """
     named = _domain_named(domain)
-    _apply(where, ControlChange(where.crawl, "unblock", named), json, lambda control: control.unblock(named))
+    _apply(access, ControlChange(access.crawl, "unblock", named), json, lambda control: control.unblock(named))
 
 
 @on_a_crawl
@@ -148,7 +150,7 @@ def delay(
         float | None, typer.Argument(min=0, help="Seconds; default: reset to the crawl's own delay.")
     ] = None,
     *,
-    where: Where,
+    access: CrawlAccess,
     json: AsJson = False,
 ) -> None:
     """Set the delay between requests to a domain, instead of the crawl's `politeness.delay`.
@@ -163,8 +165,8 @@ def delay(
     """
     named = _domain_named(domain)
     _apply(
-        where,
-        ControlChange(where.crawl, "delay", named, seconds),
+        access,
+        ControlChange(access.crawl, "delay", named, seconds),
         json,
         lambda control: control.set_delay(named, seconds),
     )
@@ -177,7 +179,7 @@ def list_dead(
     with_reason: WithReason = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of URLs.")] = 50,
     *,
-    where: Where,
+    access: CrawlAccess,
     json: AsJson = False,
 ) -> None:
     """List URLs that were given up, or denied by your own settings, with the reason.
@@ -198,7 +200,7 @@ def list_dead(
         doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters], doubts
 
-    letters, doubts = where.do(look)
+    letters, doubts = access.do(look)
     for doubt in doubts:
         note(doubt)
     table = TextTable("reason", "URL", wraps="URL")
@@ -214,7 +216,7 @@ def requeue(
     with_reason: WithReason = None,
     everything: Annotated[bool, typer.Option("--all", help="All URLs, of any domain and reason.")] = False,
     *,
-    where: Where,
+    access: CrawlAccess,
     json: AsJson = False,
 ) -> None:
     """Queue URLs again that were given up, or denied by your own settings, with their tries reset to 0.
@@ -240,12 +242,12 @@ def requeue(
         number = await requeue_letters(store, opened, domain, with_reason)
         return number, [] if number else await _why_none(store, opened, domain, with_reason)
 
-    number, doubts = where.do(work)
+    number, doubts = access.do(work)
     for doubt in doubts:
         note(doubt)
-    counted = {"crawl": where.crawl, "requeued": number}
+    counted = {"crawl": access.crawl, "requeued": number}
     said = f"{number:,} URLs queued again" if number else "nothing to queue again: `crawler dead list` has no such URL"
-    emit(counted, json, Text(f"crawl {where.crawl}: {said}"))
+    emit(counted, json, Text(f"crawl {access.crawl}: {said}"))
 
 
 async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> list[str]:

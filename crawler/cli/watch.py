@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from crawler.cli import render
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.keys import quit_key
-from crawler.cli.output import Where, on_a_crawl
 from crawler.cli.render import ShardLine
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit
@@ -35,15 +35,15 @@ Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
 
 
 @on_a_crawl
-def status(*, where: Where, json: AsJson = False) -> None:
+def status(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Show the state of a crawl: its replicas and counters.
 
     [bold]Example[/bold]
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    found = where.do(snapshot.status)
-    emit(found, json, render.status(found, where.place))
+    found = access.do(snapshot.status)
+    emit(found, json, render.status(found, access.place))
 
 
 def top(
@@ -65,7 +65,7 @@ def top(
 
         crawler top --once --json
     """
-    where = Where(crawl, redis, data_dir, settings)
+    access = CrawlAccess(crawl, redis, data_dir, settings)
 
     async def watch(store: RedisStore, opened: Crawl) -> None:
         console, reader = Terminal(), CrawlReader(store, opened.keys)
@@ -73,7 +73,7 @@ def top(
         if once or json or not console.is_terminal:
             await last.update(reader.complete())
             found = aged(last, crawl)
-            emit(found, json, render.top(found, where.place))
+            emit(found, json, render.top(found, access.place))
             return
         ended = asyncio.Event()
         quitting = asyncio.create_task(ended.wait())
@@ -82,12 +82,12 @@ def top(
                 reading = asyncio.create_task(last.update(reader.complete()))
                 await asyncio.wait({reading, quitting}, return_when=asyncio.FIRST_COMPLETED)
                 rows = 8 if console.height >= TALL else 4
-                screen.update(render.top(aged(last, crawl), where.place, rows, "q: quit"), refresh=True)
+                screen.update(render.top(aged(last, crawl), access.place, rows, "q: quit"), refresh=True)
                 await asyncio.wait({quitting}, timeout=every)
                 reading.cancel()  # it is only running if the user has quit
 
     try:
-        where.do(watch)
+        access.do(watch)
     except KeyboardInterrupt:
         return
 
@@ -109,14 +109,14 @@ def domains(
 
         crawler domains --limit 20
     """
-    where = Where(crawl, redis, data_dir, settings)
+    access = CrawlAccess(crawl, redis, data_dir, settings)
 
     async def look(store: RedisStore, opened: Crawl) -> tuple[Summary, float]:
         written = await summary.load(store, opened.keys)
         now_ms = await crawl_ms(store, opened.keys.peers)()
         return written or await summary.take(store, opened.keys, int(now_ms), "", ()), now_ms
 
-    found, now_ms = where.do(look)
+    found, now_ms = access.do(look)
     lists = {
         "busiest": found.busiest[:limit],
         "overdue": found.overdue[:limit],
@@ -133,7 +133,7 @@ def domains(
 
 
 @on_a_crawl
-def shards(*, where: Where, json: AsJson = False) -> None:
+def shards(*, access: CrawlAccess, json: AsJson = False) -> None:
     """Show which replica leases from which shards and since when, and which shards with work are unowned.
 
     [bold]Example[/bold]
@@ -144,7 +144,7 @@ def shards(*, where: Where, json: AsJson = False) -> None:
     async def look(store: RedisStore, opened: Crawl) -> list[ShardLine]:
         return await owner_lines(store, opened)
 
-    lines = where.do(look)
+    lines = access.do(look)
     total = max(1, sum(len(line.shards) for line in lines))
     emit(
         lines, json, render.shards(lines, total, time.time() * 1000) if lines else Text("no shard has been leased yet")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from crawler.cli.output import Where, on_a_crawl
-from crawler.cli.outputs import output_folders
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.output_folders import output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.observe.explain import Account, explain, render
@@ -24,7 +24,7 @@ OutToSearch = Annotated[
 def why(
     url: Annotated[str, typer.Argument(help="The URL; it is normalized like a link. https:// may be left out.")],
     *,
-    where: Where,
+    access: CrawlAccess,
     out: OutToSearch = None,
     json: AsJson = False,
 ) -> None:
@@ -35,10 +35,10 @@ def why(
         crawler why https://example.com/private/ --out pages
     """
 
-    folders = [out] if out else output_folders(where.settings.replica, where.crawl)
+    folders = [out] if out else output_folders(access.settings.replica, access.crawl)
 
     async def work(store: RedisStore, opened: Crawl) -> Account:
         return await explain(store, opened, url, folders)
 
-    found = where.do(work)
+    found = access.do(work)
     emit(found, json, render(found), wraps=False)

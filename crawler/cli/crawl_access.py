@@ -32,7 +32,7 @@ DEFAULT_NAME = "crawl"
 """The crawl that a command is about unless `--crawl` names another."""
 
 
-class Where:
+class CrawlAccess:
     """The crawl that a command is about: its name, and the options that select its store. `place`: these options as they
     were given, for commands in messages."""
 
@@ -121,14 +121,14 @@ _WHICH: dict[str, tuple[object, Any]] = {
     "data_dir": (None, DataDir),
     "settings": (None, SettingsFile),
 }
-"""Option -> default and type, as `Where` takes them."""
+"""Option -> default and type, as `CrawlAccess` takes them."""
 
 
 def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with its parameter `where` replaced by the options that select the crawl."""
+    """Return `command` with its parameter `access` replaced by the options that select the crawl."""
     parameters: list[Parameter] = []
     for one in signature(command, eval_str=True).parameters.values():
-        if one.name == "where":
+        if one.name == "access":
             parameters += [
                 Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
                 for name, (default, kind) in _WHICH.items()
@@ -139,7 +139,7 @@ def on_a_crawl(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         which = [given.pop(name) for name in _WHICH]
-        command(where=Where(*which), **given)
+        command(access=CrawlAccess(*which), **given)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
