@@ -7,7 +7,7 @@ In data-flow order:
   the assignment from one epoch to the next. `health` stores what each replica reports.
 - `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`. `store`, `scripts` and `keys` are the
   interface to Redis, and `entries` defines how Redis stores a URL. Of the store, `servers`, `cluster` and `sentinels`
-  find the server of a key, `lane` holds the connections to one server, and `redirects` sends calls again.
+  find the server of a key, `redis_server` holds the connections to one server, and `redirects` sends calls again.
 - `crawls` creates and opens crawls. `budget` and `duties` divide the page limit and the periodic duties among the
   replicas. `reservations` allows single requests to a domain that another replica has leased.
 - `counters`, `survey`, `lookup` and `dead_letters` read the state. `control` sends an operator's commands to all replicas.

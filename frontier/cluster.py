@@ -19,8 +19,8 @@ import hiredis
 from frontier.calls import packed_words
 from frontier.connection import ask, fields
 from frontier.errors import FrontierError, RedisAway
-from frontier.lane import Lane, LaneWatcher, TimeLimits
 from frontier.redis_errors import translate
+from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
 from frontier.slot_map import SLOTS, SlotMap, read_redirect, read_slots, slot_of
 
@@ -37,8 +37,8 @@ FIRST_GAP_S, LONGEST_GAP_S = 0.1, 1.0
 """Between two refreshes, doubled while nothing changes."""
 
 
-class Cluster(LaneWatcher):
-    """The lanes of a cluster's masters. `where`: the cluster as it is shown in messages."""
+class Cluster(ServerWatcher):
+    """The masters of a cluster. `where`: the cluster as it is shown in messages."""
 
     def __init__(
         self, url: RedisUrl, limits: TimeLimits, where: str, on_round_trip: Callable[[float, bool], None]
@@ -47,8 +47,8 @@ class Cluster(LaneWatcher):
         self._limits = limits
         self._where = where
         self._on_round_trip = on_round_trip
-        self._lanes: dict[Address, Lane] = {}
-        self._by_slot: list[Lane | None] = [None] * SLOTS
+        self._by_address: dict[Address, RedisServer] = {}
+        self._by_slot: list[RedisServer | None] = [None] * SLOTS
         self._map: SlotMap = ()
         self._hints: list[Address] = []  # nodes that others have named since the last refresh
         self._refreshing: asyncio.Task[None] | None = None
@@ -57,114 +57,118 @@ class Cluster(LaneWatcher):
         self._time_key = ""
 
     def __repr__(self) -> str:
-        return f"<Cluster {self._where} nodes={len(self._lanes)}>"
+        return f"<Cluster {self._where} nodes={len(self._by_address)}>"
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         self._on_round_trip(seconds, failed)
 
-    def lane_is_silent(self, lane: Lane) -> None:
+    def server_is_silent(self, server: RedisServer) -> None:
         self.refresh_soon()
 
     async def start(self) -> None:
         """Ask for the map and connect to the masters. Raises RedisAway or RedisMisused if no node answers."""
         await self._refresh()
         self._refreshing = asyncio.create_task(self._keep_fresh())
-        if all(lane.is_away for lane in self._lanes.values()):
+        if all(server.is_away for server in self._by_address.values()):
             raise RedisAway(f"Redis at {self._where} cannot serve now: no master can be reached", self._where)
 
-    def lane_named(self, name: str) -> Lane | None:
-        return next((lane for lane in self.lanes if lane.name == name), None)
+    def server_named(self, name: str) -> RedisServer | None:
+        return next((server for server in self.members if server.name == name), None)
 
     @property
-    def lanes(self) -> Collection[Lane]:
-        """Of all nodes that serve slots."""
-        return self._lanes.values()
+    def members(self) -> Collection[RedisServer]:
+        """All nodes that serve slots."""
+        return self._by_address.values()
 
     def keep_time_by(self, key: str) -> None:
         self._time_key = key
 
-    def lane_of(self, key: str) -> Lane:
-        """The lane of the node that serves `key`. "" is the node that tells the time. Raises RedisAway if nobody serves
+    def server_of(self, key: str) -> RedisServer:
+        """The node that serves `key`. "" is the node that tells the time. Raises RedisAway if nobody serves
         it."""
-        lane = self._by_slot[slot_of(key)] if key else self._time_lane()
-        if lane is None:
+        server = self._by_slot[slot_of(key)] if key else self._time_server()
+        if server is None:
             self.refresh_soon()
             raise RedisAway(f"Redis at {self._where} cannot serve now: no node has the slot of {key!r}", self._where)
-        return lane
+        return server
 
-    def _time_lane(self) -> Lane | None:
+    def _time_server(self) -> RedisServer | None:
         if self._time_key:
             return self._by_slot[slot_of(self._time_key)]
-        return min(self.lanes, key=lambda lane: (lane.is_away, lane.name), default=None)
+        return min(self.members, key=lambda server: (server.is_away, server.name), default=None)
 
     def refresh_soon(self) -> None:
         """Have the map refreshed in the background."""
         self._wanted.set()
 
-    async def follow(self, error: str, lane: Lane) -> Lane:
-        """The lane of the node that a MOVED or ASK reply of `lane` names. Raises RedisAway unless `lane` is still a master:
+    async def follow(self, error: str, server: RedisServer) -> RedisServer:
+        """The node that a MOVED or ASK reply of `server` names. Raises RedisAway unless `server` is still a master:
         slots that move to another node take everything with them, but a failover may have lost something, so the sender
         must see the new node's run first."""
-        asked = next(address for address, one in self._lanes.items() if one is lane) if lane in self.lanes else None
+        asked = (
+            next(address for address, one in self._by_address.items() if one is server)
+            if server in self.members
+            else None
+        )
         slot, address = read_redirect(error, asked or self._url.hosts[0], self._url.reachable)
         is_moved = error.startswith("MOVED")
         if is_moved:
             self._hints.append(address)
             self.refresh_soon()
-        info = await self._info(lane) if is_moved else {}
-        target = self._lanes.get(address) or self._add(address)
+        info = await self._info(server) if is_moved else {}
+        target = self._by_address.get(address) or self._add(address)
         if not target.run_id:
             await target.connect(self._limits.probe_s)
         if is_moved:
             self._by_slot[slot] = target
         if info.get("role", "master") != "master":
-            raise RedisAway(f"Redis at {lane.name} cannot serve now: {target.name} has taken over", lane.name)
+            raise RedisAway(f"Redis at {server.name} cannot serve now: {target.name} has taken over", server.name)
         return target
 
-    async def _info(self, lane: Lane) -> dict[str, str]:
-        (reply,) = await lane.begin(packed_words("INFO", "replication"), 1, None)
+    async def _info(self, server: RedisServer) -> dict[str, str]:
+        (reply,) = await server.begin(packed_words("INFO", "replication"), 1, None)
         return fields(reply)
 
-    def _add(self, address: Address) -> Lane:
+    def _add(self, address: Address) -> RedisServer:
         async def find() -> Address:
             return address
 
-        lane = self._lanes[address] = Lane(address.name, find, self._url.access, self._limits, self)
-        return lane
+        server = self._by_address[address] = RedisServer(address.name, find, self._url.access, self._limits, self)
+        return server
 
     async def _keep_fresh(self) -> None:
         """Refresh the map whenever that was wanted, and while a node that serves slots is away."""
         gap_s = FIRST_GAP_S
         while True:
-            if not any(lane.is_away for lane in self.lanes):
+            if not any(server.is_away for server in self.members):
                 await self._wanted.wait()
             self._wanted.clear()
             before = self._map
             # Nobody answers, or all refuse: the calls report it.
             with contextlib.suppress(FrontierError):
                 await self._refresh()
-            for lane in self.lanes:
-                self._probe(lane)
+            for server in self.members:
+                self._probe(server)
             gap_s = FIRST_GAP_S if self._map != before else min(gap_s * 2, LONGEST_GAP_S)
-            if not any(lane.is_away for lane in self.lanes):
+            if not any(server.is_away for server in self.members):
                 gap_s = FIRST_GAP_S
             await asyncio.sleep(gap_s)
 
-    def _probe(self, lane: Lane) -> None:
+    def _probe(self, server: RedisServer) -> None:
         """Try a node that is away in the background, so that it is found again even if nobody calls it."""
-        if lane.is_away:
-            probe = asyncio.create_task(lane.connect(self._limits.probe_s))
+        if server.is_away:
+            probe = asyncio.create_task(server.connect(self._limits.probe_s))
             self._probes.add(probe)
             probe.add_done_callback(self._probed)
 
     def _probed(self, probe: asyncio.Task[None]) -> None:
         self._probes.discard(probe)
         if not probe.cancelled():
-            probe.exception()  # it is still away, which the lane remembers
+            probe.exception()  # it is still away, which the server remembers
 
     async def _refresh(self) -> None:
         """Ask for the map once. Raises RedisAway or RedisMisused if nobody answers."""
-        healthy = [address for address, lane in self._lanes.items() if not lane.is_away]
+        healthy = [address for address, server in self._by_address.items() if not server.is_away]
         replicas = [address for one in self._map for address in one.replicas]
         known = list(dict.fromkeys([*healthy, *replicas]))
         first = list(dict.fromkeys([*self._hints, *random.sample(known, min(ASKED_AT_ONCE, len(known)))]))[
@@ -172,7 +176,9 @@ class Cluster(LaneWatcher):
         ]
         hinted = set(self._hints)
         self._hints.clear()
-        rest = [address for address in dict.fromkeys([*known, *self._url.hosts, *self._lanes]) if address not in first]
+        rest = [
+            address for address in dict.fromkeys([*known, *self._url.hosts, *self._by_address]) if address not in first
+        ]
         try:
             found = await self._most_say(first or rest)
         except FrontierError:
@@ -223,16 +229,16 @@ class Cluster(LaneWatcher):
         """Use the map `found`. New nodes are connected to first. Calls may be on their way to nodes that are `hinted`, even
         if those who were asked have not heard of their slots yet."""
         masters = {one.master for one in found}
-        lanes = {address: self._lanes.get(address) or self._add(address) for address in masters}
-        unknown = [lane for lane in lanes.values() if not lane.run_id and not lane.is_away]
+        servers = {address: self._by_address.get(address) or self._add(address) for address in masters}
+        unknown = [server for server in servers.values() if not server.run_id and not server.is_away]
         if unknown:
-            await asyncio.gather(*(lane.connect(self._limits.probe_s) for lane in unknown), return_exceptions=True)
-        by_slot: list[Lane | None] = [None] * SLOTS
+            await asyncio.gather(*(server.connect(self._limits.probe_s) for server in unknown), return_exceptions=True)
+        by_slot: list[RedisServer | None] = [None] * SLOTS
         for one in found:
-            by_slot[one.first : one.last + 1] = [lanes[one.master]] * (one.last + 1 - one.first)
+            by_slot[one.first : one.last + 1] = [servers[one.master]] * (one.last + 1 - one.first)
         self._by_slot, self._map = by_slot, found
-        for address in self._lanes.keys() - masters - hinted - set(self._hints):
-            self._lanes.pop(address).retire()
+        for address in self._by_address.keys() - masters - hinted - set(self._hints):
+            self._by_address.pop(address).retire()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -240,5 +246,5 @@ class Cluster(LaneWatcher):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in self.lanes:
-            lane.close()
+        for server in self.members:
+            server.close()

@@ -23,8 +23,8 @@ from hiredis import ReplyError
 
 from frontier.calls import Acks, Call, Reply, packed, packed_by_source, packed_words
 from frontier.errors import FrontierError, RedisAway
-from frontier.lane import Lane
 from frontier.redis_errors import WRONG_SERVER, first_word, translate
+from frontier.redis_server import RedisServer
 from frontier.servers import Servers
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.1
@@ -49,9 +49,9 @@ ACK_KEY_MS = 1_000
 
 
 class Batch(NamedTuple):
-    """Calls for one lane. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
+    """Calls for one server. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
 
-    lane: Lane
+    server: RedisServer
     run_id: str | None
     at: Sequence[int]
     data: bytes
@@ -60,10 +60,10 @@ class Batch(NamedTuple):
     def begin(self) -> asyncio.Future[list[Reply]]:
         """Send the calls, and two commands more if replicas have to acknowledge them."""
         if self.acks is None:
-            return self.lane.begin(self.data, len(self.at), self.run_id)
+            return self.server.begin(self.data, len(self.at), self.run_id)
         mark = packed_words("SET", self.acks.key, "", "PX", ACK_KEY_MS)
         data = self.data + mark + packed_words("WAIT", self.acks.replicas, ACK_LIMIT_MS)
-        return self.lane.begin(data, len(self.at) + 2, self.run_id)
+        return self.server.begin(data, len(self.at) + 2, self.run_id)
 
     def check_acks(self, replies: list[Reply]) -> None:
         """Remove the replies to the two commands. Raises RedisAway if too few replicas have acknowledged the calls: a
@@ -75,9 +75,9 @@ class Batch(NamedTuple):
             return  # nothing was written; each call goes to another node, or fails for its own reason
         for reply in (marked, acknowledged):
             if type(reply) is ReplyError:
-                raise translate(reply, self.lane.name)
+                raise translate(reply, self.server.name)
         if acknowledged < self.acks.replicas:
-            name, wanted = self.lane.name, self.acks.replicas
+            name, wanted = self.server.name, self.acks.replicas
             raise RedisAway(f"{acknowledged} of {wanted} replicas of Redis at {name} have acknowledged a write", name)
 
 
@@ -90,7 +90,7 @@ class Refused(NamedTuple):
 
 
 async def exchange(batches: Sequence[Batch], replies: list[Reply | FrontierError]) -> list[Refused]:
-    """Send `batches` side by side and put the replies into their places, an error that concerns a whole lane into all of
+    """Send `batches` side by side and put the replies into their places, an error that concerns a whole server into all of
     its. Returns the calls that were answered with an error."""
     started: list[tuple[Batch, asyncio.Future[list[Reply]]]] = []
     refused: list[Refused] = []
@@ -122,19 +122,19 @@ def _fill(replies: list[Reply | FrontierError], at: Iterable[int], error: Fronti
 
 
 def _joined(batches: Iterable[Batch]) -> list[Batch]:
-    """One batch for each lane and run, with the calls in the same order."""
-    joined: dict[tuple[Lane, str | None], list[Batch]] = {}
+    """One batch for each server and run, with the calls in the same order."""
+    joined: dict[tuple[RedisServer, str | None], list[Batch]] = {}
     for batch in batches:
-        joined.setdefault((batch.lane, batch.run_id), []).append(batch)
+        joined.setdefault((batch.server, batch.run_id), []).append(batch)
     return [
         Batch(
-            lane,
+            server,
             run_id,
             [at for part in parts for at in part.at],
             b"".join(part.data for part in parts),
             parts[0].acks,
         )
-        for (lane, run_id), parts in joined.items()
+        for (server, run_id), parts in joined.items()
     ]
 
 
@@ -145,7 +145,7 @@ class Redirects:
         self._servers = servers
         self._is_cluster = is_cluster
         self._timeout_s = timeout_s
-        self._followed: dict[tuple[Lane, str], Lane] = {}  # in this round
+        self._followed: dict[tuple[RedisServer, str], RedisServer] = {}  # in this round
 
     async def resolve(
         self, calls: Sequence[Call], replies: list[Reply | FrontierError], refused: Sequence[Refused]
@@ -172,7 +172,7 @@ class Redirects:
                 if asyncio.get_running_loop().time() > deadline:
                     for one in refused:
                         if replies[one.at] is one.error:
-                            replies[one.at] = translate(one.error, one.batch.lane.name)
+                            replies[one.at] = translate(one.error, one.batch.server.name)
                     return
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, LONGEST_WAIT_S)
@@ -186,16 +186,16 @@ class Redirects:
         batches = []
         for one in late:
             try:
-                lane = self._servers.lane_of(calls[one.at].key)
+                server = self._servers.server_of(calls[one.at].key)
             except RedisAway as away:
                 replies[one.at] = away
                 continue
-            run_id = one.batch.run_id if lane is one.batch.lane else None
-            batches.append(self._batch(calls[one.at], one.at, lane, run_id))
+            run_id = one.batch.run_id if server is one.batch.server else None
+            batches.append(self._batch(calls[one.at], one.at, server, run_id))
         return batches
 
-    def _batch(self, call: Call, at: int, lane: Lane, run_id: str | None) -> Batch:
-        return Batch(lane, run_id, [at], packed([call], guarded=self._is_cluster), call.acks)
+    def _batch(self, call: Call, at: int, server: RedisServer, run_id: str | None) -> Batch:
+        return Batch(server, run_id, [at], packed([call], guarded=self._is_cluster), call.acks)
 
     async def _next(self, call: Call, refused: Refused) -> Batch | None:
         """How to send a refused call again, or None if it has to wait. Raises the error that it comes to."""
@@ -203,23 +203,23 @@ class Redirects:
         word = first_word(error)
         if word == "NOSCRIPT" and call.script is not None:
             source = packed_by_source(call, guarded=self._is_cluster)
-            return Batch(batch.lane, batch.run_id, [at], source, call.acks)
+            return Batch(batch.server, batch.run_id, [at], source, call.acks)
         if word == "MOVED":
-            return self._batch(call, at, await self._follow(error, batch.lane), None)
+            return self._batch(call, at, await self._follow(error, batch.server), None)
         if word == "ASK" and call.script is None:
-            lane = await self._follow(error, batch.lane)
-            return Batch(lane, None, [_NOWHERE, at], packed_words("ASKING") + packed([call]))
+            server = await self._follow(error, batch.server)
+            return Batch(server, None, [_NOWHERE, at], packed_words("ASKING") + packed([call]))
         if word in ("TRYAGAIN", "ASK") or (self._is_cluster and call.script is not None and _MOVING in str(error)):
             return None
         if word == "CLUSTERDOWN":
             self._servers.refresh_soon()
-        translated = translate(error, batch.lane.name)
+        translated = translate(error, batch.server.name)
         if word in WRONG_SERVER:
-            batch.lane.drop(translated)
+            batch.server.drop(translated)
         raise translated
 
-    async def _follow(self, error: ReplyError, lane: Lane) -> Lane:
-        target = self._followed.get((lane, str(error)))
+    async def _follow(self, error: ReplyError, server: RedisServer) -> RedisServer:
+        target = self._followed.get((server, str(error)))
         if target is None:
-            target = self._followed[lane, str(error)] = await self._servers.follow(str(error), lane)
+            target = self._followed[server, str(error)] = await self._servers.follow(str(error), server)
         return target

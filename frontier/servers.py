@@ -1,4 +1,4 @@
-"""The servers of a store: which lane carries out a call. Here a single server, at a fixed address or named by Sentinels."""
+"""The servers of a store: which one carries out a call. Here a single server, at a fixed address or named by Sentinels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from frontier.errors import RedisMisused
-from frontier.lane import Lane, LaneWatcher, TimeLimits
+from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
 from frontier.sentinels import Sentinels
 
@@ -14,15 +14,15 @@ from frontier.sentinels import Sentinels
 class Servers(Protocol):
     """The servers of a store. Implemented by `SingleServer` and `Cluster`."""
 
-    def lane_of(self, key: str) -> Lane:
-        """The lane of the server that carries out calls with `key`; "": that tells the time. Raises RedisAway."""
+    def server_of(self, key: str) -> RedisServer:
+        """The server that carries out calls with `key`; "": that tells the time. Raises RedisAway."""
 
     @property
-    def lanes(self) -> Collection[Lane]:
-        """Of all servers that serve keys."""
+    def members(self) -> Collection[RedisServer]:
+        """All servers that serve keys."""
 
-    def lane_named(self, name: str) -> Lane | None:
-        """The lane of the server `name`, if it serves keys."""
+    def server_named(self, name: str) -> RedisServer | None:
+        """The server `name`, if it serves keys."""
 
     def keep_time_by(self, key: str) -> None:
         """Take the time from the server of `key`."""
@@ -30,8 +30,8 @@ class Servers(Protocol):
     def refresh_soon(self) -> None:
         """Find out again who serves which key."""
 
-    async def follow(self, error: str, lane: Lane) -> Lane:
-        """The lane that a MOVED or ASK reply of `lane` names. Raises RedisAway."""
+    async def follow(self, error: str, server: RedisServer) -> RedisServer:
+        """The server that a MOVED or ASK reply of `server` names. Raises RedisAway."""
 
     async def start(self) -> None:
         """Connect. Raises RedisAway or RedisMisused."""
@@ -40,7 +40,7 @@ class Servers(Protocol):
         """Close all connections."""
 
 
-class SingleServer(LaneWatcher):
+class SingleServer(ServerWatcher):
     """One server, which carries out all calls. `where`: as it is shown in messages, and its name."""
 
     def __init__(
@@ -50,7 +50,7 @@ class SingleServer(LaneWatcher):
         self._limits = limits
         self._on_round_trip = on_round_trip
         find = Sentinels(url, limits.probe_s, where).find if url.kind == "sentinel" else self._find
-        self._lane = Lane(where, find, url.access, limits, self)
+        self._server = RedisServer(where, find, url.access, limits, self)
 
     async def _find(self) -> Address:
         return self._address
@@ -58,15 +58,15 @@ class SingleServer(LaneWatcher):
     def round_trip(self, seconds: float, failed: bool) -> None:
         self._on_round_trip(seconds, failed)
 
-    def lane_of(self, key: str) -> Lane:
-        return self._lane
+    def server_of(self, key: str) -> RedisServer:
+        return self._server
 
     @property
-    def lanes(self) -> Collection[Lane]:
-        return (self._lane,)
+    def members(self) -> Collection[RedisServer]:
+        return (self._server,)
 
-    def lane_named(self, name: str) -> Lane | None:
-        return self._lane if name == self._lane.name else None
+    def server_named(self, name: str) -> RedisServer | None:
+        return self._server if name == self._server.name else None
 
     def keep_time_by(self, key: str) -> None:
         """There is only one clock."""
@@ -74,11 +74,13 @@ class SingleServer(LaneWatcher):
     def refresh_soon(self) -> None:
         """Each new connection asks for the address."""
 
-    async def follow(self, error: str, lane: Lane) -> Lane:
-        raise RedisMisused(f"Redis at {lane.name} is a node of a cluster; write its URL as redis+cluster:// ({error})")
+    async def follow(self, error: str, server: RedisServer) -> RedisServer:
+        raise RedisMisused(
+            f"Redis at {server.name} is a node of a cluster; write its URL as redis+cluster:// ({error})"
+        )
 
     async def start(self) -> None:
-        await self._lane.connect(self._limits.connect_s)
+        await self._server.connect(self._limits.connect_s)
 
     async def close(self) -> None:
-        self._lane.close()
+        self._server.close()

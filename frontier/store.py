@@ -5,8 +5,8 @@ the server does not know them (a server forgets its scripts in a restart or fail
 a batch that raised `RedisAway` may be sent again as a whole: some of it may have been executed, but nothing takes effect
 twice.
 
-`lane` holds the connections to one server, `cluster` and `servers` find the lane of a key, and `redis_errors` says
-which errors are temporary.
+`redis_server` holds the connections to one server, `cluster` and `servers` find the server of a key, and `redis_errors`
+says which errors are temporary.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from frontier.calls import Acks, Argument, Call, Reply, command, packed, run
 from frontier.cluster import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
-from frontier.lane import Lane, TimeLimits
 from frontier.redirects import Batch, Redirects, exchange
+from frontier.redis_server import RedisServer, TimeLimits
 from frontier.redis_url import RedisUrl, check_url, display_url, read_url
 from frontier.servers import Servers, SingleServer
 
@@ -93,9 +93,9 @@ class RedisStore:
     async def start(self) -> None:
         """Connect, and check the versions of the servers. Raises RedisAway or RedisMisused."""
         await self._servers.start()
-        for lane in self._servers.lanes:
-            if lane.version:
-                _check_version(lane.version, self._where)
+        for server in self._servers.members:
+            if server.version:
+                _check_version(server.version, self._where)
 
     def watch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
         """Call `watcher` after each round trip, with its duration in seconds and whether it failed."""
@@ -138,24 +138,24 @@ class RedisStore:
         replies, which has the errors of those calls that no node serves."""
         replies: list[Reply | FrontierError] = [None] * len(calls)
         if not self._is_cluster:
-            lane = self._servers.lane_of("")
-            return [Batch(lane, lane.run_id, range(len(calls)), packed(calls), calls[0].acks)], replies
-        places: dict[Lane, list[int]] = {}
-        lane_of = self._servers.lane_of
+            server = self._servers.server_of("")
+            return [Batch(server, server.run_id, range(len(calls)), packed(calls), calls[0].acks)], replies
+        places: dict[RedisServer, list[int]] = {}
+        server_of = self._servers.server_of
         for at, call in enumerate(calls):
             try:
-                lane = lane_of(call.key)
+                server = server_of(call.key)
             except RedisAway as away:
                 replies[at] = away
                 continue
-            if lane in places:
-                places[lane].append(at)
+            if server in places:
+                places[server].append(at)
             else:
-                places[lane] = [at]
+                places[server] = [at]
         batches = []
-        for lane, mine in places.items():
+        for server, mine in places.items():
             data = packed(calls if len(mine) == len(calls) else [calls[at] for at in mine], guarded=True)
-            batches.append(Batch(lane, lane.run_id, mine, data, calls[mine[0]].acks))
+            batches.append(Batch(server, server.run_id, mine, data, calls[mine[0]].acks))
         return batches, replies
 
     async def _delivered(
@@ -168,17 +168,17 @@ class RedisStore:
 
     def node_of(self, key: str) -> str:
         try:
-            return self._servers.lane_of(key).name
+            return self._servers.server_of(key).name
         except RedisAway:
             return ""
 
     def is_away(self, node: str) -> bool:
-        lane = self._servers.lane_named(node)
-        return lane is not None and lane.is_away
+        server = self._servers.server_named(node)
+        return server is not None and server.is_away
 
     def run_of(self, key: str) -> str:
         try:
-            return self._servers.lane_of(key).run_id
+            return self._servers.server_of(key).run_id
         except RedisAway:
             return ""
 

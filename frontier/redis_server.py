@@ -50,21 +50,21 @@ class _Exchange(NamedTuple):
     timer: asyncio.TimerHandle
 
 
-class LaneWatcher:
-    """Is told what a lane sees. This one ignores it."""
+class ServerWatcher:
+    """Is told what happens at a server. This one ignores it."""
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         """A round trip has ended."""
 
-    def lane_is_silent(self, lane: Lane) -> None:
+    def server_is_silent(self, server: RedisServer) -> None:
         """The server has not replied for a while, or has failed."""
 
 
-class Lane:
-    """The connections to the server `name`. `find`: where it is, asked for each new connection."""
+class RedisServer:
+    """The server `name` and the connections to it. `find`: where it is, asked for each new connection."""
 
     def __init__(
-        self, name: str, find: Find, access: Access, limits: TimeLimits, watcher: LaneWatcher, where: str = ""
+        self, name: str, find: Find, access: Access, limits: TimeLimits, watcher: ServerWatcher, where: str = ""
     ) -> None:
         self.name = name
         self._where = where or name
@@ -84,7 +84,7 @@ class Lane:
         self.version = ""  # of the server that was connected to last, "" before the first connection
 
     def __repr__(self) -> str:
-        return f"<Lane {self.name} idle={len(self._idle)} busy={len(self._busy)} away={self.is_away}>"
+        return f"<RedisServer {self.name} idle={len(self._idle)} busy={len(self._busy)} away={self.is_away}>"
 
     @property
     def is_away(self) -> bool:
@@ -185,7 +185,7 @@ class Lane:
             limit.reschedule(loop.time())
             return
         if limit in self._openings:
-            self._watcher.lane_is_silent(self)
+            self._watcher.server_is_silent(self)
         self._openings[limit] = loop.call_later(again_s, self._look_at_opening, limit, SILENT_AGAIN_S)
 
     def _adopt(self, connection: Connection) -> None:
@@ -207,7 +207,7 @@ class Lane:
         """Decide about an exchange that takes long. Called until it is over."""
         exchange = self._busy[connection]
         took_s = time.monotonic() - exchange.began
-        self._watcher.lane_is_silent(self)
+        self._watcher.server_is_silent(self)
         if took_s >= self._limits.reply_s - 0.001 or not self._is_serving:
             connection.fail(self._failed(TimeoutError(f"no reply within {took_s:.1f} s")))
             return
@@ -264,7 +264,7 @@ class Lane:
             self._trouble = translated
             self._close_idle()
             self._serve_waiting()
-            self._watcher.lane_is_silent(self)
+            self._watcher.server_is_silent(self)
         return translated
 
     def _close_idle(self) -> None:
