@@ -16,7 +16,7 @@ VALUES = ("str", "int", "float", "bool", "bytes", "Path", "frozenset", "Sequence
 """Annotations of values. So are those that end in Settings, Policy, Rules or Limits: they do nothing."""
 
 FOREIGN = {
-    "crawler/cli/commands.py": {"cls"},
+    "crawler/cli/command_registry.py": {"cls"},
     "crawler/cli/value_names.py": {"metavar", "display_type_rich"},
     "crawler/fetch/compat.py": {"max_size", "_call_connection_lost", "_read_ready_cb", "_write_ready"},  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},

@@ -3,9 +3,9 @@
 How a command runs, in the order in which data flows:
 
 1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
-2. `commands` lists which module has which command, in the groups of the help. `value_names` and `completion` say what an
-   option takes, to people and to the shell. A module is imported when one of its commands is called,
-   because importing all of them takes half a second.
+2. `command_registry` lists which module has which command, in the groups of the help. `value_names` and `completion` say
+   what an option takes, to people and to the shell. A module is imported when one of its commands is called, because
+   importing all of them takes half a second.
 3. The modules `crawl`, `watch`, `steer`, `configure`, `doctor`, `why`, `audit`, `finish` and `export` hold the commands.
    They share their options (`shared_options`) and the access to a crawl (`crawl_access`). `output_folders` remembers where
    crawls write, and `notes` names what a crawl does not know.

@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from crawler import __version__
-from crawler.cli.commands import Commands
+from crawler.cli.command_registry import Commands
 from crawler.errors import TRY_LATER, UserError
 from frontier.errors import FrontierError, RedisAway
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from crawler.cli import completion
-from crawler.cli.commands import GROUPS, MODULES, _load
+from crawler.cli.command_registry import GROUPS, MODULES, _load
 from crawler.scope.scope import Kind
 from crawler.settings import reference
 from crawler.settings.loading import ReplicaSettings

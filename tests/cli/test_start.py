@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import typer
 
-from crawler.cli.commands import MODULES
+from crawler.cli.command_registry import MODULES
 
 NOBODY = "redis://127.0.0.1:1/0"
 """No server listens there, so a command ends after its imports."""
