@@ -20,7 +20,7 @@ from crawler.observe.metrics import Metrics
 from crawler.observe.obstacles import Obstacles
 from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
-from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
+from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.loading import CrawlSettings, ReplicaSettings
 from frontier.health import Health
@@ -52,7 +52,7 @@ class Replica:
             self.metrics.render,
             engine.readiness,
             Live(store, keys, self.id, seams.clock),
-            CrawlQueries(store, keys.crawl),
+            StatePages(store, keys.crawl),
         )
         clocks = (seams.clock, engine.runtime.server_clock)
         self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)

@@ -10,8 +10,8 @@ them to all open pages. The cost is a few small reads per second, regardless of 
 open pages.
 """
 
-from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
-from crawler.observe.web.server import ServerAddress, StatusServer
+from crawler.observe.web.state_pages import StatePages
+from crawler.observe.web.status_server import ServerAddress, StatusServer
 
-__all__ = ["CrawlQueries", "Live", "ServerAddress", "StatusServer"]
+__all__ = ["Live", "ServerAddress", "StatePages", "StatusServer"]

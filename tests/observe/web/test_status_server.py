@@ -18,8 +18,8 @@ from crawler.observe import summary
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.snapshot import Snapshot
 from crawler.observe.summary import Sample
-from crawler.observe.web import CrawlQueries, Live, ServerAddress, StatusServer
-from crawler.observe.web.server import advertised, is_addressed
+from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
+from crawler.observe.web.status_server import advertised, is_addressed
 from crawler.observe.web.template import Template
 from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
@@ -45,7 +45,7 @@ async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> A
         lambda: b"up 1\n",
         lambda: (reason is None, reason or "ready"),
         live,
-        CrawlQueries(store, crawl),
+        StatePages(store, crawl),
     )
     await server.start()
     try:
@@ -157,9 +157,7 @@ async def test_the_policy_comes_from_the_template_alone(store: RedisStore, crawl
 
 async def test_a_port_without_an_address_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
     live = Live(store, CrawlKeys(crawl_name, 4), "r1", SystemClock())
-    server = StatusServer(
-        ServerAddress("0"), lambda: b"", lambda: (True, "ready"), live, CrawlQueries(store, crawl_name)
-    )
+    server = StatusServer(ServerAddress("0"), lambda: b"", lambda: (True, "ready"), live, StatePages(store, crawl_name))
     await server.start()
     try:
         assert server.address.startswith("127.0.0.1:")
@@ -239,7 +237,7 @@ async def test_a_port_in_use_is_a_user_error(store: RedisStore, crawl_name: str)
     async with serving(store, crawl_name) as server:
         live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
         second = StatusServer(
-            ServerAddress(server.address), lambda: b"", lambda: (True, "ready"), live, CrawlQueries(store, crawl_name)
+            ServerAddress(server.address), lambda: b"", lambda: (True, "ready"), live, StatePages(store, crawl_name)
         )
         with pytest.raises(UserError, match="choose another --listen"):
             await second.start()

@@ -29,8 +29,8 @@ AT_ONCE = 2
 SETTLED = "Settled. For the outcome, run `crawler why` on a machine with the output."
 
 
-class CrawlQueries:
-    """Answers queries about the crawl named `crawl`. It does not search the output, unlike `crawler why`. `policy`: the
+class StatePages:
+    """The pages of the crawl named `crawl`. It does not search the output, unlike `crawler why`. `policy`: the
     Content-Security-Policy of all answers."""
 
     def __init__(self, store: RedisStore, crawl: str) -> None:

@@ -14,8 +14,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from crawler.errors import UserError
-from crawler.observe.web.answers import CrawlQueries
 from crawler.observe.web.live import Live
+from crawler.observe.web.state_pages import StatePages
 from crawler.observe.web.template import Template
 
 LOOPBACK = "127.0.0.1"
@@ -48,7 +48,7 @@ class StatusServer:
         metrics: Callable[[], bytes],
         readiness: Callable[[], tuple[bool, str]],
         live: Live,
-        answers: CrawlQueries,
+        answers: StatePages,
     ) -> None:
         self._host, colon, port = at.listen.rpartition(":")
         if not port.isdecimal():
