@@ -43,14 +43,14 @@ class HttpClient(Protocol):
     async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
 
     async def fetch(
-        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange: ...
 
     async def locate(self, url: str) -> str: ...
 
     def apply(self, max_body_bytes: int, parallel: int) -> None: ...
 
-    async def stop(self, deadline: float) -> None: ...
+    async def stop(self, grace_s: float) -> None: ...
 
 
 class FetchSettings(msgspec.Struct, frozen=True):
@@ -147,13 +147,13 @@ class Fetcher:
         """Refuse new requests. Those in progress continue."""
         self._taking = False
 
-    async def stop(self, deadline: float) -> None:
-        """Wait at most `deadline` seconds for the requests in progress, then abort the rest and close everything."""
+    async def stop(self, grace_s: float) -> None:
+        """Wait at most `grace_s` seconds for the requests in progress, then abort the rest and close everything."""
         self.quiet()
         if self._under_way:
             self._idle.clear()
             with contextlib.suppress(TimeoutError):  # the callers of the others get FetchFailed(STOPPED)
-                async with asyncio.timeout(deadline):
+                async with asyncio.timeout(grace_s):
                     await self._idle.wait()
         if self._connector is not None and self._resolver is not None:
             connector, self._connector = self._connector, None
@@ -161,17 +161,17 @@ class Fetcher:
             await self._resolver.close()
 
     async def fetch(
-        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
         """GET `url` once. It must be canonical, because it is sent byte for byte.
 
-        `deadline` is called once, when a connection has been obtained, immediately before the request is written. If it
+        `is_too_late` is called once, when a connection has been obtained, immediately before the request is written. If it
         returns True, the time is over and nothing is sent. Raises FetchFailed if no complete response head is received.
         """
         connector = self._connector
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
-        request = self._request(url, deadline, extra_headers)
+        request = self._request(url, is_too_late, extra_headers)
         self._under_way += 1
         try:
             return await self._exchange(connector, request, url)
@@ -196,7 +196,7 @@ class Fetcher:
         return await self._resolver.first(host_of(url))
 
     def _request(
-        self, url: str, deadline: Callable[[], bool] | None, extra_headers: Iterable[tuple[str, str]]
+        self, url: str, is_too_late: Callable[[], bool] | None, extra_headers: Iterable[tuple[str, str]]
     ) -> Request:
         """Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
         settings = self._settings
@@ -210,7 +210,7 @@ class Fetcher:
         head = origin.request_head(url[slash:], self._fields, extra_headers)
         now = self._loop.time()
         until = now + settings.total_timeout_s
-        return Request(origin.url, origin.key, head, deadline, now, until, settings.max_body_bytes)
+        return Request(origin.url, origin.key, head, is_too_late, now, until, settings.max_body_bytes)
 
     async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
         connection = await connector.obtain(request, self._connect_timeout)

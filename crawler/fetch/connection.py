@@ -40,14 +40,14 @@ from crawler.page import Exchange, Phases
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
-    event loop time. `deadline` is called once, immediately before the request is written; if it returns True, nothing is
+    event loop time. `is_too_late` is called once, immediately before the request is written; if it returns True, nothing is
     written.
     """
 
     url: URL  # of the origin
     connection_key: ConnectionKey
     head: bytes
-    deadline: Callable[[], bool] | None
+    is_too_late: Callable[[], bool] | None
     asked_at: float
     until: float
     max_body_bytes: int
@@ -113,7 +113,7 @@ class GuardedProtocol(ResponseHandler):
         """Write the request. Raises FetchFailed, with nothing written, if that is not allowed."""
         if self.transport is None or self.should_close:
             raise FetchFailed(FailureKind.STALE_CONNECTION, "the idle connection was closed, or had received bytes")
-        if request.deadline is not None and request.deadline():
+        if request.is_too_late is not None and request.is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
         self._request = request
         self._reader = ResponseReader(self._head_parser, self._max_head_bytes, request.max_body_bytes)

@@ -367,8 +367,8 @@ class Committer:
 
     def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
-            deadline = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
-            visit.renewed(deadline, self._runtime.now())
+            lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
+            visit.renewed(lease_end, self._runtime.now())
         elif reply.stale:
             visit.renewed(float("-inf"), self._runtime.now())
         self.held.settled(visit, reply)

@@ -109,11 +109,11 @@ class HeldLeases:
         end = asked_at + lease_s - min(1.0, lease_s / 20)
         return end if self._budget is None else min(end, self._runtime.now() + self._budget.valid_s)
 
-    def take(self, answer: Leased, deadline: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
-        """Add the leases of `answer`. `deadline`: until when they may be used; `asked_at`: when they were requested,
+    def take(self, answer: Leased, lease_end: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
+        """Add the leases of `answer`. `lease_end`: until when they may be used; `asked_at`: when they were requested,
         both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their visits, and
         whether this replica still owns their shard."""
-        visits = [Visit(lease, deadline, asked_at) for lease in answer.leases]
+        visits = [Visit(lease, lease_end, asked_at) for lease in answer.leases]
         for visit in visits:
             self._visits[visit] = None
         self._visits_of_shard[answer.shard] += len(visits)

@@ -215,8 +215,8 @@ class LeaseManager:
 
     def _accept(self, answer: Leased, asked_at: float) -> list[Visit]:
         """Take the leases of `answer`. Returns the visits to put into the queue."""
-        deadline = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
-        visits, is_ours = self.held.take(answer, deadline, asked_at, self._settings.poll_s)
+        lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
+        visits, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)
         if is_ours and not self._quiet:
             return visits
         for visit in visits:
@@ -240,14 +240,14 @@ class LeaseManager:
         while True:
             await self._runtime.clock.sleep(half_s / 4)
             now = self._runtime.now()
-            old = [visit for visit in self.held if now < visit.deadline < now + half_s]
+            old = [visit for visit in self.held if now < visit.lease_end < now + half_s]
             for visit in [visit for visit in old if self._is_finished(visit)]:
                 old.remove(visit)
                 self._committer.give_back(visit)
             for at in range(0, len(old), CALLS_A_ROUND):
                 await self._committer.renew(old[at : at + CALLS_A_ROUND])
             for visit in self.held:
-                if visit.deadline <= now and not visit.busy:
+                if visit.lease_end <= now and not visit.busy:
                     self.held.forget(visit)  # it expired before it could be renewed
 
     def _is_finished(self, visit: Visit) -> bool:

@@ -31,13 +31,13 @@ class LeasedFetch:
         """GET `url` within the lease of `visit`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during
         the request."""
         await self.time_slice.wait()
-        limit = asyncio.timeout(visit.deadline - self._clock.monotonic())
+        limit = asyncio.timeout(visit.lease_end - self._clock.monotonic())
         try:
             async with limit:
                 visit.limits.add(limit)
                 return await self._fetcher.fetch(
                     url,
-                    deadline=lambda: not visit.holds(self._clock.monotonic()),
+                    is_too_late=lambda: not visit.holds(self._clock.monotonic()),
                     extra_headers=self._validators.conditions(url),
                 )
         except TimeoutError as error:

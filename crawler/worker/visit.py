@@ -19,7 +19,7 @@ class Visit:
     the collections `pending`, `robots` and `limits` (the timeouts of the requests in flight, which end with the lease).
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
-    due in the queue, in monotonic seconds. `deadline`: when the lease ends, by the local monotonic clock; a replica that
+    due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
     was suspended sees that its leases have ended. `closing`: the lease is returned as soon as nothing is in flight.
 
     `busy`: the number of workers that have taken the visit, at most `concurrency`. `is_queued`: the visit waits in the
@@ -36,11 +36,11 @@ class Visit:
         "busy",
         "closing",
         "concurrency",
-        "deadline",
         "delay_ms",
         "ended_at",
         "is_queued",
         "lease",
+        "lease_end",
         "limits",
         "next_at",
         "pending",
@@ -50,10 +50,10 @@ class Visit:
         "wants_permit",
     )
 
-    def __init__(self, lease: Lease, deadline: float, now: float) -> None:
+    def __init__(self, lease: Lease, lease_end: float, now: float) -> None:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
-        self.deadline = deadline
+        self.lease_end = lease_end
         self.limits: set[asyncio.Timeout] = set()
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
@@ -83,15 +83,15 @@ class Visit:
 
     def holds(self, now: float) -> bool:
         """Return whether the lease is still valid at `now` (monotonic seconds)."""
-        return now < self.deadline
+        return now < self.lease_end
 
-    def renewed(self, deadline: float, now: float) -> None:
-        """Move the end of the lease to `deadline` (monotonic seconds). If that has passed, requests in flight are
+    def renewed(self, lease_end: float, now: float) -> None:
+        """Move the end of the lease to `lease_end` (monotonic seconds). If that has passed, requests in flight are
         cancelled."""
-        self.deadline = deadline
+        self.lease_end = lease_end
         for limit in self.limits:
             if not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
+                limit.reschedule(asyncio.get_running_loop().time() + lease_end - now)
 
     def close(self) -> None:
         """Have the lease returned as soon as nothing is in flight."""

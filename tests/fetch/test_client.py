@@ -168,9 +168,9 @@ class TestDeadline:
     async def test_nothing_is_sent_when_the_time_is_over(self) -> None:
         async with FaultServer() as server, fetcher(server.port) as under_test:
             with pytest.raises(FetchFailed) as caught:
-                await under_test.fetch("http://www.test/", deadline=lambda: True)
+                await under_test.fetch("http://www.test/", is_too_late=lambda: True)
             assert (caught.value.kind, caught.value.request_sent) == (FailureKind.LEASE_EXPIRED, False)
-            await under_test.fetch("http://www.test/after", deadline=lambda: False)
+            await under_test.fetch("http://www.test/after", is_too_late=lambda: False)
         assert [request.split()[1] for request in server.requests] == [b"/after"]
 
     async def test_it_is_asked_once_and_after_the_connection_stands(self) -> None:
@@ -181,8 +181,8 @@ class TestDeadline:
                 seen.append(len(server.requests))
                 return False
 
-            await under_test.fetch("http://www.test/", deadline=is_over)
-            await under_test.fetch("http://www.test/", deadline=is_over)
+            await under_test.fetch("http://www.test/", is_too_late=is_over)
+            await under_test.fetch("http://www.test/", is_too_late=is_over)
         assert seen == [0, 1]
 
     async def test_a_lease_that_ends_during_the_handshake_sends_nothing(self) -> None:
@@ -192,7 +192,7 @@ class TestDeadline:
         server_tls.sni_callback = lambda *_: over.append(True)
         async with FaultServer(server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
             with pytest.raises(FetchFailed) as caught:
-                await under_test.fetch("https://www.test/", deadline=lambda: bool(over))
+                await under_test.fetch("https://www.test/", is_too_late=lambda: bool(over))
             assert caught.value.kind is FailureKind.LEASE_EXPIRED
         assert over
         assert server.requests == []

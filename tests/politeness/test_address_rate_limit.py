@@ -234,7 +234,7 @@ class TestOutage:
 
 
 def visit() -> Visit:
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=2e9, now=0.0)
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=2e9, now=0.0)
 
 
 def runtime_with(time: ManualTime, policy: RateLimitPolicy) -> Runtime:

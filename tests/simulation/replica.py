@@ -149,8 +149,8 @@ class SimReplica:
         self._is_leaving = False
         rng = random.Random(f"{here.scenario.seed} {loop.name}")
         self._clock = SimClock(loop)
-        # As long as the margin between a holder's deadline and the expiry of its lease. A longer one is broken off at
-        # the deadline (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
+        # As long as the margin between the end of a lease for its holder and its expiry. A longer one is broken off at
+        # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
         local = ReplicaSettings(
             concurrency=WORKERS, interval=here.scenario.interval_s, capacity=rng.choice((1.0, 1.0, 0.5, 2.0))

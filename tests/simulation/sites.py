@@ -100,13 +100,13 @@ class SimFetcher:
         self._longest_s = longest_s
 
     async def fetch(
-        self, url: str, *, deadline: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
         """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made. These
         sites do not look at headers."""
         rng = self._sites.rng
         await self._clock.sleep(rng.uniform(0.0, 0.3))
-        if deadline is not None and deadline():
+        if is_too_late is not None and is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         lasting_s = rng.choice((0.05, 0.3, 1.0)) * rng.random() * self._longest_s
         with self._loop.universe.judging():
@@ -126,4 +126,4 @@ class SimFetcher:
 
     def apply(self, max_body_bytes: int, parallel: int) -> None: ...
 
-    async def stop(self, deadline: float) -> None: ...
+    async def stop(self, grace_s: float) -> None: ...

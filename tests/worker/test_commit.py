@@ -65,7 +65,7 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     frontier = await make_frontier(store, crawl_name, ManualTime())
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
     sink, shared = WatchingSink(Counters(store, frontier.keys)), await on_a_clock(ManualTime())
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
@@ -87,7 +87,7 @@ async def test_the_counters_include_bodies_that_were_archived_before(
     await frontier.push(Entry(f"https://site.test/{name}", "site.test") for name in bodies)
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
     (lease,) = leased.leases
-    visit = Visit(lease, deadline=float("inf"), now=0.0)
+    visit = Visit(lease, lease_end=float("inf"), now=0.0)
     # When their pages are committed, in two groups, to an archive that remembers bodies,
     archive = Archive(settings(tmp_path))
     await archive.start()
@@ -142,7 +142,7 @@ async def test_nothing_is_settled_after_the_lease_ended(
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], deadline=time.monotonic() + 10, now=time.monotonic())
+    visit = Visit(leased.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
     sink, shared = SlowSink(time, takes_ms=20_000 if ends_during_the_write else 0), await on_a_clock(time)
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     (entry,) = visit.lease.entries
@@ -174,7 +174,7 @@ async def test_a_lease_that_has_ended_is_not_renewed(store: RedisStore, crawl_na
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], deadline=time.monotonic() + 10, now=time.monotonic())
+    visit = Visit(leased.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
     shared = await on_a_clock(time)
     committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
     time.ms += 60_000
@@ -236,7 +236,7 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
     )
     await frontier.push([Entry("https://site.test/a", "site.test")])
     ((leased,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
-    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
     shared = await on_a_clock(time)
     sink = ForgettingSink(restarted, frontier.keys.shards[frontier.shard_of(link.domain)], link.domain)
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))

@@ -27,8 +27,8 @@ class NeverEnds:
         self.begun = asyncio.Event()
         self.hung_up = False
 
-    async def fetch(self, url: str, *, deadline: Callable[[], bool], extra_headers: Headers) -> Exchange:
-        if deadline():
+    async def fetch(self, url: str, *, is_too_late: Callable[[], bool], extra_headers: Headers) -> Exchange:
+        if is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         self.begun.set()
         try:
@@ -45,7 +45,7 @@ LEASE_S = 0.3
 
 def a_visit(lasts_s: float) -> Visit:
     now = SystemClock().monotonic()
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), deadline=now + lasts_s, now=now)
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=now + lasts_s, now=now)
 
 
 async def test_a_response_that_outlives_its_lease_is_broken_off() -> None:

@@ -61,7 +61,7 @@ def throttle_for(
 
 
 def visit(state: str = "") -> Visit:
-    return Visit(Lease("a.test", 0, 1, 0, 0, state, ()), deadline=2e6, now=1e6)
+    return Visit(Lease("a.test", 0, 1, 0, 0, state, ()), lease_end=2e6, now=1e6)
 
 
 def robots(body: bytes = b"") -> KnownRobots:

@@ -26,7 +26,7 @@ DELAY_S = 1.0
 
 def visit(now: float, *names: str) -> Visit:
     entries = tuple(Entry(f"https://a.test/{name}", "a.test") for name in names)
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", entries), deadline=2e6, now=now)
+    return Visit(Lease("a.test", 0, 1, 0, 0, "", entries), lease_end=2e6, now=now)
 
 
 @pytest.mark.parametrize("late_s", [0.0, 5.0])

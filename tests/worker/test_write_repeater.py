@@ -79,7 +79,7 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     ((leased,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
     committer = Committer(shared, frontier, sink, RecentUrls(100), HeldLeases(shared))
     running = [asyncio.create_task(committer.run()), asyncio.create_task(committer.watch_runs())]
-    visit = Visit(leased.leases[0], deadline=float("inf"), now=0.0)
+    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
     made = page(exchange("a", b"body"))
     await committer.add(Result(visit, Settled(visit.lease.entries[0], Outcome.DONE, "200"), made, LINKS))
     await committer.flush()
