@@ -132,7 +132,7 @@ class PeerLoop:
         """Publish `address` as the address of this replica in all later claims."""
         self.settings = msgspec.structs.replace(self.settings, address=address)
 
-    def pause(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """While `paused`, the time does not count as running time (`running_ms`)."""
         self._working = not paused
 

@@ -301,8 +301,8 @@ class Engine:
                 self._recent.clear()  # links that were out of scope may be in scope now
             if control.stopped:
                 self._end("stopped")
-            self.leases.pause(control.paused)
-            self.peers.pause(control.paused)
+            self.leases.set_paused(control.paused)
+            self.peers.set_paused(control.paused)
             await retry.control(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 

@@ -57,7 +57,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """`closest`: domain -> shortest pause in seconds; `address_peaks`: address -> requests above what the rate alone
+    """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
     allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them. `unread`: records,
     and ends of files, that could not be understood."""
 
@@ -88,7 +88,7 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         if request.address != UNKNOWN_ADDRESS:
             by_address[network_of(request.address)].append(request)
     breaches: list[Breach] = []
-    closest = {domain: _check_pauses(requests, timeline, rules, breaches) for domain, requests in by_domain.items()}
+    closest = {domain: _check_delays(requests, timeline, rules, breaches) for domain, requests in by_domain.items()}
     for requests in by_domain.values():
         _check_retry_after(requests, rules, breaches)
     peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
@@ -111,23 +111,23 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     )
 
 
-def _check_pauses(
+def _check_delays(
     requests: Sequence[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]
 ) -> float | None:
-    """Return the shortest pause between requests to a domain, in seconds. None if there was only one."""
+    """Return the shortest delay between requests to a domain, in seconds. None if there was only one."""
     latest, shortest = requests[0], None
     in_flight = [latest]
     for request in requests[1:]:
         in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
-        pause = request.start - latest.end
-        shortest = pause if shortest is None else min(shortest, pause)
+        delay = request.start - latest.end
+        shortest = delay if shortest is None else min(shortest, delay)
         robots = timeline.rules_at(request)
         crawl_delay, rate = (robots.crawl_delay, robots.request_rate) if robots is not None else (None, None)
         # Nothing requires the delay for slow responses (`response_share`), so it is not checked.
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
-        if pause < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
-            detail = f"{pause:.3f} s after {latest.url}"
-            breaches.append(Breach("too_close", request.url, request.start, pause, needed, detail))
+        if delay < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
+            detail = f"{delay:.3f} s after {latest.url}"
+            breaches.append(Breach("too_close", request.url, request.start, delay, needed, detail))
         if request.end >= latest.end:
             latest = request
         in_flight.append(request)

@@ -85,7 +85,7 @@ class LeaseManager:
         self.held.add_shards(handoff.take)
         self._runtime.events.emit(ViewAdopted(view, len(self.held.shards), len(handoff.take), len(handoff.drop)))
 
-    def pause(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """While `paused`, own no shards and return all leases. Views are still adopted."""
         if paused != self._paused:
             self._paused = paused
@@ -121,7 +121,7 @@ class LeaseManager:
                 self.held.wake.clear()
                 if self._has_room:
                     await self._lease()
-                await self._pause()
+                await self._wait_for_need()
         finally:
             for task in self._rounds.values():
                 task.cancel()
@@ -155,7 +155,7 @@ class LeaseManager:
             return False
         return self.queue.idle_takers > 0 or self.queue.lateness() < 0.01
 
-    async def _pause(self) -> None:
+    async def _wait_for_need(self) -> None:
         """Wait until a shard should be asked, and for at least 10 ms, so that several calls share a round trip."""
         await self._runtime.clock.sleep(0.01)
         if not self._has_room:

@@ -266,10 +266,10 @@ async def test_running_time_counts_only_while_replicas_work(
     assert await worked_s() == 20
     time.ms += 1_000
     assert await worked_s() == 21  # also the time since the last claim
-    two.pause(True)
+    two.set_paused(True)
     await two.tick()
     await tick(two, 10)
-    two.pause(False)
+    two.set_paused(False)
     await tick(two, 1)
     assert await worked_s() == 21
     await tick(two, 1)
