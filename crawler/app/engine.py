@@ -221,9 +221,9 @@ class Engine:
         self._running = [self.tasks.spawn(each) for each in work]
         self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
 
-    def quiet(self) -> None:
+    def drain(self) -> None:
         """Take no more leases, and return those of waiting domains."""
-        self.leases.quiet()
+        self.leases.drain()
 
     async def stop(self, grace_s: float) -> None:
         """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all leases,
@@ -234,7 +234,7 @@ class Engine:
         """
         clock = self._seams.clock
         deadline = clock.monotonic() + grace_s
-        self.quiet()
+        self.drain()
         await self.tasks.cancel(self._following)  # otherwise its next heartbeat would claim an index again
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)

@@ -80,7 +80,7 @@ class FetchSettings(msgspec.Struct, frozen=True):
 
 
 class Fetcher:
-    """Makes the requests of a replica. Call `start` before the first request, `quiet` to refuse new ones, and `stop` at the
+    """Makes the requests of a replica. Call `start` before the first request, `drain` to refuse new ones, and `stop` at the
     end.
     """
 
@@ -118,7 +118,7 @@ class Fetcher:
             self._connector.keep_idle(parallel)
 
     def __repr__(self) -> str:
-        state = "taking" if self._taking else "quiet"
+        state = "taking" if self._taking else "draining"
         return f"<Fetcher {state} under_way={self._under_way}>"
 
     async def start(self, hosts_in_turn: Callable[[], int] = lambda: 0) -> None:
@@ -143,13 +143,13 @@ class Fetcher:
         )
         self._taking = True
 
-    def quiet(self) -> None:
+    def drain(self) -> None:
         """Refuse new requests. Those in progress continue."""
         self._taking = False
 
     async def stop(self, grace_s: float) -> None:
         """Wait at most `grace_s` seconds for the requests in progress, then abort the rest and close everything."""
-        self.quiet()
+        self.drain()
         if self._under_way:
             self._idle.clear()
             with contextlib.suppress(TimeoutError):  # the callers of the others get FetchFailed(STOPPED)

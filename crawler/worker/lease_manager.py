@@ -62,7 +62,7 @@ class LeaseManager:
         self.held: HeldLeases = committer.held
         self.queue = allowance.queue
         self.view: View | None = None
-        self._quiet = False
+        self._is_draining = False
         self._paused = False
         self._rounds: dict[str, asyncio.Task[None]] = {}  # by node of a cluster
 
@@ -71,8 +71,8 @@ class LeaseManager:
 
     def adopt(self, view: View) -> None:
         """Adopt `view`: start leasing from shards that it adds, and return the leases of shards that it removes. Work on
-        the other shards continues. After `quiet`, views are ignored."""
-        if self._quiet:
+        the other shards continues. After `drain`, views are ignored."""
+        if self._is_draining:
             return
         if not view.roster and self.view is not None and self.view.roster:
             # No replica could claim an index in the last epoch, because the node of the roster was away. Nobody has been
@@ -92,9 +92,9 @@ class LeaseManager:
             if self.view is not None:
                 self.adopt(self.view)
 
-    def quiet(self) -> None:
+    def drain(self) -> None:
         """Take no more leases, and return those of visits that no worker is busy with."""
-        self._quiet = True
+        self._is_draining = True
         self.held.disown_all()
         self._close(self.held)
 
@@ -148,7 +148,12 @@ class LeaseManager:
 
     @property
     def _has_room(self) -> bool:
-        if self._quiet or self.view is None or len(self.held) >= self._settings.visits or self._allowance.is_awaited:
+        if (
+            self._is_draining
+            or self.view is None
+            or len(self.held) >= self._settings.visits
+            or self._allowance.is_awaited
+        ):
             return False
         now = self._runtime.now()
         if self.held.lease_end(now, self._frontier.settings.lease_ms) <= now:  # its pages could not be settled
@@ -217,7 +222,7 @@ class LeaseManager:
         """Take the leases of `answer`. Returns the visits to put into the queue."""
         lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
         visits, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)
-        if is_ours and not self._quiet:
+        if is_ours and not self._is_draining:
             return visits
         for visit in visits:
             visit.close()

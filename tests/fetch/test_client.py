@@ -290,12 +290,12 @@ async def test_what_is_not_a_url_is_said_so(url: str) -> None:
 
 
 class TestLife:
-    async def test_a_quiet_fetcher_takes_nothing_and_lets_the_rest_end(self) -> None:
+    async def test_a_draining_fetcher_takes_nothing_and_lets_the_rest_end(self) -> None:
         async with FaultServer() as server, fetcher(server.port) as under_test:
             under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
             await asyncio.sleep(0)
             assert repr(under_test) == "<Fetcher taking under_way=1>"
-            under_test.quiet()
+            under_test.drain()
             await _fails(under_test, "http://www.test/", FailureKind.STOPPED)
             await under_test.stop(5)
             assert (await under_way).status == 200

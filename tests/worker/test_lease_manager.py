@@ -115,7 +115,7 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
     assert not taking.done()
     # When the replica takes no more turns meanwhile, or goes on,
     if is_over:
-        fed.leases.quiet()
+        fed.leases.drain()
     may_go_on.set()
     # Then the lease is given back, or has its turn.
     if is_over:
