@@ -46,5 +46,5 @@ class CurrentPolicy:
         return self._policy.tries
 
     @property
-    def gate(self) -> RateLimitPolicy | None:
+    def rate_limit(self) -> RateLimitPolicy | None:
         return self._policy.rate_limit

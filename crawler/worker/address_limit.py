@@ -100,7 +100,7 @@ class AddressLimiter:
         self._policy: RateLimitPolicy | None = None
 
     def _current(self) -> RateLimiter | None:
-        policy = self._runtime.policy.gate
+        policy = self._runtime.policy.rate_limit
         if policy != self._policy:
             self._policy, self._limiter = policy, None if policy is None else self._made(policy)
         return self._limiter

@@ -30,8 +30,8 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
 
     lease = await lease_one(frontier)
     visit = Visit(lease, 1e12, time.monotonic())
-    gate = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
-    assert not await gate.may_request(visit, "https://a.test/")  # when the domain has to wait for the next one
+    addresses = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
+    assert not await addresses.may_request(visit, "https://a.test/")  # when the domain has to wait for the next one
     until_ms = time.ms + int(1000 * HORIZON_S)
     await frontier.release([Settlement(lease, until_ms, 1_000, str(visit.backoff), [])])
 
