@@ -10,8 +10,8 @@ import msgspec
 
 from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, SettingsMoved
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
-from frontier.scripts import OPEN_CRAWL, SAVE_SETTINGS
-from frontier.shards import open_shards
+from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
+from frontier.shards import identify_shards
 from frontier.store import Reply, Store, command, run
 
 
@@ -59,7 +59,7 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
     (earlier,) = await store.send([command("SET", draft, key, "NX", "GET")])
     key = earlier.decode() if earlier else key
     if has_shards:
-        await open_shards(store, CrawlKeys(name, shards, key), range(shards))
+        await identify_shards(store, CrawlKeys(name, shards, key), range(shards))
     fields: dict[str, str | bytes] = {
         "schema": str(SCHEMA),
         "shards": str(shards),
@@ -67,7 +67,7 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
         "settings": settings,
         "revision": "1",
     }
-    call = run(OPEN_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
+    call = run(CREATE_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])
     return _crawl(name, reply[1:], created=reply[0] == b"created")
 

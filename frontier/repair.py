@@ -17,7 +17,7 @@ from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE
-from frontier.shards import lost_shards, open_shards
+from frontier.shards import identify_shards, lost_shards
 from frontier.store import Store, run
 
 CHUNK = 500
@@ -47,7 +47,7 @@ class Repair:
     async def begin(self) -> Sequence[int]:
         """Find the lost shards. Raises CrawlLost if one has another crawl's data."""
         self.shards = sorted(await lost_shards(self._store, self._crawl.keys))
-        await open_shards(self._store, self._keys, self.shards)
+        await identify_shards(self._store, self._keys, self.shards)
         return self.shards
 
     def concerns(self, domain: str) -> bool:
@@ -87,4 +87,4 @@ class Repair:
 
     async def finish(self) -> None:
         """Give the shards the crawl's identity, so that replicas lease from them."""
-        await open_shards(self._store, self._crawl.keys, self.shards, former=self._keys.identity)
+        await identify_shards(self._store, self._crawl.keys, self.shards, former=self._keys.identity)

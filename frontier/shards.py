@@ -1,4 +1,4 @@
-"""The identity of shards: opens them when a crawl is created, and finds those that have lost their data.
+"""The identity of shards: gives it to them when a crawl is created, and finds those that have lost their data.
 
 Each shard holds the identity of its crawl. A server that came back empty has none, and a shard of it would otherwise look
 like one in which all is done.
@@ -12,18 +12,18 @@ from frontier.counters import SHARDS_A_PART
 from frontier.errors import CrawlLost
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
-from frontier.scripts import OPEN_SHARD
+from frontier.scripts import IDENTIFY_SHARD
 from frontier.store import Reply, Store, command, run
 
 
-async def open_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "") -> None:
+async def identify_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "") -> None:
     """Give `shards` the identity of the crawl. `former`: an identity that it replaces. Repeating the call is harmless.
 
     Raises CrawlLost if a shard belongs to another crawl of that name, and RedisAway.
     """
     calls = (
         [
-            run(OPEN_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
+            run(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
             for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
         ]
         for at in range(0, len(shards), SHARDS_A_PART)

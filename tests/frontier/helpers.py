@@ -11,7 +11,7 @@ from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import Argument, Call, Reply, Store, command
 
 
@@ -83,7 +83,7 @@ async def make_frontier(
         existing = await open_crawl(store, crawl)
     except NoSuchCrawl:
         keys, fingerprint_key = CrawlKeys(crawl, shards, b"key".hex()), b"key"
-        await open_shards(store, keys, range(shards))
+        await identify_shards(store, keys, range(shards))
     else:
         keys, fingerprint_key = existing.keys, existing.fingerprint_key
     return Frontier(store, keys, clock, settings or FrontierSettings(), fingerprint_key)

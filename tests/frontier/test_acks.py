@@ -13,7 +13,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import Acks, Call, RedisStore, command, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
@@ -53,7 +53,7 @@ async def store(cluster: ValkeyCluster) -> AsyncIterator[RedisStore]:
 @pytest.fixture
 async def frontier(store: RedisStore, crawl_name: str) -> Frontier:
     keys = CrawlKeys(crawl_name, SHARDS, "identity")
-    await open_shards(store, keys, range(SHARDS))
+    await identify_shards(store, keys, range(SHARDS))
     return await frontier_on(store, keys)
 
 

@@ -12,7 +12,7 @@ from frontier.keys import CrawlKeys
 from frontier.peers import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import CORRECT_TIME
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import RedisStore, run
 from tests.frontier.helpers import ManualTime, ask, entry
 
@@ -176,7 +176,7 @@ async def test_no_lease_ends_early_and_no_delay_is_shortened(
         found, _ = await frontier(loop).lease([0], 1 if loop is one else 2, loop.replica, 1)
         return bool(found[0].leases)
 
-    await open_shards(server, CrawlKeys(crawl_name, 1, b"key".hex()), [0])
+    await identify_shards(server, CrawlKeys(crawl_name, 1, b"key".hex()), [0])
     await frontier(one).push([entry()])
     assert await leased(one)
     began_ms = time.ms

@@ -19,7 +19,7 @@ from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, retry
 from frontier.recent_writes import KEPT_MS
 from frontier.settlements import Settled, Settlement
-from frontier.shards import lost_shards, open_shards
+from frontier.shards import identify_shards, lost_shards
 from frontier.store import RedisStore, command, connect
 from tests.frontier.helpers import ManualTime, entry, lease_one, settle_all
 from tests.valkey import ValkeyProcess
@@ -43,7 +43,7 @@ class Server:
         clock = ServerClock(self.time, self.time.read_ms)
         await clock.refresh()
         keys = CrawlKeys("news", 2, KEY.hex())
-        await open_shards(store, keys, range(2))
+        await identify_shards(store, keys, range(2))
         return Frontier(store, keys, clock, FrontierSettings(), KEY)
 
     def log_size(self) -> int:
@@ -295,7 +295,7 @@ class TestAShardWithoutData:
     async def test_a_shard_of_another_crawl_of_that_name_is_lost_too(self, one: Frontier) -> None:
         keys = CrawlKeys("news", 2, "another")
         with pytest.raises(CrawlLost):
-            await open_shards(one._store, keys, range(2))
+            await identify_shards(one._store, keys, range(2))
         with pytest.raises(ShardLost):
             await Counters(one._store, keys).has_ended()
 
@@ -307,7 +307,7 @@ class TestCreation:
         """Two that create it at once agree, and one that died on its way is continued."""
         keys = CrawlKeys(crawl_name, 4)
         await store.send([command("SET", keys.draft, "ab" * 16)])
-        await open_shards(store, CrawlKeys(crawl_name, 4, "ab" * 16), range(2))
+        await identify_shards(store, CrawlKeys(crawl_name, 4, "ab" * 16), range(2))
         made = await create_crawl(store, crawl_name, 4, b"{}")
         assert made.created
         assert made.fingerprint_key.hex() == "ab" * 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier, FrontierSettings, Settlement, retry
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
@@ -161,7 +161,7 @@ class TestLease:
         keys = frontier.keys.shards[0]
         forgotten = await lease_one(frontier)
         await ask(store, "DEL", *await ask(store, "KEYS", keys.base + "*"))
-        await open_shards(store, frontier.keys, [0])
+        await identify_shards(store, frontier.keys, [0])
         await frontier.push([entry()])
         time.ms += 1
         assert (await lease_one(frontier)).token > forgotten.token

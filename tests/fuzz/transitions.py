@@ -15,7 +15,7 @@ from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
 from frontier.scripts import SAVE_ROBOTS
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import RedisStore, command, connect, run
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
@@ -148,7 +148,7 @@ async def run_transitions(count: int, seed: int) -> None:
         time = ManualTime()
         clock = ServerClock(time, time.read_ms)
         await clock.refresh()
-        await open_shards(store, CrawlKeys("fuzz", SHARDS, b"key".hex()), range(SHARDS))
+        await identify_shards(store, CrawlKeys("fuzz", SHARDS, b"key".hex()), range(SHARDS))
         machine = Machine(store, time, clock, random.Random(seed))
         for number in range(count):
             await machine.step()

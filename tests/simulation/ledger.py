@@ -130,7 +130,7 @@ class Ledger:
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Check and record one call that the server ran."""
         name = call.script.name if call.script else ""
-        if name == "open_shard":
+        if name == "identify_shard":
             self.shards[_tag(call.keys[0])].run = str(call.arguments[2])
         if name in TIME_AT:
             ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()

@@ -23,7 +23,7 @@ from frontier.counters import Counters
 from frontier.keys import CrawlKeys
 from frontier.peers import Member, View
 from frontier.queue import Frontier, FrontierSettings
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.helpers import CountingStore, entry
 from tests.sinks.values import settings
@@ -63,7 +63,7 @@ class Fed:
         server_clock = ServerClock(clock, store.time_ms)
         await server_clock.refresh()
         keys = CrawlKeys(crawl_name, 1, b"key".hex())
-        await open_shards(store, keys, range(1))
+        await identify_shards(store, keys, range(1))
         frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
         shared = runtime(clock, server_clock)
         committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))

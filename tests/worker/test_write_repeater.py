@@ -18,7 +18,7 @@ from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, Settled
-from frontier.shards import open_shards
+from frontier.shards import identify_shards
 from frontier.store import connect
 from tests.sinks.values import exchange, page
 from tests.valkey import ValkeyProcess
@@ -71,7 +71,7 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
     keys = CrawlKeys("news", 8, b"key".hex())
-    await open_shards(store, keys, range(8))
+    await identify_shards(store, keys, range(8))
     frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
     shared, sink = runtime(clock, server_clock), KeepingSink()
     await frontier.push([HOME])

@@ -1,4 +1,4 @@
--- open_crawl: create a crawl, or return the fields of an existing one. The first caller wins; nothing is overwritten.
+-- create_crawl: create a crawl, or return the fields of an existing one. The first caller wins; nothing is overwritten.
 --
 -- KEYS[1] meta  hash  schema, shards, fingerprint_key, settings, revision
 -- ARGV[1] field   ARGV[2] value   ... and so on in pairs

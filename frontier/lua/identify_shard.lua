@@ -1,11 +1,11 @@
--- open_shard: give a shard the identity of its crawl, without which all other scripts refuse it.
+-- identify_shard: give a shard the identity of its crawl, without which all other scripts refuse it.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] owner  hash  run
 -- ARGV[1] crawl: the identity   ARGV[2] former: an identity that it replaces ("": none)
 -- ARGV[3] run: of the server process
 --
--- Returns {"opened"} | {"foreign", identity}: the shard belongs to another crawl, and nothing was changed
+-- Returns {"identified"} | {"foreign", identity}: the shard belongs to another crawl, and nothing was changed
 
 local known = redis.call('HGET', KEYS[1], 'crawl')
 if known and known ~= ARGV[1] and known ~= ARGV[2] then
@@ -13,4 +13,4 @@ if known and known ~= ARGV[1] and known ~= ARGV[2] then
 end
 redis.call('HSET', KEYS[1], 'crawl', ARGV[1])
 if not known and ARGV[3] ~= '' then redis.call('HSET', KEYS[2], 'run', ARGV[3]) end
-return {'opened'}
+return {'identified'}
