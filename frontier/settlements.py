@@ -31,7 +31,7 @@ class LeasedUrl(NamedTuple):
     entry: Entry
 
 
-class Settled(msgspec.Struct, frozen=True, gc=False):
+class SettledUrl(msgspec.Struct, frozen=True, gc=False):
     """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
     crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters."""
 
@@ -44,14 +44,14 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 KEEP = "keep"
 
 
-def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> Settled:
+def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:
     """Try `entry` again from `ready_ms` on. Counts a try."""
-    return Settled(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
+    return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
 
 
-def postpone(entry: Entry, reason: str, ready_ms: int) -> Settled:
+def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
     """Lease `entry` again from `ready_ms` on. It was not requested, so no try is counted."""
-    return Settled(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
+    return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
 
 
 class Settlement(msgspec.Struct):
@@ -66,7 +66,7 @@ class Settlement(msgspec.Struct):
     next_ms: int
     delay_ms: int | None = None
     state: str | None = None
-    urls: list[Settled] = msgspec.field(default_factory=list)
+    urls: list[SettledUrl] = msgspec.field(default_factory=list)
     received_bytes: int = 0
     duplicates: int = 0
     cut: Mapping[str, int] = {}
@@ -97,7 +97,7 @@ class SettleReply(msgspec.Struct, frozen=True):
     due_ms: int | None = None
 
 
-def _ends(urls: Sequence[Settled]) -> list[str | int]:
+def _ends(urls: Sequence[SettledUrl]) -> list[str | int]:
     """The outcomes of `urls`, grouped as `settle.lua` expects them."""
     words: list[str | int] = []
     groups: dict[tuple[str, str], list[str]] = {}

@@ -10,14 +10,14 @@ import msgspec
 from crawler.page import Exchange, Page
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
-from frontier.queue import LeasedUrl, Settled
+from frontier.queue import LeasedUrl, SettledUrl
 
 
 class Result(msgspec.Struct, frozen=True):
     """The result of one turn of a visit: a settled URL with its page, links to push, or a robots.txt to archive."""
 
     visit: Visit
-    settled: Settled | None = None
+    settled: SettledUrl | None = None
     page: Page | None = None
     links: Sequence[Entry] = ()
     exchange: Exchange | None = None  # of a robots.txt
@@ -39,7 +39,9 @@ class Result(msgspec.Struct, frozen=True):
         if self.page is None or self.settled is None or self.page.url not in failed:
             return self
         page = self.page.failed()
-        return msgspec.structs.replace(self, page=page, settled=Settled(self.settled.entry, page.outcome, page.reason))
+        return msgspec.structs.replace(
+            self, page=page, settled=SettledUrl(self.settled.entry, page.outcome, page.reason)
+        )
 
 
 class Group(msgspec.Struct):
@@ -64,12 +66,12 @@ class Group(msgspec.Struct):
 class VisitReport(msgspec.Struct):
     """What a group reports to Redis about one visit."""
 
-    urls: list[Settled] = msgspec.field(default_factory=list)
+    urls: list[SettledUrl] = msgspec.field(default_factory=list)
     received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def add(self, settled: Settled, page: Page | None, is_duplicate: bool) -> None:
+    def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the visit."""
         self.urls.append(settled)
         self.duplicates += is_duplicate

@@ -15,7 +15,7 @@ from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
-from frontier.queue import KEEP, Settled, postpone, retry
+from frontier.queue import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import KnownRobots
 
 
@@ -112,7 +112,7 @@ class UrlHandler:
             page = bare_page(entry, result, exchange, self._now_s())
         reason = str(exchange.status) if exchange and result.outcome is Outcome.DONE else result.reason
         keep = KEEP if result.outcome is Outcome.DENIED and result.reason in KEPT_DENIALS else ""
-        await self._committer.add(Result(visit, Settled(entry, result.outcome, reason, keep), page, links))
+        await self._committer.add(Result(visit, SettledUrl(entry, result.outcome, reason, keep), page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000

@@ -43,7 +43,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
+from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.store import RedisStore, command, connect
 from tests.bench.measure import Figure, cpu_s
 from tests.valkey import ValkeyProcess
@@ -200,7 +200,9 @@ async def _settle(frontier: Frontier, leases: Sequence[Lease]) -> AsyncIterator[
         for first in range(0, len(ready), SETTLED_AT_ONCE):
             group = ready[first : first + SETTLED_AT_ONCE]
             settled = [
-                Settlement(lease, next_ms=0, delay_ms=1_000, state="", urls=[Settled(lease.entries[at], "done", "200")])
+                Settlement(
+                    lease, next_ms=0, delay_ms=1_000, state="", urls=[SettledUrl(lease.entries[at], "done", "200")]
+                )
                 for lease in group
             ]
             await frontier.settle(settled)

@@ -23,7 +23,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl, save_settings
 from frontier.errors import BadInput, BadUrl
-from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 from tests.typed import Typed
@@ -43,7 +43,7 @@ async def bury_all(store: RedisStore, crawl: Crawl) -> None:
     leased, _ = await frontier.lease(range(len(crawl.keys.shards)), 1, "r1", 9)
     leases = [lease for answer in leased for lease in answer.leases]
     await frontier.settle(
-        [Settlement(le, 0, urls=[Settled(e, "dead", "timeout") for e in le.entries]) for le in leases]
+        [Settlement(le, 0, urls=[SettledUrl(e, "dead", "timeout") for e in le.entries]) for le in leases]
     )
 
 

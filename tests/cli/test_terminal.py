@@ -24,7 +24,7 @@ from crawler.sinks.archive import Archive
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
 from frontier.health import Health
-from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
 from politeness.robots_excerpt import extract
@@ -52,7 +52,7 @@ async def plant(store: RedisStore, crawl: Crawl) -> None:
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     leased, _ = await frontier.lease(range(len(crawl.keys.shards)), 1, EVIL, 9)
     for lease in (lease for answer in leased for lease in answer.leases if lease.domain == "b.test"):
-        urls = [Settled(one, "dead", EVIL) for one in lease.entries]
+        urls = [SettledUrl(one, "dead", EVIL) for one in lease.entries]
         await frontier.settle([Settlement(lease, now_ms, 1000, f"2 {now_ms + 99_000} 0 {EVIL}", urls)])
     body = f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /1{ESCAPES[:5]}\nDisallow: /*\n".encode()
     excerpt = finish(extract(body, "peercrawl")).pack()

@@ -10,7 +10,7 @@ from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement
+from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.shards import identify_shards
 from frontier.store import Argument, Call, Reply, Store, command
 
@@ -100,4 +100,4 @@ async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", sha
 
 
 def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
-    return Settlement(lease, next_ms, urls=[Settled(entry, outcome, "x") for entry in lease.entries])
+    return Settlement(lease, next_ms, urls=[SettledUrl(entry, outcome, "x") for entry in lease.entries])

@@ -6,7 +6,7 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
-from frontier.queue import KEEP, Frontier, Settled, Settlement
+from frontier.queue import KEEP, Frontier, SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 
@@ -21,7 +21,7 @@ async def bury(frontier: Frontier, time: ManualTime, *urls: tuple[str, str], rea
     await frontier.push([entry(url, domain) for url, domain in urls])
     leased, _ = await frontier.lease(range(4), 1, "r1", 9)
     for lease in (lease for answer in leased for lease in answer.leases):
-        buried = [Settled(one, "dead", reason) for one in lease.entries]
+        buried = [SettledUrl(one, "dead", reason) for one in lease.entries]
         await frontier.settle([Settlement(lease, time.ms, None, "7 99 0 timeout", buried)])
 
 
@@ -64,7 +64,7 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
     leased, _ = await frontier.lease([letter.shard], 1, "r1", 9)
     (lease,) = leased[0].leases
     assert (lease.entries[0].url, lease.entries[0].tries, lease.state) == ("https://a.test/1", 0, "")
-    await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "200")])])
     assert await counters.has_ended()
 
 
@@ -87,7 +87,7 @@ async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier
     assert await letters.requeue([letter], time.ms) == 1
     again, _ = await frontier.lease([letter.shard], 1, "r1", 9)
     assert again[0].leases == ()
-    (reply,) = await frontier.settle([Settlement(lease, time.ms, urls=[Settled(lease.entries[0], "done", "200")])])
+    (reply,) = await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "200")])])
     assert reply.due_ms is not None
     assert (await Counters(store, frontier.keys).counts()).open == 1
 
@@ -100,7 +100,7 @@ async def test_a_denied_url_that_is_kept_can_be_queued_again(
     leased, _ = await frontier.lease(range(4), 1, "r1", 9)
     (lease,) = [lease for answer in leased for lease in answer.leases]
     keeps = (KEEP, "", KEEP, "")
-    denied = [Settled(one, "denied", "blocked", keep) for one, keep in zip(lease.entries, keeps, strict=True)]
+    denied = [SettledUrl(one, "denied", "blocked", keep) for one, keep in zip(lease.entries, keeps, strict=True)]
     await frontier.settle([Settlement(lease, time.ms, urls=denied)])
     kept = await found(letters, reason="blocked")
     assert {letter.url for letter in kept} == {lease.entries[0].url, lease.entries[2].url}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.lookup import UrlLookup, UrlStatus
-from frontier.queue import Frontier, Lease, Settled, Settlement, retry
+from frontier.queue import Frontier, Lease, SettledUrl, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry
 
@@ -47,7 +47,7 @@ async def test_a_url_is_found_wherever_it_stands(
     await frontier.release([Settlement(held, time.ms)])
     assert await where(lookup) == UrlStatus("queued", entry(URL, via=via, depth=7, hops=2, tries=1, priority=-8.0))
     held = await lease(frontier)
-    await frontier.settle([Settlement(held, time.ms, urls=[Settled(held.entries[0], "dead", "timeout")])])
+    await frontier.settle([Settlement(held, time.ms, urls=[SettledUrl(held.entries[0], "dead", "timeout")])])
     dead = await where(lookup)
     assert (dead.where, dead.reason) == ("dead", "timeout")
 
@@ -55,7 +55,7 @@ async def test_a_url_is_found_wherever_it_stands(
 async def test_a_settled_url_is_seen_and_nowhere_else(frontier: Frontier, lookup: UrlLookup, time: ManualTime) -> None:
     await frontier.push([entry(URL)])
     held = await lease(frontier)
-    await frontier.settle([Settlement(held, time.ms, urls=[Settled(held.entries[0], "done", "ok")])])
+    await frontier.settle([Settlement(held, time.ms, urls=[SettledUrl(held.entries[0], "done", "ok")])])
     assert await where(lookup) == UrlStatus("settled")
 
 

@@ -18,7 +18,7 @@ from frontier.errors import CrawlLost, RedisAway, ShardLost
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, retry
 from frontier.recent_writes import KEPT_MS
-from frontier.settlements import Settled, Settlement
+from frontier.settlements import SettledUrl, Settlement
 from frontier.shards import identify_shards, lost_shards
 from frontier.store import RedisStore, command, connect
 from tests.frontier.helpers import ManualTime, entry, lease_one, settle_all
@@ -179,7 +179,7 @@ class TestALostTail:
         one, two = await server.replica(), await server.replica()
         await one.push([entry(), entry("https://a.test/2")])
         first = await lease_one(one, shard=home(one))
-        await one.settle([Settlement(first, 0, urls=[Settled(first.entries[0], "done", "x")])])
+        await one.settle([Settlement(first, 0, urls=[SettledUrl(first.entries[0], "done", "x")])])
         await one.release([Settlement(first, 0)])
         kept = server.log_size()
         server.time.ms += 10
@@ -250,7 +250,7 @@ class TestALeaseCallWithoutAReply:
         await one.push([entry(), entry("https://a.test:81/", "a.test")])
         for _ in range(2):
             lease = await lease_one(one, shard=home(one))
-            await one.settle([Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "x")])])
+            await one.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])])
             await one.release([Settlement(lease, 0)])
             server.time.ms += 5_000
         await one.push([entry("https://a.test/3")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.queue import Frontier, FrontierSettings, Settled, Settlement
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, make_frontier
@@ -65,7 +65,7 @@ async def test_a_resting_domain_is_reserved_for_the_end_of_its_rest(
     await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
     leased, _ = await frontier.lease([0], 1, "r1", 1)
     held = leased[0].leases[0]
-    urls = [Settled(one, "done", "ok") for one in held.entries]
+    urls = [SettledUrl(one, "done", "ok") for one in held.entries]
     await frontier.settle([Settlement(held, time.ms + 3_000, delay_ms=2_000, urls=urls)])
     await frontier.push([entry("https://a.test/3")])
     answer = await reserve(reservations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.counters import Counters
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, Settled, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
 
@@ -15,7 +15,7 @@ def leased_urls(lease: Lease) -> list[LeasedUrl]:
 
 
 def settle_first(lease: Lease) -> Settlement:
-    return Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "x")])
+    return Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])
 
 
 class TestRevoke:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
-from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, Settled, Settlement, retry
+from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, SettledUrl, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
@@ -14,9 +14,9 @@ class TestSettle:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         one, two = lease.entries
-        (held,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
+        (held,) = await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200")])])
         assert held.expires_ms is not None
-        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[Settled(two, "denied", "robots")])])
+        (ended,) = await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(two, "denied", "robots")])])
         assert (ended.expires_ms, ended.due_ms, ended.stale) == (None, None, False)
         counts = await counters.counts()
         assert (counts.done, counts.denied, counts.open, counts.domains_leased) == (1, 1, 0, 0)
@@ -24,7 +24,7 @@ class TestSettle:
     async def test_a_doubled_call_counts_once(self, frontier: Frontier, counters: Counters) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
-        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")])
+        settlement = Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")])
         await frontier.settle([settlement])
         await frontier.settle([settlement])
         assert (await counters.counts()).done == 1
@@ -35,8 +35,8 @@ class TestSettle:
         await frontier.push([entry(f"https://a.test/{n}") for n in range(4)])
         lease = await lease_one(frontier)
         one, two, three, _ = lease.entries
-        await frontier.settle([Settlement(lease, 0, urls=[Settled(one, "done", "200")])])
-        again = [Settled(one, "done", "200"), Settled(two, "done", "200"), Settled(three, "dead", "x")]
+        await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200")])])
+        again = [SettledUrl(one, "done", "200"), SettledUrl(two, "done", "200"), SettledUrl(three, "dead", "x")]
         await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], received_bytes=5)])
         counts = await counters.counts()
         assert (counts.done, counts.dead, counts.open, counts.received_bytes) == (2, 1, 1, 5)
@@ -48,7 +48,9 @@ class TestSettle:
     ) -> None:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
-        settlement = Settlement(lease, 0, urls=[Settled(lease.entries[0], "done", "200")], cut={"links": 1, "time": 2})
+        settlement = Settlement(
+            lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")], cut={"links": 1, "time": 2}
+        )
         await frontier.settle([settlement])
         await frontier.settle([settlement])
         assert (await counters.counts()).cut == {"links": 1, "time": 2}
@@ -67,8 +69,8 @@ class TestSettle:
             [
                 settle_all(ended, time.ms),
                 settle_all(lost, time.ms),
-                Settlement(held, time.ms, 500, urls=[Settled(held.entries[0], "denied", "robots")]),
-                Settlement(held, time.ms, 700, urls=[Settled(held.entries[1], "done", "200")]),
+                Settlement(held, time.ms, 500, urls=[SettledUrl(held.entries[0], "denied", "robots")]),
+                Settlement(held, time.ms, 700, urls=[SettledUrl(held.entries[1], "done", "200")]),
             ]
         )
         assert [reply.stale for reply in replies] == [False, True, False, False]
@@ -155,7 +157,7 @@ class TestSettle:
     async def test_delay_and_state_stay_with_the_domain(self, frontier: Frontier, time: ManualTime) -> None:
         await frontier.push([entry("https://a.test/1")])
         lease = await lease_one(frontier)
-        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [Settled(lease.entries[0], "done", "200")])])
+        await frontier.settle([Settlement(lease, 0, 7000, "3:12:9", [SettledUrl(lease.entries[0], "done", "200")])])
         await frontier.push([entry("https://a.test/2")])
         again = await lease_one(frontier)
         assert (again.delay_ms, again.state) == (7000, "3:12:9")

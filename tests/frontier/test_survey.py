@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontier.counters import SHARDS_A_PART, Counters, counts_of
-from frontier.queue import Settled, Settlement
+from frontier.queue import SettledUrl, Settlement
 from frontier.store import RedisStore
 from frontier.survey import DomainDelay, domain_delays, survey
 from tests.frontier.helpers import ManualTime, entry, make_frontier
@@ -23,7 +23,7 @@ async def test_it_agrees_with_the_counters(store: RedisStore, crawl_name: str) -
     await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "abc" for n in range(4)])
     leased, _ = await frontier.lease([0], 3, "r1", 1)
     lease = leased[0].leases[0]
-    await frontier.settle([Settlement(lease, time.ms, 500, "", [Settled(lease.entries[0], "dead", "x")])])
+    await frontier.settle([Settlement(lease, time.ms, 500, "", [SettledUrl(lease.entries[0], "dead", "x")])])
     (found,) = await survey(store, frontier.keys, [0], time.ms + 50, 1)
     assert counts_of([found.counters]) == await Counters(store, frontier.keys).counts()
     assert (found.ready, found.oldest_due_ms) == (2, time.ms)

@@ -12,7 +12,7 @@ from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings, Lease, Settled, Settlement, postpone, retry
+from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
 from frontier.scripts import SAVE_ROBOTS
 from frontier.shards import identify_shards
@@ -84,7 +84,7 @@ class Machine:
         for entry in lease.entries[: rng.randint(0, 3)]:
             reason = rng.choice(("ok", "http_500", "é:\n"))
             again = (retry(entry, reason, next_ms, entry.priority - 1), postpone(entry, reason, next_ms))
-            ends = [Settled(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
+            ends = [SettledUrl(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
             told.urls.append(rng.choice((*ends, *again)))
         return told
 

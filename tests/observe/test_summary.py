@@ -15,7 +15,7 @@ from crawler.observe.summary_writer import SummaryWriter
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
 from frontier.peers import Member, View
-from frontier.queue import Frontier, Settled, Settlement
+from frontier.queue import Frontier, SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
@@ -24,7 +24,7 @@ async def settle(frontier: Frontier, shards: int, time: ManualTime, outcome: str
     """Lease one domain of each shard as r1 and settle all its URLs."""
     leased, _ = await frontier.lease(range(shards), 1, "r1", 1)
     for lease in (lease for answer in leased for lease in answer.leases):
-        urls = [Settled(one, outcome, "x") for one in lease.entries]
+        urls = [SettledUrl(one, outcome, "x") for one in lease.entries]
         await frontier.settle([Settlement(lease, time.ms + 9_000, 1000, state, urls)])
 
 

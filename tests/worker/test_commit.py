@@ -21,7 +21,7 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts
 from frontier.entries import Entry
 from frontier.keys import ShardKeys
-from frontier.queue import Settled
+from frontier.queue import SettledUrl
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
@@ -71,7 +71,7 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     running = asyncio.create_task(committer.run())
     (entry,) = visit.lease.entries
     link = Entry("https://site.test/linked", "site.test")
-    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
     await committer.flush()
     running.cancel()
     seen = [(step, counts.accepted, counts.done) for step, counts in sink.seen]
@@ -96,7 +96,7 @@ async def test_the_counters_include_bodies_that_were_archived_before(
     running = asyncio.create_task(committer.run())
     for entry in lease.entries:
         made = exchange(entry.url[-1], bodies[entry.url[-1]])
-        await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(made)))
+        await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(made)))
         if entry is lease.entries[1]:
             await committer.flush()
     await committer.flush()
@@ -148,7 +148,7 @@ async def test_nothing_is_settled_after_the_lease_ended(
     (entry,) = visit.lease.entries
     link = Entry("https://site.test/linked", "site.test")
     made, robots = exchange("a", SAME), exchange("robots.txt", b"")
-    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(made), [link]))
+    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(made), [link]))
     await committer.add(Result(visit, exchange=robots))
     # When the lease ends before the commit, or while the sink is writing,
     time.ms += 0 if ends_during_the_write else 20_000
@@ -242,7 +242,7 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
     (entry,) = visit.lease.entries
-    await committer.add(Result(visit, Settled(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
     await committer.flush()
     running.cancel()
     counts = await Counters(store, frontier.keys).counts()

@@ -17,7 +17,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings, LeasedUrl, Settled
+from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl
 from frontier.shards import identify_shards
 from frontier.store import connect
 from tests.sinks.values import exchange, page
@@ -81,7 +81,7 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     running = [asyncio.create_task(committer.run()), asyncio.create_task(committer.watch_runs())]
     visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
     made = page(exchange("a", b"body"))
-    await committer.add(Result(visit, Settled(visit.lease.entries[0], Outcome.DONE, "200"), made, LINKS))
+    await committer.add(Result(visit, SettledUrl(visit.lease.entries[0], Outcome.DONE, "200"), made, LINKS))
     await committer.flush()
     counters = Counters(store, keys)
     before = await counters.counts()
