@@ -41,9 +41,9 @@ __all__ = [
     "Frontier",
     "FrontierSettings",
     "Lease",
-    "Leased",
+    "LeaseReply",
     "LeasedUrl",
-    "Pushed",
+    "PushReply",
     "SettleReply",
     "SettledUrl",
     "Settlement",
@@ -74,7 +74,7 @@ class FrontierSettings(msgspec.Struct, frozen=True):
     replicas_ack: int = 0
 
 
-class Pushed(msgspec.Struct, frozen=True):
+class PushReply(msgspec.Struct, frozen=True):
     """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
     because the crawl does not know their domain. `shards`: those in which URLs were queued."""
 
@@ -85,7 +85,7 @@ class Pushed(msgspec.Struct, frozen=True):
     shards: frozenset[int] = frozenset()
 
 
-class Leased(msgspec.Struct, frozen=True):
+class LeaseReply(msgspec.Struct, frozen=True):
     """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
 
     shard: int
@@ -138,7 +138,7 @@ class Frontier:
         if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
             raise ShardLost(self.keys.crawl, lost)
 
-    async def push(self, entries: Iterable[Entry]) -> Pushed:
+    async def push(self, entries: Iterable[Entry]) -> PushReply:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
@@ -155,7 +155,7 @@ class Frontier:
                 self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
         counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(parts, replies, strict=True)]
-        return Pushed(
+        return PushReply(
             accepted=sum(count[1] for count in counts),
             known=sum(count[2] for count in counts),
             capped=sum(count[3] for count in counts),
@@ -202,7 +202,7 @@ class Frontier:
 
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
-    ) -> tuple[list[Leased], list[Fenced]]:
+    ) -> tuple[list[LeaseReply], list[Fenced]]:
         """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`.
 
         Returns the replies, and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway.
@@ -222,7 +222,7 @@ class Frontier:
             if reply[0] == b"fenced":
                 fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
             else:
-                leased.append(_leased(shard, reply, now_ms + lease_ms))
+                leased.append(_lease_reply(shard, reply, now_ms + lease_ms))
                 self._recent.reached(shard)
                 if leased[-1].leases:
                     self._calls[shard] = self._calls.get(shard, 1) + 1
@@ -372,7 +372,7 @@ class Frontier:
         return unsettled
 
 
-def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:
+def _lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
     leases = []
     for domain_raw, token, delay_ms, state, entries in reply[2:]:
         domain = domain_raw.decode()
@@ -382,4 +382,4 @@ def _leased(shard: int, reply: Reply, expires_ms: int) -> Leased:
         )
         leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
     next_ms = int(reply[1])
-    return Leased(shard, tuple(leases), None if next_ms < 0 else next_ms)
+    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms)

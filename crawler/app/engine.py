@@ -50,7 +50,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.nodes import Nodes
 from frontier.peers import PeerLoop, PeerSettings
-from frontier.queue import Frontier, Pushed
+from frontier.queue import Frontier, PushReply
 from frontier.reservations import Reservations
 from frontier.store import command
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
@@ -187,7 +187,7 @@ class Engine:
         claims = Duties(seams.store, seams.crawl.keys.duties, self.runtime.server_clock, seams.replica)
         return PeriodicDuties(self.runtime, claims, duties, self._seed, url_rules(settings))
 
-    async def _seed(self, entries: Sequence[Entry]) -> Pushed:
+    async def _seed(self, entries: Sequence[Entry]) -> PushReply:
         pushed = await self.frontier.push(entries)
         if pushed.accepted:
             await self.control.seeded()

@@ -19,7 +19,7 @@ from crawler.scope.seeds import read_seeds
 from crawler.worker.runtime import Runtime
 from frontier.duties import Duties
 from frontier.entries import Entry
-from frontier.queue import Pushed
+from frontier.queue import PushReply
 from frontier.urls import UrlRules, canonicalize
 
 LOOK_S = 1.0
@@ -49,7 +49,7 @@ class PeriodicDuties:
         runtime: Runtime,
         duties: Duties,
         schedule: Sequence[PeriodicDuty],
-        push: Callable[[Sequence[Entry]], Awaitable[Pushed]],
+        push: Callable[[Sequence[Entry]], Awaitable[PushReply]],
         rules: UrlRules,
     ) -> None:
         self._runtime = runtime

@@ -33,7 +33,7 @@ from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
-from frontier.queue import Frontier, FrontierSettings, Pushed
+from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.store import RedisStore
 
 SEED_CHUNK = 5_000
@@ -147,7 +147,7 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
 
 async def push_seeds(
     store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
-) -> Pushed:
+) -> PushReply:
     """Queue the seeds at depth 0, as `mode` says. `read_by`: the settings with which they were parsed. Raises UserError for
     a scorer in Redis that `read_by` does not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
@@ -175,7 +175,7 @@ async def push_seeds(
     ]
     parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
     await Control(store, crawl.keys).seeded()
-    return Pushed(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
+    return PushReply(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
 
 
 def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:

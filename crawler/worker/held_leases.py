@@ -11,7 +11,7 @@ from crawler.events import HandedOver
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.budget import Budget
-from frontier.queue import Leased, SettleReply
+from frontier.queue import LeaseReply, SettleReply
 
 
 class HeldLeases:
@@ -109,7 +109,7 @@ class HeldLeases:
         end = asked_at + lease_s - min(1.0, lease_s / 20)
         return end if self._budget is None else min(end, self._runtime.now() + self._budget.valid_s)
 
-    def take(self, answer: Leased, lease_end: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
+    def take(self, answer: LeaseReply, lease_end: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
         """Add the leases of `answer`. `lease_end`: until when they may be used; `asked_at`: when they were requested,
         both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their visits, and
         whether this replica still owns their shard."""

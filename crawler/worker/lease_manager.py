@@ -22,7 +22,7 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.errors import Fenced
 from frontier.peers import View
-from frontier.queue import Frontier, Leased
+from frontier.queue import Frontier, LeaseReply
 from frontier.ring import plan_handoff
 
 CALLS_A_ROUND = 64
@@ -179,7 +179,7 @@ class LeaseManager:
         epoch = self.view.epoch
         each = max(1, ahead // len(shards))
 
-        async def lease() -> tuple[float, list[Leased], list[Fenced]]:
+        async def lease() -> tuple[float, list[LeaseReply], list[Fenced]]:
             asked_at = self._runtime.now()  # set by each attempt: earlier ones may have failed
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
@@ -218,7 +218,7 @@ class LeaseManager:
     def _ask_later(self, shards: Collection[int], now: float) -> None:
         self.held.ask_later(shards, now, now + self._settings.poll_s)
 
-    def _accept(self, answer: Leased, asked_at: float) -> list[Visit]:
+    def _accept(self, answer: LeaseReply, asked_at: float) -> list[Visit]:
         """Take the leases of `answer`. Returns the visits to put into the queue."""
         lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
         visits, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)

@@ -16,7 +16,7 @@ from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, Pushed
+from frontier.queue import Frontier, PushReply
 
 MANY_LINKS = 1_000
 """After a page with more links than this, the commit yields to the event loop."""
@@ -70,16 +70,16 @@ class LinkPusher:
                 await asyncio.sleep(0)
         return valid, links
 
-    async def _push_all(self, results: Sequence[Result]) -> tuple[list[Result], Links, Pushed]:
+    async def _push_all(self, results: Sequence[Result]) -> tuple[list[Result], Links, PushReply]:
         valid, links = await self._new_links(results)
-        return valid, links, await self._frontier.push(links.values()) if links else Pushed()
+        return valid, links, await self._frontier.push(links.values()) if links else PushReply()
 
-    async def _push_each(self, results: Sequence[Result]) -> tuple[list[Result], Links, Pushed, Links]:
+    async def _push_each(self, results: Sequence[Result]) -> tuple[list[Result], Links, PushReply, Links]:
         """Like `_push_all`, but node by node. Also returns the links whose nodes are away."""
         valid, links = await self._new_links(results)
         return valid, links, *await self._send(links)
 
-    async def _send(self, links: Links) -> tuple[Pushed, Links]:
+    async def _send(self, links: Links) -> tuple[PushReply, Links]:
         """Push `links`. Returns the sum of the replies, and the links whose nodes are away."""
         retry, frontier = self._runtime.retry, self._frontier
         parts = retry.split(list(links.items()), lambda item: frontier.shard_of(item[1].domain))
@@ -88,7 +88,7 @@ class LinkPusher:
         for node, answer in answers.items():
             if isinstance(answer, RedisAway):
                 unsent.update(parts[node])
-        return total(answer for answer in answers.values() if isinstance(answer, Pushed)), unsent
+        return total(answer for answer in answers.values() if isinstance(answer, PushReply)), unsent
 
     async def _keep(self, results: Sequence[Result], unsent: Links) -> set[LinkKey]:
         """Put links into the outboxes of the shards of `results`. Returns those that are not in each of them."""
@@ -117,10 +117,10 @@ def keys_of(result: Result) -> Iterable[LinkKey]:
     return ((link.url, link.mode) for link in result.links)
 
 
-def total(pushed: Iterable[Pushed]) -> Pushed:
+def total(pushed: Iterable[PushReply]) -> PushReply:
     """The sum of the replies."""
     replies = list(pushed)
-    return Pushed(
+    return PushReply(
         accepted=sum(reply.accepted for reply in replies),
         known=sum(reply.known for reply in replies),
         capped=sum(reply.capped for reply in replies),

@@ -13,7 +13,7 @@ from crawler.worker.link_pusher import total
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.outboxes import KeptLink
-from frontier.queue import Frontier, Pushed
+from frontier.queue import Frontier, PushReply
 
 POLL_S, IDLE_POLL_S = 1.0, 30.0
 """How often the outboxes are looked at: on a cluster, and on a single server, where nothing new is put there."""
@@ -86,12 +86,12 @@ class OutboxDelivery:
         retry, frontier = self._runtime.retry, self._frontier
         parts = retry.split(links, lambda link: link.target)
         answers = await retry.each(parts, lambda part: frontier.push(link.entry for link in part))
-        pushed = total(answer for answer in answers.values() if isinstance(answer, Pushed))
+        pushed = total(answer for answer in answers.values() if isinstance(answer, PushReply))
         self._held.pushed(pushed.shards)
-        if pushed != Pushed():
+        if pushed != PushReply():
             counts = (pushed.accepted, pushed.known, pushed.capped, pushed.outside)
             self._runtime.events.emit(LinksPushed(*counts, skipped=0))
-        return [link for node, part in parts.items() if isinstance(answers[node], Pushed) for link in part]
+        return [link for node, part in parts.items() if isinstance(answers[node], PushReply) for link in part]
 
     async def _remove(self, links: Sequence[KeptLink]) -> None:
         retry, outboxes = self._runtime.retry, self._frontier.outboxes
