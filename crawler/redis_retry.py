@@ -57,7 +57,7 @@ class RedisRetry:
         verify: Callable[[], Awaitable[None]] | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """`verify` is awaited before the first call after an outage of the node of the control keys. Its exceptions
+        """`verify` is awaited before the first call after an outage of the node of the crawl's own keys. Its exceptions
         propagate to the caller, except RedisAway and RedisMisused, which are retried."""
         self._clock = clock
         self._events = events
@@ -71,14 +71,14 @@ class RedisRetry:
     # state
 
     @property
-    def are_many(self) -> bool:
+    def has_many_nodes(self) -> bool:
         """Whether there are several nodes, so that some may serve while others cannot."""
-        return self._nodes is not None and self._nodes.are_many
+        return self._nodes is not None and self._nodes.has_many_nodes
 
     @property
     def is_away(self) -> bool:
         """Whether nothing can be done: the single server is away, or all nodes are."""
-        if not self._away_since or not self.are_many:
+        if not self._away_since or not self.has_many_nodes:
             return bool(self._away_since)
         assert self._nodes is not None
         return self._nodes.names <= self._away_since.keys()
@@ -86,22 +86,22 @@ class RedisRetry:
     @property
     def away_nodes(self) -> list[str]:
         """The nodes of a cluster that are away. Empty for a single server."""
-        return sorted(self._away_since.keys() - {ANY}) if self._away_since and self.are_many else []
+        return sorted(self._away_since.keys() - {ANY}) if self._away_since and self.has_many_nodes else []
 
     @property
     def nodes(self) -> dict[str, bool]:
         """Whether each node of a cluster is away. Empty for a single server."""
-        if self._nodes is None or not self.are_many:
+        if self._nodes is None or not self.has_many_nodes:
             return {}
         return {node: node in self._away_since for node in sorted(self._nodes.names)}
 
-    def lacks(self, node: str) -> bool:
+    def is_node_away(self, node: str) -> bool:
         """Whether `node` of a cluster is away, while others may serve. Always False for a single server."""
-        return bool(self._away_since) and node in self._away_since and self.are_many
+        return bool(self._away_since) and node in self._away_since and self.has_many_nodes
 
-    def lacks_shard(self, shard: int) -> bool:
-        """Like `lacks`, for the node of `shard`."""
-        return bool(self._away_since) and self._nodes is not None and self.lacks(self._nodes.of(shard))
+    def is_shard_away(self, shard: int) -> bool:
+        """Like `is_node_away`, for the node of `shard`."""
+        return bool(self._away_since) and self._nodes is not None and self.is_node_away(self._nodes.of(shard))
 
     def node_of(self, shard: int) -> str:
         """The node that serves `shard`."""
@@ -113,7 +113,7 @@ class RedisRetry:
 
     def split(self, items: Sequence[Part], shard_of: Callable[[Part], int]) -> dict[str, list[Part]]:
         """`items` by the node of their shards."""
-        if not self.are_many:
+        if not self.has_many_nodes:
             return {ANY: list(items)} if items else {}
         assert self._nodes is not None
         return self._nodes.split(items, shard_of)
@@ -130,21 +130,21 @@ class RedisRetry:
                     await self._verify()
                 result = await call()
             except (RedisAway, RedisMisused) as error:
-                self.lost(error, node)
+                self.failed(error, node)
                 await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
-                wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.are_many else LONGEST_WAIT_S)
+                wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.has_many_nodes else LONGEST_WAIT_S)
             else:
-                self.found(node)
+                self.answered(node)
                 return result
 
-    async def control(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Like `call`, for the node of the control keys."""
-        return await self.call(call, ANY if self._nodes is None else self._nodes.control)
+    async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Like `call`, for the node of the crawl's own keys."""
+        return await self.call(call, ANY if self._nodes is None else self._nodes.crawl_node)
 
     async def soon(self, call: Callable[[], Awaitable[T]], node: str) -> T:
         """The result of `call`, which needs `node`. On a cluster, raises RedisAway if the node is away or does not answer
         in time. Otherwise like `call`."""
-        if not self.are_many:
+        if not self.has_many_nodes:
             return await self.call(call)
         if node in self._away_since:
             raise RedisAway(f"{node} is away", node)
@@ -160,7 +160,7 @@ class RedisRetry:
 
         On a cluster, a node that is away, or does not answer in time, has a RedisAway in place of its result; the call may
         take effect nevertheless. On a single server, the call is repeated until it succeeds."""
-        if not self.are_many:
+        if not self.has_many_nodes:
             return {node: await self.call(lambda part=part: call(part)) for node, part in parts.items()}  # type: ignore[misc]
         asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._away_since}
         if asked:
@@ -198,35 +198,35 @@ class RedisRetry:
         """Record that `node` has not answered. Returns the error to report."""
         if isinstance(error, TimeoutError):
             error = RedisAway(f"no answer from {node} within {PATIENCE_S:g} s", node)
-        self.lost(error, getattr(error, "node", "") or node)  # a repeated link may have needed another node
+        self.failed(error, getattr(error, "node", "") or node)  # a repeated link may have needed another node
         return error if isinstance(error, RedisAway) else RedisAway(str(error), node)
 
     # outages
 
     def _name(self, node: str, error: Exception | None = None) -> str:
         """The node to which a result is attributed. On a single server there is only one."""
-        if not self.are_many:
+        if not self.has_many_nodes:
             return ANY
         return node or getattr(error, "node", "")
 
     def _must_verify(self, node: str) -> bool:
-        if not self.are_many:
+        if not self.has_many_nodes:
             return True
         assert self._nodes is not None
-        return node == self._nodes.control and node in self._away_since
+        return node == self._nodes.crawl_node and node in self._away_since
 
-    def lost(self, error: Exception, node: str = ANY) -> None:
+    def failed(self, error: Exception, node: str = ANY) -> None:
         """Record that a call to `node` failed. Emits RedisLost if it is the first one."""
         name = self._name(node, error)
         if name not in self._away_since:
             self._away_since[name] = self._clock.monotonic()
             self._events.emit(RedisLost(str(error), name))
 
-    def lost_control(self, error: Exception) -> None:
-        """Record that a call to the node of the control keys failed."""
-        self.lost(error, ANY if self._nodes is None else self._nodes.control)
+    def crawl_node_failed(self, error: Exception) -> None:
+        """Record that a call to the node of the crawl's own keys failed."""
+        self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
 
-    def found(self, node: str = ANY) -> None:
+    def answered(self, node: str = ANY) -> None:
         """Record that a call to `node` succeeded. Emits RedisFound if it ends an outage."""
         if not self._away_since:
             return
@@ -241,10 +241,10 @@ class RedisRetry:
             await self._clock.sleep(WATCH_S)
             if self._nodes is None or not self._away_since:
                 continue
-            for node in list(self._away_since) if self.are_many else ():
+            for node in list(self._away_since) if self.has_many_nodes else ():
                 key = self._nodes.key_on(node)
                 if key is None:
-                    self.found(node)  # the cluster no longer has it, and others serve its shards
+                    self.answered(node)  # the cluster no longer has it, and others serve its shards
                 elif node not in self._watched:
                     self._watched.add(node)
                     self._ask(self._watch(node, ask(key)))
@@ -255,6 +255,6 @@ class RedisRetry:
         except (RedisAway, RedisMisused):
             pass  # asked again by `watch`
         else:
-            self.found(node)
+            self.answered(node)
         finally:
             self._watched.discard(node)

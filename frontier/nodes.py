@@ -27,7 +27,7 @@ class Nodes:
         self._keys = keys
         self._clock = clock
         self._of_shard: tuple[str, ...] = ()
-        self._control = ""
+        self._crawl_node = ""
         self._names: frozenset[str] = frozenset()
         self._until = float("-inf")
 
@@ -39,11 +39,11 @@ class Nodes:
         if now >= self._until:
             self._until = now + KEPT_S
             self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
-            self._control = self._store.node_of(self._keys.meta)
-            self._names = frozenset((*self._of_shard, self._control))
+            self._crawl_node = self._store.node_of(self._keys.meta)
+            self._names = frozenset((*self._of_shard, self._crawl_node))
 
     @property
-    def are_many(self) -> bool:
+    def has_many_nodes(self) -> bool:
         """Whether some nodes may serve while others cannot."""
         self._read()
         return len(self._names) > 1
@@ -55,10 +55,10 @@ class Nodes:
         return self._names
 
     @property
-    def control(self) -> str:
+    def crawl_node(self) -> str:
         """The node of the keys of the whole crawl: roster, settings, commands, page limit."""
         self._read()
-        return self._control
+        return self._crawl_node
 
     def of(self, shard: int) -> str:
         """The node of `shard`."""
@@ -82,4 +82,4 @@ class Nodes:
         self._read()
         if node in self._of_shard:
             return self._keys.shards[self._of_shard.index(node)].stats
-        return self._keys.meta if node == self._control else None
+        return self._keys.meta if node == self._crawl_node else None

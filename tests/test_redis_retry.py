@@ -54,7 +54,7 @@ async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
     for answers in (first, second):
         assert answers["a"] == [0]
         assert isinstance(answers["b"], RedisAway)
-    assert (its.retry.away_nodes, its.retry.is_away, its.retry.lacks_shard(0)) == (["b"], False, False)
+    assert (its.retry.away_nodes, its.retry.is_away, its.retry.is_shard_away(0)) == (["b"], False, False)
     with pytest.raises(RedisAway):
         await its.retry.soon(lambda: its.answer([1]), "b")
     assert [type(event) for event in its.seen] == [RedisLost]
@@ -62,7 +62,7 @@ async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
 
 async def test_a_node_is_asked_until_it_answers() -> None:
     its = Fixture()
-    its.retry.lost(RedisAway("no"), "b")
+    its.retry.failed(RedisAway("no"), "b")
     tries = 0
 
     async def ask(key: str) -> None:

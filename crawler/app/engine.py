@@ -287,15 +287,15 @@ class Engine:
         await verify_crawl(self._seams.store, self._seams.crawl)
 
     async def _follow_views(self) -> None:
-        async for view in self.peers.views(on_away=self.runtime.retry.lost_control):
-            await self.runtime.retry.control(self._verify)
+        async for view in self.peers.views(on_away=self.runtime.retry.crawl_node_failed):
+            await self.runtime.retry.call_crawl_node(self._verify)
             self.leases.adopt(view)
 
     async def _follow_control(self) -> None:
         retry, control = self.runtime.retry, self.control
         seedings = 0
         while True:
-            await retry.control(control.refresh)
+            await retry.call_crawl_node(control.refresh)
             if control.seedings != seedings:
                 seedings = control.seedings
                 self._recent.clear()  # links that were out of scope may be in scope now
@@ -303,7 +303,7 @@ class Engine:
                 self._end("stopped")
             self.leases.set_paused(control.paused)
             self.peers.set_paused(control.paused)
-            await retry.control(lambda: self.follower.follow(control.settings_revision))
+            await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 
     def _apply(self, settings: CrawlSettings) -> None:
@@ -330,7 +330,7 @@ class Engine:
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):
-                await retry.control(self._verify)  # a Redis that lost all data has counters of 0, too
+                await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:

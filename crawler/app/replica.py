@@ -136,7 +136,7 @@ class Replica:
             (pages_before, at_before), (pages, at) = samples[0], samples[-1]
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(self._pages_per_s))
-            await retry.control(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
+            await retry.call_crawl_node(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
             await clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:

@@ -56,7 +56,7 @@ class DividedRateLimiter:
             wait_s = await retry.soon(lambda: self._shared.reserve(network), self._shared.node_of(network))
         except RedisAway:
             return self._reserve_alone(network)
-        if wait_s and retry.are_many:
+        if wait_s and retry.has_many_nodes:
             self._latest[network] = (self._runtime.now() + wait_s) * 1000
             self._latest = self._swept(self._latest)
         self._arrivals.pop(network, None)

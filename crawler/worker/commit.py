@@ -141,7 +141,7 @@ class Committer:
     def holds_up(self, visit: Visit) -> bool:
         """Whether a result of `visit` would be parked now."""
         shard = visit.lease.shard
-        return shard in self._parked_shards or self._runtime.retry.lacks_shard(shard)
+        return shard in self._parked_shards or self._runtime.retry.is_shard_away(shard)
 
     @property
     def is_idle(self) -> bool:
@@ -205,7 +205,7 @@ class Committer:
 
     def _is_held_up(self, visit: Visit) -> bool:
         node, shard = self._runtime.retry.node_of(visit.lease.shard), visit.lease.shard
-        return self._late_nodes[node] > 0 or shard in self._parked_shards or self._runtime.retry.lacks(node)
+        return self._late_nodes[node] > 0 or shard in self._parked_shards or self._runtime.retry.is_node_away(node)
 
     def _park(self, results: Iterable[Result], closing: Iterable[Visit] = ()) -> None:
         for result in results:
@@ -224,7 +224,7 @@ class Committer:
 
     def _park_held_up(self, group: Group) -> None:
         """Park the results and returns in `group` of visits whose nodes are away. A robots.txt only has to be archived."""
-        if not (self._runtime.retry.are_many or self._parked_shards or self._late):
+        if not (self._runtime.retry.has_many_nodes or self._parked_shards or self._late):
             return
         stuck = [result for result in group.results if not result.exchange and self._is_held_up(result.visit)]
         visits = {result.visit for result in stuck}

@@ -64,7 +64,7 @@ class GroupSettler:
         the links were pushed, it may have lost them, so the pushes of the last seconds are repeated first: also those
         of earlier groups, because links that were pushed recently are left out of later pages."""
         if self._open:
-            await (self._settle_each if self._runtime.retry.are_many else self._settle_all)()
+            await (self._settle_each if self._runtime.retry.has_many_nodes else self._settle_all)()
         if not self._open:
             await self._judge_stale()
         return not self._open and not self._doubtful()
@@ -80,7 +80,7 @@ class GroupSettler:
 
     async def _settle_each(self) -> None:
         retry, now = self._runtime.retry, self._runtime.now()
-        visits = [visit for visit in self._open if not retry.lacks_shard(visit.lease.shard)]
+        visits = [visit for visit in self._open if not retry.is_shard_away(visit.lease.shard)]
         holding = [visit for visit in visits if visit.holds(now)]
         if runs := self._frontier.runs():
             repeated = await retry.each(retry.split(list(runs), lambda shard: shard), self._frontier.repeat_pushes)

@@ -129,7 +129,7 @@ class LeaseManager:
     async def _lease(self) -> None:
         """Lease from the shards that are due. On a cluster, start a round for each node that has none."""
         now = self._runtime.now()
-        if not self._runtime.retry.are_many:
+        if not self._runtime.retry.has_many_nodes:
             await self._lease_round("", self.held.due(CALLS_A_ROUND), now, self._settings.ahead)
             return
         for node, task in list(self._rounds.items()):
@@ -143,7 +143,7 @@ class LeaseManager:
                 task = asyncio.create_task(self._lease_round(node, shards[:CALLS_A_ROUND], now, each))
                 task.add_done_callback(lambda _: self.held.wake.set())
                 self._rounds[node] = task
-            elif self._runtime.retry.lacks(node):
+            elif self._runtime.retry.is_node_away(node):
                 self._ask_later(shards, now)  # its round goes on until it is back
 
     @property

@@ -38,7 +38,7 @@ class LinkPusher:
         """Push the links of the results whose leases are still valid. Returns these results, and those of them whose links
         could not be pushed now, because nodes of a cluster are away. The others are dropped, since another replica may
         have crawled their URLs by now. A robots.txt is archived in any case."""
-        if self._runtime.retry.are_many:
+        if self._runtime.retry.has_many_nodes:
             valid, links, pushed, unsent = await self._push_each(results)
             unsafe = await self._keep(valid, unsent)
         else:

@@ -41,14 +41,14 @@ class OutboxDelivery:
         while True:
             delivered = await self._round()
             if not delivered:
-                await self._runtime.clock.sleep(POLL_S if self._runtime.retry.are_many else IDLE_POLL_S)
+                await self._runtime.clock.sleep(POLL_S if self._runtime.retry.has_many_nodes else IDLE_POLL_S)
 
     async def _round(self) -> int:
         """Deliver links of some shards. Returns how many."""
         retry = self._runtime.retry
         shards = await self._next_shards()
         outboxes = await self._read(shards)
-        links = [link for kept in outboxes.values() for link in kept if not retry.lacks_shard(link.target)]
+        links = [link for kept in outboxes.values() for link in kept if not retry.is_shard_away(link.target)]
         sent = await self._push(links)
         await self._remove(sent)
         gone = set(sent)
