@@ -114,7 +114,7 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
-class RedisLost(msgspec.Struct, frozen=True, gc=False):
+class RedisOutageBegan(msgspec.Struct, frozen=True, gc=False):
     """Redis is unreachable or refuses calls. The replica pauses. `node`: of a cluster; then only its shards pause. "" for
     a single server."""
 
@@ -122,7 +122,7 @@ class RedisLost(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
 
 
-class RedisFound(msgspec.Struct, frozen=True, gc=False):
+class RedisOutageEnded(msgspec.Struct, frozen=True, gc=False):
     """Redis, or the `node` of a cluster, is available again after `away_s` seconds."""
 
     away_s: float
@@ -188,8 +188,8 @@ Event = (
     | LinkDropped
     | GroupCommitted
     | HandedOver
-    | RedisLost
-    | RedisFound
+    | RedisOutageBegan
+    | RedisOutageEnded
     | HookFailed
     | DefectFound
     | SinkBlocked

@@ -113,8 +113,8 @@ def log(level: int, event: str, **fields: object) -> None:
 
 LOGGED: tuple[type[ev.Event], ...] = (
     ev.ViewAdopted,
-    ev.RedisLost,
-    ev.RedisFound,
+    ev.RedisOutageBegan,
+    ev.RedisOutageEnded,
     ev.HookFailed,
     ev.DefectFound,
     ev.SinkBlocked,
@@ -195,12 +195,12 @@ class LogListener:
                         taken=taken,
                         dropped=dropped,
                     )
-            case ev.RedisLost(error, node):
+            case ev.RedisOutageBegan(error, node):
                 named = {"node": node} if node else {}
-                log(logging.WARNING, "redis_lost", replica=self._replica, **named, error=error)
-            case ev.RedisFound(away_s, node):
+                log(logging.WARNING, "redis_away", replica=self._replica, **named, error=error)
+            case ev.RedisOutageEnded(away_s, node):
                 named = {"node": node} if node else {}
-                log(logging.INFO, "redis_found", replica=self._replica, **named, away_s=round(away_s, 1))
+                log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))
             case ev.HookFailed(hook, url, error):
                 log(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
             case ev.DefectFound(stage, url, error, trace):

@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from crawler.events import Events, RedisFound, RedisLost
+from crawler.events import Events, RedisOutageBegan, RedisOutageEnded
 from frontier.clock import Clock
 from frontier.errors import RedisAway, RedisMisused
 from frontier.nodes import Nodes
@@ -216,23 +216,23 @@ class RedisRetry:
         return node == self._nodes.crawl_node and node in self._away_since
 
     def failed(self, error: Exception, node: str = ANY) -> None:
-        """Record that a call to `node` failed. Emits RedisLost if it is the first one."""
+        """Record that a call to `node` failed. Emits RedisOutageBegan if it is the first one."""
         name = self._name(node, error)
         if name not in self._away_since:
             self._away_since[name] = self._clock.monotonic()
-            self._events.emit(RedisLost(str(error), name))
+            self._events.emit(RedisOutageBegan(str(error), name))
 
     def crawl_node_failed(self, error: Exception) -> None:
         """Record that a call to the node of the crawl's own keys failed."""
         self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
 
     def answered(self, node: str = ANY) -> None:
-        """Record that a call to `node` succeeded. Emits RedisFound if it ends an outage."""
+        """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage."""
         if not self._away_since:
             return
         since = self._away_since.pop(self._name(node), None)
         if since is not None:
-            self._events.emit(RedisFound(self._clock.monotonic() - since, self._name(node)))
+            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, self._name(node)))
 
     async def watch(self, ask: Callable[[str], Awaitable[object]]) -> None:
         """Ask the nodes that are away whether they serve again, until cancelled. `ask` reads a key, and raises RedisAway or

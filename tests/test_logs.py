@@ -39,7 +39,7 @@ def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     ],
 )
 def test_credentials_in_urls_are_not_written(written: io.StringIO, text: str) -> None:
-    logs.log(logging.ERROR, "redis_lost", error=OSError(text))
+    logs.log(logging.ERROR, "redis_away", error=OSError(text))
     assert SECRET not in written.getvalue()
     assert SECRET not in without_secrets(text)
     assert "***" in written.getvalue()
@@ -102,7 +102,7 @@ def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) 
             with urllib.request.urlopen(f"http://{address}{path}") as page:
                 shown.append(page.read().decode())
         valkey.kill()
-        wait_until(lambda: "redis_lost" in replica.err, "the replica to miss Redis")
+        wait_until(lambda: "redis_away" in replica.err, "the replica to miss Redis")
         with urllib.request.urlopen(f"http://{address}/snapshot") as page:
             shown.append(page.read().decode())
         shown.append(replica.err)

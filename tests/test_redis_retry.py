@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from crawler.events import Event, Events, RedisFound, RedisLost
+from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded
 from crawler.redis_retry import PATIENCE_S, RedisRetry
 from frontier.clock import SystemClock
 from frontier.errors import RedisAway
@@ -31,7 +31,7 @@ class Fixture:
     def __init__(self, shards: int = 2) -> None:
         events, clock = Events(), SystemClock()
         self.seen: list[Event] = []
-        events.subscribe(self.seen.append, RedisLost, RedisFound)
+        events.subscribe(self.seen.append, RedisOutageBegan, RedisOutageEnded)
         nodes = Nodes(cast(Store, Map()), CrawlKeys("crawl", shards), clock)
         self.retry = RedisRetry(clock, events, random.Random(1), nodes=nodes)
         self.hangs = asyncio.Event()
@@ -57,7 +57,7 @@ async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
     assert (its.retry.away_nodes, its.retry.is_away, its.retry.is_shard_away(0)) == (["b"], False, False)
     with pytest.raises(RedisAway):
         await its.retry.soon(lambda: its.answer([1]), "b")
-    assert [type(event) for event in its.seen] == [RedisLost]
+    assert [type(event) for event in its.seen] == [RedisOutageBegan]
 
 
 async def test_a_node_is_asked_until_it_answers() -> None:
@@ -76,7 +76,7 @@ async def test_a_node_is_asked_until_it_answers() -> None:
     await until(lambda: not its.retry.away_nodes)
     watching.cancel()
     assert tries == 3
-    assert [type(event) for event in its.seen] == [RedisLost, RedisFound]
+    assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
 
 
 async def test_on_a_single_server_calls_are_repeated() -> None:
@@ -93,4 +93,4 @@ async def test_on_a_single_server_calls_are_repeated() -> None:
     assert list((await its.retry.each(its.retry.split([0], lambda shard: shard), answer)).values()) == [[0]]
     tries = 0
     assert await its.retry.soon(lambda: answer([0]), "a") == [0]
-    assert [type(event) for event in its.seen] == [RedisLost, RedisFound] * 2
+    assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded] * 2

@@ -15,7 +15,7 @@ from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
 from crawler.app.tasks import Tasks
-from crawler.events import CrawlEnded, PageSettled, RedisFound
+from crawler.events import CrawlEnded, PageSettled, RedisOutageEnded
 from crawler.fetch.conditional import Validators
 from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
@@ -122,7 +122,7 @@ class Engine:
             self.frontier.settings.lease_ms,
         )
         # Redis may have lost its last writes in the outage.
-        seams.events.subscribe(lambda _: self._recent.clear(), RedisFound)
+        seams.events.subscribe(lambda _: self._recent.clear(), RedisOutageEnded)
 
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime, self._budget)

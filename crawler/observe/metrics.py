@@ -118,7 +118,7 @@ class Metrics:
         self.handovers = self._histogram(
             "handover_seconds", "Time from a view that removes shards to the return of their last lease"
         )
-        self.losses = self._counter("redis_losses", "Outages of Redis")
+        self.outages = self._counter("redis_outages", "Outages of Redis")
         self.round_trips = self._histogram(
             "redis_round_trip_seconds", "Round trips to Redis, each with a batch of calls"
         )
@@ -201,8 +201,8 @@ class Metrics:
                 self.backoff_delays.observe(delay_s)
             case ev.ShardFenced():
                 self.fenced.inc()
-            case ev.RedisLost():
-                self.losses.inc()
+            case ev.RedisOutageBegan():
+                self.outages.inc()
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
             case ev.DefectFound(stage):

@@ -142,7 +142,7 @@ REDIS = Dashboard(
                 stat(
                     "Outages",
                     "short",
-                    f"sum(increase(peercrawl_redis_losses_total{C}[$__range]))",
+                    f"sum(increase(peercrawl_redis_outages_total{C}[$__range]))",
                     "Outages that replicas noticed in the time shown.",
                 ),
                 stat(

@@ -59,7 +59,7 @@ def test_no_output_has_the_password(
         texts = [seeded.out, *shown()]
         refused = typed("status", environment={"CRAWLER_REPLICA__REDIS": url.replace(PASSWORD, WRONG)})
         valkey.kill()
-        wait_until(lambda: "redis_lost" in replica.err, "the replica to notice")
+        wait_until(lambda: "redis_away" in replica.err, "the replica to notice")
         texts += shown()
     finally:
         replica.kill()

@@ -24,7 +24,7 @@ import pytest
 from crawler.app.build import fetch_settings, sink
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
-from crawler.events import Event, Events, RedisFound, RedisLost, ViewAdopted
+from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded, ViewAdopted
 from crawler.fetch import compat
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
@@ -139,7 +139,7 @@ class Crawl:
             crawl = await open_crawl(store, NAME)
             clock, events = SystemClock(), Events()
             self.seen[name] = []
-            events.subscribe(self.seen[name].append, RedisLost, RedisFound, ViewAdopted)
+            events.subscribe(self.seen[name].append, RedisOutageBegan, RedisOutageEnded, ViewAdopted)
             archive = sink(NAME, name, self._settings, local, events)
             http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
             seams = Seams(name, crawl, store, clock, random.Random(name), http, archive, events)
@@ -214,7 +214,7 @@ async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_pa
                     assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
                 # the replicas say so,
                 for name in ("r1", "r2"):
-                    lost = {event.node for event in crawl.seen[name] if isinstance(event, RedisLost)}
+                    lost = {event.node for event in crawl.seen[name] if isinstance(event, RedisOutageBegan)}
                     assert lost == {node}
                 # and when it is back, everything comes to its end by itself.
                 await until(lambda: not first.runtime.retry.away_nodes and not second.runtime.retry.away_nodes)

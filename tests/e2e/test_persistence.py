@@ -42,7 +42,7 @@ def start(crawler: Bench, web: Web, replicas: int = 2) -> list[Running]:
 def restart(valkey: ValkeyProcess, running: list[Running]) -> None:
     """Kill the server with SIGKILL, and restart it when every replica has noticed."""
     valkey.kill()
-    wait_until(lambda: all("redis_lost" in replica.err for replica in running), "all replicas to miss Redis")
+    wait_until(lambda: all("redis_away" in replica.err for replica in running), "all replicas to miss Redis")
     valkey.start()
 
 
@@ -74,7 +74,7 @@ def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: 
         running = start(crawler, web)
         restart(valkey, running)
         assert [replica.wait().code for replica in running] == [0, 0]
-        assert all("redis_found" in replica.err for replica in running)
+        assert all("redis_back" in replica.err for replica in running)
         result = web.verdict(delay_s=DELAY_S)
         assert result.ok, str(result)
 
