@@ -94,14 +94,14 @@ class Metrics:
         self.robots = self._counter("robots_files", "robots.txt files fetched or failed, by resulting access", "access")
         self.decisions = self._counter("robots_decisions", "URLs checked against robots.txt, by verdict", "verdict")
         self.delays = self._histogram(
-            "politeness_rest_seconds", "Delays between two requests to a domain", buckets=_LONG_SECONDS
+            "politeness_delay_seconds", "Delays between two requests to a domain", buckets=_LONG_SECONDS
         )
         self.backoffs = self._counter("backoffs", "Backoffs of domains, by reason", "reason")
         self.backoff_delays = self._histogram("backoff_seconds", "Duration of backoffs", buckets=_LONG_SECONDS)
         self.late = self._histogram("turn_late_seconds", "How late the turns of leased domains began")
 
     def _declare_frontier(self) -> None:
-        self.links = self._counter("links", "Links offered to the frontier, by result", "fate")
+        self.links = self._counter("links", "Links offered to the frontier, by result", "result")
         self.dropped = self._counter("links_dropped", "Links not offered to the frontier, by reason", "reason")
         self.leases = self._counter("domains_leased", "Domains leased")
         self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")

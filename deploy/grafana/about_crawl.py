@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model import C, Dashboard, Panel, R, Row, latest, phases, quantiles, rate, stat
 
-_FATES = (
+_LINK_RESULTS = (
     "Links offered to the frontier. accepted: new, queued; known: queued or fetched before; recent: known to the replica, "
     "so not sent; capped: the domain has reached its limit; outside: outside the crawl's scope."
 )
@@ -103,7 +103,7 @@ OVERVIEW = Dashboard(
                     stack=True,
                 ),
                 Panel("Queue", "short", latest("queue_urls", "state"), "URLs of the crawl by state.", stack=True),
-                Panel("Links", "cps", rate("links_total", "fate"), _FATES, stack=True),
+                Panel("Links", "cps", rate("links_total", "result"), _LINK_RESULTS, stack=True),
             ],
         ),
     ],
@@ -171,7 +171,7 @@ FRONTIER = Dashboard(
                     {f"max by (outcome) (rate(peercrawl_crawl_urls_settled_total{C}{R}))": "{{outcome}}"},
                     "From the counters of the crawl, so each URL counts once.",
                 ),
-                Panel("Links offered", "cps", rate("links_total", "fate"), _FATES, stack=True),
+                Panel("Links offered", "cps", rate("links_total", "result"), _LINK_RESULTS, stack=True),
                 Panel(
                     "Links dropped",
                     "cps",
@@ -231,7 +231,7 @@ POLITENESS = Dashboard(
                 Panel(
                     "Delay between requests",
                     "s",
-                    quantiles("politeness_rest_seconds"),
+                    quantiles("politeness_delay_seconds"),
                     "Time between two requests to the same domain.",
                     width=12,
                 ),

@@ -12,8 +12,8 @@ from crawler.observe.metrics import Metrics
 def test_links_are_counted_by_result() -> None:
     metrics = Metrics()
     metrics.observe(LinksPushed(accepted=1, known=2, capped=3, outside=4, skipped=5))
-    fates = ("accepted", "known", "capped", "outside", "recent")
-    counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"fate": fate}) for fate in fates]
+    results = ("accepted", "known", "capped", "outside", "recent")
+    counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"result": result}) for result in results]
     assert counted == [1, 2, 3, 4, 5]
 
 
@@ -23,7 +23,7 @@ def test_every_series_names_its_crawl_and_replica() -> None:
     for _ in range(2):  # a scrape changes nothing for the next one
         lines = [line for line in metrics.render().decode().splitlines() if not line.startswith("#")]
         assert [line for line in lines if 'crawl="news"' not in line or 'replica="r1"' not in line] == []
-    assert 'peercrawl_links_total{crawl="news",fate="known",replica="r1"} 2.0' in lines
+    assert 'peercrawl_links_total{crawl="news",result="known",replica="r1"} 2.0' in lines
 
 
 def test_the_versions_are_labels_of_a_metric() -> None:
