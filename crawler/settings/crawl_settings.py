@@ -68,11 +68,11 @@ class PolitenessTable(Table):
     backoff_forgiven: NotNegative = Field(
         1_800.0, description="Seconds without a failure after which the backoff of a domain starts from its base again."
     )
-    address_rate_limit: Literal["off", "replica", "cluster"] = Field(
-        "cluster",
-        description="Whether all domains at one network address share a rate limit: across all replicas (`cluster`), "
-        "within each replica (`replica`), or not at all (`off`). Shared hosts serve thousands of domains from one "
-        "machine, and only a limit across all replicas protects it when many of them are crawled.",
+    address_rate_limit: Literal["off", "replica", "crawl"] = Field(
+        "crawl",
+        description="Whether all domains at one network address share a rate limit: across all replicas of the crawl "
+        "(`crawl`), within each replica (`replica`), or not at all (`off`). Shared hosts serve thousands of domains "
+        "from one machine, and only a limit across all replicas protects it when many of them are crawled.",
     )
     address_rate: PositiveFloat | None = Field(
         None,

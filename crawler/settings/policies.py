@@ -120,7 +120,7 @@ def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
     if polite.address_rate_limit == "off" or (polite.address_rate is None and not polite.delay):
         return None
     rate = polite.address_rate or DOMAINS_WORTH / polite.delay
-    return RateLimitPolicy(rate, polite.address_burst, shared=polite.address_rate_limit == "cluster")
+    return RateLimitPolicy(rate, polite.address_burst, shared=polite.address_rate_limit == "crawl")
 
 
 def scorer(name: str) -> Scorer:

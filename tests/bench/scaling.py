@@ -84,7 +84,7 @@ def measure(count: int, seconds: float, seeds: list[str], host_map: list[str]) -
         valkey = stack.enter_context(ValkeyProcess(folder, persistent=False))
         settings = folder / "settings.toml"
         settings.write_text(
-            f'[politeness]\ndelay = 0.05\naddress_gate = "off"\n[fetch]\nhost_map = {host_map!r}\n'
+            f'[politeness]\ndelay = 0.05\naddress_rate_limit = "off"\n[fetch]\nhost_map = {host_map!r}\n'
             '[frontier]\nshards = 64\n[scope]\nkind = "any"\n'
         )
         seed = [*CRAWLER, "seed", *seeds, "--redis", valkey.url, "--settings", str(settings)]

@@ -88,7 +88,7 @@ class Crawl:
     """Replicas that crawl a web, each with its own way to the servers."""
 
     def __init__(
-        self, connect: Connect, store: Store, folder: Path, address_rate_limit: Literal["off", "cluster"]
+        self, connect: Connect, store: Store, folder: Path, address_rate_limit: Literal["off", "crawl"]
     ) -> None:
         self._connect = connect
         self.store = store
@@ -197,7 +197,7 @@ async def crawl_whole(crawl: Crawl, web: Web, engines: list[Engine]) -> None:
 @pytest.mark.parametrize("what", ["shards only", "control keys", "rate limit"])
 async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_path: Path, what: str) -> None:
     async with servers.store() as store:
-        limit: Literal["off", "cluster"] = "cluster" if what == "rate limit" else "off"
+        limit: Literal["off", "crawl"] = "crawl" if what == "rate limit" else "off"
         crawl = Crawl(servers.store, store, tmp_path / "out", limit)
         async with Web(crawl.domains) as web:
             await crawl.create(web.port)
