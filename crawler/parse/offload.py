@@ -2,7 +2,7 @@
 
 A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would hold the
 interpreter lock, which the event loop needs for every request. The process starts with the first such document. Domains
-have turns (`crawler.parse.turns`).
+have turns (`crawler.parse.fair_queue`).
 
 A worker that waits for a document lends its slot to another worker, so a hundred large pages delay only each other.
 """
@@ -17,9 +17,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 
 from crawler.logs import log
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
+from crawler.parse.fair_queue import FairQueue
 from crawler.parse.html import Extracted
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
-from crawler.parse.turns import Turns
 from crawler.scope.link_filter import NO_HINTS
 from frontier.domains import site_of
 from frontier.urls import origin_of
@@ -42,7 +42,7 @@ class DocumentOffloader:
     def __init__(self, stand_in: StandIn = nullcontext, process: OffloadProcess | None = None) -> None:
         self._stand_in = stand_in
         self._process = process or OffloadProcess()
-        self._turns = Turns[asyncio.Future[None]]()
+        self._queue = FairQueue[asyncio.Future[None]]()
         self._is_busy = False
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
@@ -76,24 +76,24 @@ class DocumentOffloader:
         try:
             yield
         finally:
-            self._turns.ended(domain, loop.time() - began)
+            self._queue.ended(domain, loop.time() - began)
             self._pass_on()
 
     async def _wait_for_turn(self, domain: str, loop: asyncio.AbstractEventLoop) -> None:
         call = loop.create_future()
-        self._turns.add(domain, call)
+        self._queue.add(domain, call)
         try:
             await call
         except asyncio.CancelledError:
             if call.cancelled():
-                self._turns.remove(domain, call)
+                self._queue.remove(domain, call)
             else:  # called in the same moment
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
         """Call the next document. The process stays busy until none waits."""
-        call = self._turns.take()
+        call = self._queue.take()
         self._is_busy = call is not None
         if call is not None:
             call.set_result(None)

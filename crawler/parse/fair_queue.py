@@ -22,7 +22,7 @@ REMEMBERED = 1_000
 """Domains whose use is remembered: those that used most, and up to as many others."""
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """The items that wait for a turn, by domain. Of one domain, the item that was added first has the first turn."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Turns(Generic[T]):
         self._is_for_longest = False
 
     def __repr__(self) -> str:
-        return f"<Turns domains={len(self._waiting)} remembered={len(self._used_s)}>"
+        return f"<FairQueue domains={len(self._waiting)} remembered={len(self._used_s)}>"
 
     def add(self, domain: str, item: T) -> None:
         """Let `item` wait for a turn of `domain`."""
