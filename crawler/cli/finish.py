@@ -19,7 +19,7 @@ from crawler.cli.terminal import emit
 from crawler.errors import SinkFull, UserError
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.local import accepted, check_local
-from crawler.sinks.postprocess import Finished
+from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import (
     OrphanedVolume,
     find_orphans,
@@ -118,13 +118,13 @@ def _finish(
     async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int]:
         replica = access.settings.replica.model_copy(update={"out": folder})
         archive = archive_settings(access.crawl, "", settings, replica)
-        finished = Finished(archive)
+        post_processor = PostProcessor(archive)
         try:
             judged = [(orphan, await unsettled_in(orphan, revoke)) for orphan in orphans]
             kept = finish_orphans(folder, judged, archive.index)
-            finished.catch_up()
+            post_processor.catch_up()
         finally:
-            await finished.stop()
+            await post_processor.stop()
         return kept, sum(len(unsettled) for _, unsettled in judged)
 
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:

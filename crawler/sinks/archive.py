@@ -24,7 +24,7 @@ from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group import Group, Groups
 from crawler.sinks.journal import JOURNAL
-from crawler.sinks.postprocess import Finished
+from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, open_path, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
@@ -57,7 +57,7 @@ class Archive:
         self._settings = settings
         self._events = events or Events()
         self._hooks = hooks or PageHooks()
-        self._finished = Finished(settings)
+        self._post_processor = PostProcessor(settings)
         self._wall = wall
         self._groups = Groups(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
@@ -127,7 +127,7 @@ class Archive:
         finally:
             self._thread.shutdown()
             self._groups.stop()
-            await self._finished.stop()
+            await self._post_processor.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def translated_work() -> T:
@@ -159,7 +159,7 @@ class Archive:
     def _recover(self, orphans: Sequence[OrphanedVolume], unsettled: Sequence[Collection[int] | None]) -> None:
         judged = [(orphan, numbers) for orphan, numbers in zip(orphans, unsettled, strict=True) if numbers is not None]
         finish_orphans(self._settings.folder, judged, self._settings.index)
-        self._finished.catch_up()
+        self._post_processor.catch_up()
 
     async def _write(
         self, now: float, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
@@ -214,7 +214,7 @@ class Archive:
             if not in_doubt and (orphan := adopt_orphan(open_path(volume.journal.path))):
                 with contextlib.closing(orphan.journal):
                     finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
-                self._finished.catch_up()
+                self._post_processor.catch_up()
 
     def _set_aside(self) -> Volume | None:
         volume = self._volume
@@ -277,7 +277,7 @@ class Archive:
         files = volume.finish()
         if self._settings.fsync:
             sync_folder(self._settings.folder)
-        self._finished.take(files)
+        self._post_processor.take(files)
 
 
 async def _in_slices(making: Generator[None, None, Group]) -> Group:

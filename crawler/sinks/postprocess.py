@@ -21,7 +21,7 @@ from crawler.sinks.upload import Depot, UploadFailed
 _SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")
 
 
-class Finished:
+class PostProcessor:
     """Processes finished files in the background. The constructor raises UserError for impossible settings."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
