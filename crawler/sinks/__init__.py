@@ -3,8 +3,8 @@
 How a group of pages becomes durable, in the order in which data flows:
 
 1. `tee` passes the group to additional sinks, if there are any, and then to the archive.
-2. `archive` lets `group` make the records of the pages: in the event loop, in slices, or in its one thread if they are
-   expensive. All that waits for the disk happens in the thread.
+2. `archive` lets `group_encoder` make the records of the pages: in the event loop, in slices, or in its one thread if they
+   are expensive. All that waits for the disk happens in the thread.
 3. `content` extracts the text of a page if the settings ask for it; that of an expensive page in a separate process
    (`content_process`). `near_duplicates` and `simhash` check whether an earlier page had nearly the same text. If so, the
    page's records may be left out.

@@ -22,7 +22,7 @@ from crawler.logs import log
 from crawler.page import Exchange, Page, Written
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.group import Group, Groups
+from crawler.sinks.group_encoder import EncodedGroup, GroupEncoder
 from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
@@ -59,7 +59,7 @@ class Archive:
         self._hooks = hooks or PageHooks()
         self._post_processor = PostProcessor(settings)
         self._wall = wall
-        self._groups = Groups(settings, self._hooks)
+        self._encoder = GroupEncoder(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._order = asyncio.Lock()
         self._jobs: set[Future[Any]] = set()  # that the thread has not finished
@@ -126,7 +126,7 @@ class Archive:
             await self._in_thread(self._end)
         finally:
             self._thread.shutdown()
-            self._groups.stop()
+            self._encoder.stop()
             await self._post_processor.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -163,23 +163,23 @@ class Archive:
 
     async def _write(
         self, now: float, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Group:
+    ) -> EncodedGroup:
         volume = self._volume_at_hand(now)
-        if volume is not None and self._groups.is_ordinary(pages, exchanges):
-            group = await _in_slices(self._groups.make(volume, pages, exchanges, leased))
+        if volume is not None and self._encoder.is_ordinary(pages, exchanges):
+            group = await _in_slices(self._encoder.make(volume, pages, exchanges, leased))
             await self._in_thread(lambda: self._append(volume, group))
             return group
 
-        def make_and_append() -> Group:
+        def make_and_append() -> EncodedGroup:
             volume = self._current_volume(now)
-            group = _in_one_go(self._groups.make(volume, pages, exchanges, leased))
+            group = _in_one_go(self._encoder.make(volume, pages, exchanges, leased))
             self._append(volume, group)
             return group
 
         return await self._in_thread(make_and_append)
 
-    def _append(self, volume: Volume, group: Group) -> None:
-        with self._groups.undone_if_it_fails():
+    def _append(self, volume: Volume, group: EncodedGroup) -> None:
+        with self._encoder.undone_if_it_fails():
             try:
                 volume.append(group.records, group.lines, group.index, group.doubt, time.monotonic())
             finally:
@@ -192,7 +192,7 @@ class Archive:
         volume = self._volume
         if volume is None or volume.doubt is None:
             return
-        self._groups.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
+        self._encoder.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
         try:
             volume.take_back(unsettled)
         finally:
@@ -210,7 +210,7 @@ class Archive:
                 self._volume, self._in_doubt = None, False
         if removed:
             log(logging.INFO, "pages_taken_back", volume=volume.journal.path.name, pages=removed)
-            self._groups.forget({one.entry.url for one in urls})
+            self._encoder.forget({one.entry.url for one in urls})
             if not in_doubt and (orphan := adopt_orphan(open_path(volume.journal.path))):
                 with contextlib.closing(orphan.journal):
                     finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
@@ -220,7 +220,7 @@ class Archive:
         volume = self._volume
         if volume is None or not self._in_doubt:
             return None
-        self._groups.forget_last()
+        self._encoder.forget_last()
         self._volume, self._in_doubt = None, False
         self._aside.append(volume)
         return volume
@@ -250,7 +250,7 @@ class Archive:
         try:
             if self._settings.warc:
                 warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)
-                volume.add_warc(Segment.create(warc), self._groups.records.warcinfo(warc.name, now))
+                volume.add_warc(Segment.create(warc), self._encoder.records.warcinfo(warc.name, now))
             if self._settings.pages:
                 volume.add_pages(Segment.create(folder / (name + LINES)))
             if self._settings.fsync:
@@ -280,7 +280,7 @@ class Archive:
         self._post_processor.take(files)
 
 
-async def _in_slices(making: Generator[None, None, Group]) -> Group:
+async def _in_slices(making: Generator[None, None, EncodedGroup]) -> EncodedGroup:
     """Make a group in the event loop, some milliseconds at a time. If cancelled, nothing of it is remembered."""
     with contextlib.closing(making):
         until = time.monotonic() + SLICE_S
@@ -291,13 +291,13 @@ async def _in_slices(making: Generator[None, None, Group]) -> Group:
     return group
 
 
-def _in_one_go(making: Generator[None, None, Group]) -> Group:
+def _in_one_go(making: Generator[None, None, EncodedGroup]) -> EncodedGroup:
     while (group := _step(making)) is None:
         pass
     return group
 
 
-def _step(making: Generator[None, None, Group]) -> Group | None:
+def _step(making: Generator[None, None, EncodedGroup]) -> EncodedGroup | None:
     """The group, once it is made."""
     try:
         return next(making)

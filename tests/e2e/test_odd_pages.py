@@ -179,7 +179,7 @@ STAGES = {
     "robots": "politeness.robots_rules:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.back_off",
     "read": "crawler.worker.page_builder:read_if_small",
-    "text": "crawler.sinks.group:content_of",
+    "text": "crawler.sinks.group_encoder:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.pages:PageLines._line",
     "listener": "crawler.observe.metrics:Metrics._page",

@@ -30,7 +30,7 @@ FEW_LINKS = 512
 """So many links are shorter than `LARGE_LINKS`."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class EncodedGroup(msgspec.Struct, frozen=True):
     """What a group adds to the files of a volume. `duplicates`: URLs whose body was already archived. `doubt`: the journal
     entry. `defects`: exceptions raised while it was made, each of which costs one page a part of its records."""
 
@@ -70,7 +70,7 @@ class _Tape:
         return place
 
 
-class Groups:
+class GroupEncoder:
     """Makes the groups of one replica, and remembers the archived bodies and texts to which later groups may refer."""
 
     def __init__(self, settings: ArchiveSettings, hooks: PageHooks) -> None:
@@ -115,7 +115,7 @@ class Groups:
 
     def make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Generator[None, None, Group]:
+    ) -> Generator[None, None, EncodedGroup]:
         """Make the group to append to `volume`, and pause before each page. For the arguments see `DurableSink.write`."""
         self.records.settle()  # the group before is settled by now
         self._likeness.settle()
@@ -124,7 +124,7 @@ class Groups:
 
     def _make(
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> Generator[None, None, Group]:
+    ) -> Generator[None, None, EncodedGroup]:
         tape = _Tape(volume.warc, with_index=self._settings.index)
         rows: list[Row] = []
         duplicates: set[str] = set()
@@ -163,7 +163,7 @@ class Groups:
                 defects.append(defect("record", exchange.url, error))
         lines = self._encoded(rows, defects) if volume.pages else b""
         doubt = self._doubt(volume, shares)
-        return Group(b"".join(tape.records), tape.index, lines, frozenset(duplicates), doubt, defects)
+        return EncodedGroup(b"".join(tape.records), tape.index, lines, frozenset(duplicates), doubt, defects)
 
     def _doubt(self, volume: Volume, shares: list[Share]) -> JournalEntry | None:
         if not shares:

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.hooks import PageHooks
 from crawler.page import Link, Page
-from crawler.sinks.group import LARGE_BODY, Groups
+from crawler.sinks.group_encoder import LARGE_BODY, GroupEncoder
 from tests.sinks.values import exchange, page, settings
 
 
@@ -29,6 +29,6 @@ def linking(count: int, length: int) -> Page:
     ],
 )
 def test_a_page_is_judged_by_the_size_of_its_records(tmp_path: Path, made: Page, is_ordinary: bool) -> None:
-    groups = Groups(settings(tmp_path), PageHooks())
+    encoder = GroupEncoder(settings(tmp_path), PageHooks())
     small = linking(10, 40)
-    assert groups.is_ordinary([small, made, small], []) == is_ordinary
+    assert encoder.is_ordinary([small, made, small], []) == is_ordinary
