@@ -14,7 +14,7 @@ from crawler.app.embedded_valkey import EmbeddedValkey, open_store
 from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
-from crawler.app.start_settings import OnDifference, settle
+from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.stopping import on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
@@ -59,7 +59,7 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, how: How) -
 
 async def _open(store: RedisStore, crawl: str, settings: Settings, how: How) -> tuple[Crawl, CrawlSettings]:
     """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
-    opened = await settle(store, await open_crawl(store, crawl), settings, how.on_difference)
+    opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, how.on_difference)
     stored = CrawlSettings.from_json(opened.settings)
     check_local(stored, accepted(settings))
     check_installed(stored)

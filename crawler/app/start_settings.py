@@ -59,7 +59,7 @@ class Choice(msgspec.Struct, frozen=True):
     changes: list[Difference]
 
 
-async def settle(
+async def choose_and_adopt(
     store: Store, opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False
 ) -> Crawl:
     """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all settings,

@@ -11,7 +11,7 @@ from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.seed_check import refused_seeds
-from crawler.app.start_settings import OnDifference, adopt, choose, settle
+from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
@@ -101,7 +101,7 @@ async def open_for(
     whole: bool = False,
 ) -> tuple[Crawl, list[Seed]]:
     """Open the crawl `name` with the settings that apply, or create it if there are seeds. Returns the crawl, and the seeds
-    that it can fetch. `whole`: see `settle`.
+    that it can fetch. `whole`: see `choose_and_adopt`.
 
     Raises SettingsDiffer, and UserError if there is neither a crawl nor a seed, or if no seed can be fetched. Nothing has
     changed then.
@@ -117,7 +117,7 @@ async def open_for(
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
     if not opened.created:  # by another command, since `_find`
-        opened = await settle(store, opened, settings, on_difference, whole)
+        opened = await choose_and_adopt(store, opened, settings, on_difference, whole)
     return opened, seeds
 
 

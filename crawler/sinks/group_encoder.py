@@ -117,8 +117,8 @@ class GroupEncoder:
         self, volume: Volume, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
     ) -> Generator[None, None, EncodedGroup]:
         """Make the group to append to `volume`, and pause before each page. For the arguments see `DurableSink.write`."""
-        self.records.settle()  # the group before is settled by now
-        self._likeness.settle()
+        self.records.confirm()  # the group before is settled by now
+        self._likeness.confirm()
         with self.undone_if_it_fails():
             return (yield from self._make(volume, pages, exchanges, leased))
 

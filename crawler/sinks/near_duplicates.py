@@ -80,14 +80,14 @@ class Likeness:
             self._unsure.append((fingerprint, url))
         return found if found != url else None  # the same page, fetched again
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Remember the pages judged since the last call, which are now durable."""
         for fingerprint, url in self._unsure:
             self._index.add(fingerprint, url)
         self._unsure.clear()
 
     def undo(self) -> None:
-        """Forget the pages judged since `settle`, which will be judged again."""
+        """Forget the pages judged since `confirm`, which will be judged again."""
         self._unsure.clear()
 
 

@@ -176,7 +176,7 @@ class WarcRecords:
         )
         return self._record(fields, b"application/warc-fields", [block])
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Let later records refer to the records made since the last call. Records of one group do not refer to each other,
         because some of them may be removed."""
         self._originals |= self._unsure
@@ -185,13 +185,13 @@ class WarcRecords:
             del self._originals[next(iter(self._originals))]
 
     def forget(self, urls: Container[str]) -> None:
-        """Forget the records of `urls` made since `settle`, because they are removed."""
+        """Forget the records of `urls` made since `confirm`, because they are removed."""
         self._last_answers.clear()
         for digest in [digest for digest, original in self._unsure.items() if original.url.decode() in urls]:
             del self._unsure[digest]
 
     def undo(self) -> None:
-        """Forget the records made since `settle`, because they were not written."""
+        """Forget the records made since `confirm`, because they were not written."""
         self._last_answers.clear()  # this is rare, so all of them are forgotten
         self._unsure.clear()
 

@@ -46,7 +46,7 @@ def judge(folders: list[Path]) -> list[str]:
     likeness, texts = Likeness("mark", "mark", 1 << 17), []
     for one in (one for folder in folders for one in pages_below(folder)):
         said = likeness.judge(one, content_of(one, "off", structured=False, judged=True))
-        likeness.settle()
+        likeness.confirm()
         texts.append(said.main)
         if said.near_of or said.soft_404:
             print(f"{one.url} is {'near ' + said.near_of if said.near_of else 'a soft 404'}")

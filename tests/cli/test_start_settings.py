@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.start_settings import settle
+from crawler.app.start_settings import choose_and_adopt
 from crawler.cli.actions import SeedLists, seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.loading import load
@@ -208,10 +208,10 @@ def test_settings_that_changed_since_they_were_compared_are_not_replaced(slow: C
     async def race(store: RedisStore) -> None:
         opened = await open_crawl(store, slow.crawl)
         settings = {delay: load(None, {"politeness": {"delay": delay}}) for delay in (2.0, 3.0)}
-        await settle(store, opened, settings[2.0], "apply")
+        await choose_and_adopt(store, opened, settings[2.0], "apply")
         with pytest.raises(SettingsMoved, match="meanwhile"):
-            await settle(store, opened, settings[3.0], "apply")
-        await settle(store, opened, settings[2.0], "apply")  # the same again, as after a lost answer
+            await choose_and_adopt(store, opened, settings[3.0], "apply")
+        await choose_and_adopt(store, opened, settings[2.0], "apply")  # the same again, as after a lost answer
 
     slow.with_store(race)
     assert (slow.revision, slow.settings["politeness"]["delay"]) == (2, 2.0)

@@ -41,7 +41,7 @@ def text_page(name: str, text: str, title: str = "A page") -> Page:
 def judged(likeness: Likeness, one: Page, is_settled: bool = True) -> Content:
     said = likeness.judge(one, content_of(one, "off", structured=False, judged=True, error_pages=True))
     if is_settled:
-        likeness.settle()
+        likeness.confirm()
     return said
 
 

@@ -165,7 +165,7 @@ def test_the_memory_of_bodies_is_bounded_and_keeps_what_was_used_last() -> None:
 
     def kind(name: str) -> bytes:
         made = records.exchange(exchange(name, name.encode() * 2000))
-        records.settle()
+        records.confirm()
         return gzip.decompress(made.response).split(b"\r\n")[1]
 
     response, revisit = b"WARC-Type: response", b"WARC-Type: revisit"
@@ -178,7 +178,7 @@ def test_nothing_refers_to_a_record_that_was_not_written() -> None:
     records.exchange(sent)
     records.undo()
     assert b"WARC-Type: response" in gzip.decompress(records.exchange(sent).response)
-    records.settle()
+    records.confirm()
     records.undo()
     assert b"WARC-Type: revisit" in gzip.decompress(records.exchange(sent).response)
 
