@@ -31,40 +31,40 @@ EMBEDDED_INTERVAL_S = 0.5
 INTERRUPTED = 130
 """Exit code after a second signal, as shells report SIGINT (128 + 2)."""
 
-Look = Callable[[RedisStore, Crawl], Awaitable[None]]
+BeforeStart = Callable[[RedisStore, Crawl], Awaitable[None]]
 
 
-class How(NamedTuple):
-    """How replicas run. `supervised`: stop when the process at the other end of standard input has ended. `look`: is called
-    with the crawl before anything starts."""
+class RunOptions(NamedTuple):
+    """How replicas run. `supervised`: stop when the process at the other end of standard input has ended.
+    `before_start`: is called with the crawl before anything starts."""
 
     until_empty: bool
     on_difference: OnDifference = "stop"
     supervised: bool = False
-    look: Look | None = None
+    before_start: BeforeStart | None = None
 
 
-async def run_replica(crawl: str, settings: Settings, replicas: int, how: How) -> int:
+async def run_replica(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
     """Run `replicas` replicas of an existing crawl, and return the exit code. Before starting anything, it raises
-    SettingsDiffer if the settings differ from those of the crawl and `how.on_difference` is "stop", and what `how.look`
-    raises."""
+    SettingsDiffer if the settings differ from those of the crawl and `options.on_difference` is "stop", and what
+    `options.before_start` raises."""
     if replicas > 1:
-        return await _run_several(crawl, settings, replicas, how)
+        return await _run_several(crawl, settings, replicas, options)
     async with open_store(settings.replica) as store:
-        opened, stored = await _open(store, crawl, settings, how)
+        opened, stored = await _open(store, crawl, settings, options)
         replica = replica_of(store, opened, stored, local_settings(settings))
         async with paced_collection():
-            return await run_until_stopped(replica, settings.replica.grace, how.until_empty, how.supervised)
+            return await run_until_stopped(replica, settings.replica.grace, options.until_empty, options.supervised)
 
 
-async def _open(store: RedisStore, crawl: str, settings: Settings, how: How) -> tuple[Crawl, CrawlSettings]:
+async def _open(store: RedisStore, crawl: str, settings: Settings, options: RunOptions) -> tuple[Crawl, CrawlSettings]:
     """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
-    opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, how.on_difference)
+    opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, options.on_difference)
     stored = CrawlSettings.from_json(opened.settings)
     check_local(stored, accepted(settings))
     check_installed(stored)
-    if how.look is not None:
-        await how.look(store, opened)
+    if options.before_start is not None:
+        await options.before_start(store, opened)
     return opened, stored
 
 
@@ -100,10 +100,10 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     return INTERRUPTED if signals > 1 else 0
 
 
-async def _run_several(crawl: str, settings: Settings, replicas: int, how: How) -> int:
-    supervisor = supervise(crawl, settings, replicas, how.until_empty)
+async def _run_several(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
+    supervisor = supervise(crawl, settings, replicas, options.until_empty)
     async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
-        await _open(store, crawl, settings, how)
+        await _open(store, crawl, settings, options)
     on_stop_signal(supervisor.stop)
     async with contextlib.AsyncExitStack() as stack:
         if not settings.replica.redis:  # keep the server running while a crashed replica is replaced

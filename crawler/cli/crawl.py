@@ -215,7 +215,7 @@ def run(
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.app.run import How, run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
+    from crawler.app.run import RunOptions, run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
@@ -228,7 +228,7 @@ def run(
         raise typer.Exit(1)
     try:
         look = None if when_told else _before_run(crawl, loaded, place_of(crawl, redis, data_dir, settings))
-        _finish(run_replica(crawl, loaded, replicas, How(until_empty, otherwise, when_told, look)))
+        _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, when_told, look)))
     except NoSuchCrawl:
         CrawlAccess(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
         raise
