@@ -11,7 +11,7 @@ from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
-from crawler.observe.explain import Account, explain, render
+from crawler.observe.explain import Explanation, explain, render
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
@@ -37,7 +37,7 @@ def why(
 
     folders = [out] if out else output_folders(access.settings.replica, access.crawl)
 
-    async def work(store: RedisStore, opened: Crawl) -> Account:
+    async def work(store: RedisStore, opened: Crawl) -> Explanation:
         return await explain(store, opened, url, folders)
 
     found = access.do(work)

@@ -1,7 +1,7 @@
 """Explains why one URL was fetched, was not fetched, or is still waiting, from the frontier and the output files.
 
-`gather` reads the data; `account` is a pure function. What cannot be determined is stated as such. For example, in a crawl
-limited to the seeds' domains, whether a URL is in scope depends on the page that links to it.
+`gather` reads the data; `explanation` is a pure function. What cannot be determined is stated as such. For example, in
+a crawl limited to the seeds' domains, whether a URL is in scope depends on the page that links to it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CUT = {
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
 
 
-class Account(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
     apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found; `searched`: the
     output folders. `is_blocked`: an operator has blocked the domain."""
@@ -89,8 +89,8 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The input of `account`. `line`: the newest JSON line of the URL in the output, None if there is none. `rules`: those
-    that an operator has set; `searched`: the output folders."""
+    """The input of `explanation`. `line`: the newest JSON line of the URL in the output, None if there is none.
+    `rules`: those that an operator has set; `searched`: the output folders."""
 
     asked: str
     url: Url
@@ -103,13 +103,13 @@ class Facts(msgspec.Struct, frozen=True):
     searched: tuple[str, ...] = ()
 
 
-async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Account:
-    """Return the account of the URL `asked`. Without a scheme it is taken for https, or for http if the crawl has seen only
-    that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
+async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Explanation:
+    """Return the explanation of the URL `asked`. Without a scheme it is taken for https, or for http if the crawl has
+    seen only that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     named = [asked] if "://" in asked else [f"https://{asked}", f"http://{asked}"]
-    accounts = [account(await gather(store, crawl, url, folders), settings) for url in named]
-    return next((one for one in accounts if one.seen), accounts[0])
+    explanations = [explanation(await gather(store, crawl, url, folders), settings) for url in named]
+    return next((one for one in explanations if one.seen), explanations[0])
 
 
 async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path]) -> Facts:
@@ -135,14 +135,14 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     )
 
 
-def account(facts: Facts, settings: CrawlSettings) -> Account:
-    """Return the account of a URL from its `facts` and the crawl's `settings`."""
+def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
+    """Return the explanation of a URL from its `facts` and the crawl's `settings`."""
     status, domain, entry = facts.status, facts.domain, facts.status.entry
     until_ms, waits_for = _wait(facts)
     in_scope = _scope(facts, settings)
     trap = judge_trap(facts.url.href, TrapPolicy()) or ""
     robots, line, rule = _robots(facts)
-    return Account(
+    return Explanation(
         asked=facts.asked,
         url=facts.url.href,
         domain=facts.url.domain,
@@ -286,8 +286,8 @@ def _iso(at_ms: int | None) -> str:
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def render(found: Account) -> RenderableType:
-    """Return the account as text for a terminal."""
+def render(found: Explanation) -> RenderableType:
+    """Return the explanation as text for a terminal."""
     table = Table.grid(padding=(0, 3))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -297,8 +297,8 @@ def render(found: Account) -> RenderableType:
     return Group(Text(found.verdict, style="bold"), table)
 
 
-def rows(found: Account) -> list[tuple[str, str]]:
-    """Return the account as pairs of name and text. Pairs with an empty text are not shown."""
+def rows(found: Explanation) -> list[tuple[str, str]]:
+    """Return the explanation as pairs of name and text. Pairs with an empty text are not shown."""
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
     tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
     priority = "" if found.priority is None else f", priority {found.priority:g}"

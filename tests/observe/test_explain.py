@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from crawler.observe.explain import CUT, Account, Facts, account, render, rows
+from crawler.observe.explain import CUT, Explanation, Facts, explanation, render, rows
 from crawler.page import Cut
 from crawler.settings.crawl_settings import PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings
@@ -52,10 +52,10 @@ def explained(
     url: str = "https://a.test/x",
     settings: CrawlSettings | None = None,
     **facts: object,
-) -> Account:
+) -> Explanation:
     values: dict[str, object] = {"domain": domain(), "robots": robots(), "line": None, **facts}
     found = Facts(url, canonicalize(url), NOW, status, **values)  # type: ignore[arg-type]
-    return account(found, settings or CrawlSettings())
+    return explanation(found, settings or CrawlSettings())
 
 
 ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)
@@ -95,7 +95,7 @@ NEVER = "never queued: no page that was crawled links to it, or a limit dropped 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_state_has_its_verdict(found: Account, verdict: str) -> None:
+def test_each_state_has_its_verdict(found: Explanation, verdict: str) -> None:
     assert found.verdict == verdict
 
 

@@ -1,10 +1,10 @@
-"""A domain that waits because of its address: the lists and the account of its URL name that reason."""
+"""A domain that waits because of its address: the lists and the explanation of its URL name that reason."""
 
 from __future__ import annotations
 
 from crawler.cli import render
 from crawler.observe import summary
-from crawler.observe.explain import account, gather
+from crawler.observe.explain import explanation, gather
 from crawler.settings.loading import CrawlSettings
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.visit import Visit
@@ -37,8 +37,8 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
     assert (line.is_rate_limited, render.why(line)) == (True, "address rate limit")
-    account_ = account(await gather(store, crawl, "https://a.test/", ()), CrawlSettings())
-    assert account_.waits_for == "the rate limit of its network address"
+    found = explanation(await gather(store, crawl, "https://a.test/", ()), CrawlSettings())
+    assert found.waits_for == "the rate limit of its network address"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
     assert not line.is_rate_limited
     time.ms = until_ms
