@@ -293,7 +293,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class DutyTable(Table):
+class ScheduleTable(Table):
     """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
 
     restart: ClassVar[str] = "periodic duties are set up when a replica starts"
@@ -317,7 +317,7 @@ class DutyTable(Table):
         return float(found[1]) * _SECONDS[found[2]]
 
     @model_validator(mode="after")
-    def _is_whole(self) -> DutyTable:
+    def _is_whole(self) -> ScheduleTable:
         if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:
             raise ValueError("`every` must be a number and a unit (s, m, h or d), such as 6h, and at least 1s")
         if bool(self.seeds) == bool(self.sitemap):

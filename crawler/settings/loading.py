@@ -19,11 +19,11 @@ from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError, field_v
 from crawler.errors import SettingsInvalid
 from crawler.settings.archive_settings import ArchiveTable
 from crawler.settings.crawl_settings import (
-    DutyTable,
     FetchTable,
     FrontierTable,
     LimitsTable,
     PolitenessTable,
+    ScheduleTable,
     ScopeTable,
 )
 from crawler.settings.problems import describe, raise_for
@@ -42,7 +42,7 @@ class CrawlSettings(Table):
     frontier: FrontierTable = FrontierTable()
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
-    schedule: tuple[DutyTable, ...] = ()
+    schedule: tuple[ScheduleTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
         """The settings as {"table.key": value}. A repeated table is one value."""
