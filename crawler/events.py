@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from crawler.page import Page
-from frontier.peers import View
+from frontier.peer_loop import View
 
 
 class ViewAdopted(msgspec.Struct, frozen=True, gc=False):

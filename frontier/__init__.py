@@ -3,8 +3,8 @@
 In data-flow order:
 
 - `urls` and `domains` give each URL its canonical form and its domain.
-- `peers` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners` stores
-  the assignment from one epoch to the next. `health` stores what each replica reports.
+- `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners`
+  stores the assignment from one epoch to the next. `health` stores what each replica reports.
 - `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`. `store`, `scripts` and `keys` are the
   interface to Redis, and `entries` defines how Redis stores a URL. Of the store, `servers`, `cluster` and `sentinels`
   find the server of a key, `redis_server` holds the connections to one server, and `redirects` sends calls again.

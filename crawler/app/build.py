@@ -26,7 +26,7 @@ from crawler.sinks.tee import Tee
 from crawler.worker.page_builder import BuildSettings
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
-from frontier.peers import new_replica_id
+from frontier.peer_loop import new_replica_id
 from frontier.queue import FrontierSettings
 from frontier.store import Store
 

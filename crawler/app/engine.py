@@ -49,7 +49,7 @@ from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.nodes import Nodes
-from frontier.peers import PeerLoop, PeerSettings
+from frontier.peer_loop import PeerLoop, PeerSettings
 from frontier.queue import Frontier, PushReply
 from frontier.reservations import Reservations
 from frontier.store import command

@@ -9,7 +9,7 @@ from crawler.observe.summary import Summary
 from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
 from frontier.keys import CrawlKeys
-from frontier.peers import View
+from frontier.peer_loop import View
 from frontier.store import RedisStore
 
 SHORTEST_S, SECONDS_A_SHARD = 1.0, 0.01

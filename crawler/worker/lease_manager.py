@@ -21,7 +21,7 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.errors import Fenced
-from frontier.peers import View
+from frontier.peer_loop import View
 from frontier.queue import Frontier, LeaseReply
 from frontier.ring import plan_handoff
 

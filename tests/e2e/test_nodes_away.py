@@ -35,7 +35,7 @@ from frontier.counters import Counters
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
-from frontier.peers import View
+from frontier.peer_loop import View
 from frontier.store import Store, connect
 from frontier.urls import shard_of
 from tests.fetch.servers import FaultServer

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.crawl_time import PATIENCE, crawl_ms
 from frontier.keys import CrawlKeys
-from frontier.peers import PeerLoop, PeerSettings, View, epoch_of
+from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import CORRECT_TIME
 from frontier.shards import identify_shards

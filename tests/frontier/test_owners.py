@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from frontier.errors import RedisAway
 from frontier.owners import OwnerTable
-from frontier.peers import PeerLoop, PeerSettings, View
+from frontier.peer_loop import PeerLoop, PeerSettings, View
 from frontier.ring import assign, moved
 from frontier.scripts import SAVE_OWNERS
 from frontier.store import Call, RedisStore, Reply, run

@@ -21,7 +21,7 @@ from crawler.sinks.sink import Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.keys import shard_keys
-from frontier.peers import View
+from frontier.peer_loop import View
 from frontier.queue import LeasedUrl
 from frontier.scripts import REVOKE
 from frontier.store import run

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter, deque
 
-from frontier.peers import Member, View
+from frontier.peer_loop import Member, View
 from frontier.ring import fair_shares, moved
 from frontier.scripts import SAVE_OWNERS
 from frontier.store import Call, Reply

@@ -21,7 +21,7 @@ from frontier.budget import Budget
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.keys import CrawlKeys
-from frontier.peers import Member, View
+from frontier.peer_loop import Member, View
 from frontier.queue import Frontier, FrontierSettings
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, Store

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from frontier.health import Health
-from frontier.peers import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
+from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask
 
