@@ -319,10 +319,10 @@ class Frontier:
     def _is_away(self, shard: int) -> bool:
         return self._store.is_away(self._store.node_of(self.keys.shards[shard].base))
 
-    def runs(self) -> dict[int, str]:
+    def replaced_runs(self) -> dict[int, str]:
         """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves
         them now. What was written in the last seconds may be lost: see `repeat_pushes`."""
-        return self._recent.moved()
+        return self._recent.replaced_runs()
 
     async def look_for_new_runs(self) -> None:
         """Ask each node that was written to for a sign of life, so that a new run is noticed. Raises RedisAway."""
@@ -356,8 +356,9 @@ class Frontier:
 
     async def repeat_settlements(self, runs: Mapping[int, str]) -> list[LeasedUrl]:
         """Send the settlements of the last seconds to the shards in `runs` again, after the pushes to all shards in
-        `Frontier.runs`: no page may be settled before its links are queued. `runs`: those that have the pushes. Returns the
-        URLs that this replica has settled and that are not settled: others have leased them meanwhile. Raises RedisAway."""
+        `Frontier.replaced_runs`: no page may be settled before its links are queued. `runs`: those that have the
+        pushes. Returns the URLs that this replica has settled and that are not settled: others have leased them
+        meanwhile. Raises RedisAway."""
         writes = [write for write in self._recent.of(runs) if write.settlement is not None]
         settlements = [write.settlement for write in writes if write.settlement is not None]
         stale = [

@@ -77,7 +77,7 @@ class RecentWrites:
         is_old = write.at_ms < now_ms - KEPT_MS
         return is_old and not self._is_away(shard) and self._run_of(shard) == self._runs[shard]
 
-    def moved(self) -> dict[int, str]:
+    def replaced_runs(self) -> dict[int, str]:
         """The shards that are served by another run than the one with the writes, and that run."""
         now = {shard: self._run_of(shard) for shard in self._runs}
         return {shard: run for shard, run in now.items() if run != self._runs[shard]}

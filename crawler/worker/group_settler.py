@@ -72,7 +72,7 @@ class GroupSettler:
     async def _settle_all(self) -> None:
         async def settle() -> Answered:
             holding = [visit for visit in self._open if visit.holds(self._runtime.now())]
-            if runs := self._frontier.runs():
+            if runs := self._frontier.replaced_runs():
                 await self._frontier.repeat_pushes(runs)
             return await self._settle(holding, list(self._open))
 
@@ -82,7 +82,7 @@ class GroupSettler:
         retry, now = self._runtime.retry, self._runtime.now()
         visits = [visit for visit in self._open if not retry.is_shard_away(visit.lease.shard)]
         holding = [visit for visit in visits if visit.holds(now)]
-        if runs := self._frontier.runs():
+        if runs := self._frontier.replaced_runs():
             repeated = await retry.each(retry.split(list(runs), lambda shard: shard), self._frontier.repeat_pushes)
             if any(isinstance(answer, RedisAway) for answer in repeated.values()):
                 return

@@ -52,14 +52,14 @@ class WriteRepeater:
             await self._runtime.clock.sleep(WATCH_S)
             with contextlib.suppress(RedisAway, RedisMisused):  # whoever needs the node reports it
                 await self._frontier.look_for_new_runs()
-            if self._frontier.runs():
+            if self._frontier.replaced_runs():
                 notify()
 
     async def repeat(self, renew: Renew) -> None:
         """Repeat the last writes to shards with a new run, and `renew` the leases in them. That restores their domains'
         delays, and shows which leases are lost. Shards whose nodes are away are left to the next call."""
         retry = self._runtime.retry
-        while runs := self._frontier.runs():
+        while runs := self._frontier.replaced_runs():
             self._recent.clear()
             parts = retry.split(list(runs), lambda shard: shard)
             ready = await self._push(parts)

@@ -101,7 +101,7 @@ def urls(lease: Lease) -> list[LeasedUrl]:
 
 async def repeat(frontier: Frontier) -> list[LeasedUrl]:
     """Repeat the last writes, as a replica does that sees a new run."""
-    runs = frontier.runs()
+    runs = frontier.replaced_runs()
     await frontier.repeat_pushes(runs)
     return await frontier.repeat_settlements(runs)
 
@@ -124,7 +124,7 @@ class TestALostTail:
         await one.settle([settle_all(lease)])
         assert await one.revoke(urls(lease)) == [False]
         assert await counts(one) == (2, 1, 1)
-        assert one.runs() == {}
+        assert one.replaced_runs() == {}
         server.time.ms += 100_000
         assert [item.url for item in (await lease_one(one, shard=home(one))).entries] == ["https://a.test/link"]
 

@@ -35,7 +35,7 @@ LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
 GROUP_SETTLER = "crawler/worker/group_settler.py"
-RUNS = "            if runs := self._frontier.runs():\n            "
+RUNS = "            if runs := self._frontier.replaced_runs():\n            "
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
 SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, results)
         settler.begin(kept.duplicates)
@@ -116,7 +116,12 @@ MUTANTS = (
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
-    _without("one-push", GROUP_SETTLER, RUNS + "    await", RUNS.replace("self._frontier.runs()", "{}") + "    await"),
+    _without(
+        "one-push",
+        GROUP_SETTLER,
+        RUNS + "    await",
+        RUNS.replace("self._frontier.replaced_runs()", "{}") + "    await",
+    ),
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/lease_manager.py",
@@ -137,8 +142,8 @@ MUTANTS = (
     _without(
         "no-repeated-writes",
         "crawler/worker/write_repeater.py",
-        "while runs := self._frontier.runs():",
-        "while False and (runs := self._frontier.runs()):",
+        "while runs := self._frontier.replaced_runs():",
+        "while False and (runs := self._frontier.replaced_runs()):",
     ),
     _without("lost-leases-forgotten", LUA + "lost_tail.lua", "> tonumber(from) and", "> tonumber(to) and"),
     _without("repeated-lease-grants-anew", LUA + "lease_again.lua", "if number > known.call then", "if true then"),

@@ -90,7 +90,7 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     server.start()
     # when several calls meet the new process at once, of which each may be the first,
     await asyncio.gather(*(shared.retry.call(counters.done) for _ in range(8)))
-    while frontier.runs():
+    while frontier.replaced_runs():
         await clock.sleep(0.05)
     # then everything is as it was.
     after = await counters.counts()
