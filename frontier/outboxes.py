@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from frontier.entries import Entry, PushMode, parse_entry
-from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys
 from frontier.push_batches import PUSH_CHUNK
 from frontier.scripts import DELIVER, KEEP_LINKS
-from frontier.store import Call, Reply, Store, command, run
+from frontier.shards import check_identity
+from frontier.store import Call, Store, command, run
 
 OUTBOX_LINKS = 20_000
 """The most links in one outbox: about 3 MB. The pages of a shard whose outbox is full wait until there is room."""
@@ -55,7 +55,7 @@ class Outboxes:
             for at in range(0, len(of_shard), PUSH_CHUNK)
         ]
         replies = await self._store.send([self._keep_call(*chunk) for chunk in chunks]) if chunks else []
-        self._check_kept([shard for shard, _ in chunks], replies)
+        check_identity(self._keys.crawl, [shard for shard, _ in chunks], replies)
         return {shard for (shard, _), reply in zip(chunks, replies, strict=True) if reply[0] == b"full"}
 
     def _keep_call(self, shard: int, links: Sequence[tuple[int, Entry]]) -> Call:
@@ -103,8 +103,4 @@ class Outboxes:
             for shard, chunk in chunks
         ]
         if calls:
-            self._check_kept([shard for shard, _ in chunks], await self._store.send(calls))
-
-    def _check_kept(self, shards: Sequence[int], replies: Sequence[Reply]) -> None:
-        if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
-            raise ShardLost(self._keys.crawl, lost)
+            check_identity(self._keys.crawl, [shard for shard, _ in chunks], await self._store.send(calls))

@@ -33,6 +33,7 @@ from frontier.settlements import (
     retry,
     settle_reply,
 )
+from frontier.shards import check_identity
 from frontier.store import Acks, Call, Reply, Store, command, run
 from frontier.urls import shard_of
 
@@ -133,11 +134,6 @@ class Frontier:
         digest = hashlib.blake2b(url.encode(), digest_size=8, key=self._fingerprint_key).digest()
         return int.from_bytes(digest, "big") >> 1
 
-    def _check_kept(self, shards: Sequence[int], replies: Sequence[Reply]) -> None:
-        """Raises ShardLost if a script has found that its shard has lost its data."""
-        if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
-            raise ShardLost(self.keys.crawl, lost)
-
     async def push(self, entries: Iterable[Entry]) -> PushReply:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
@@ -150,7 +146,7 @@ class Frontier:
         replies: list[Reply] = []
         for batch in batches(parts):
             answers = await self._store.send([self._push_call(shard, part) for shard, part in batch])
-            self._check_kept([shard for shard, _ in batch], answers)
+            check_identity(self.keys.crawl, [shard for shard, _ in batch], answers)
             for shard, part in batch:
                 self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
@@ -216,7 +212,7 @@ class Frontier:
             who = (self.keys.identity, epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
             calls.append(run(LEASE, keys, *who, now_ms, lease_ms, *limits))
         replies = await self._store.send(calls) if calls else []
-        self._check_kept(shards, replies)
+        check_identity(self.keys.crawl, shards, replies)
         leased, fenced = [], []
         for shard, reply in zip(shards, replies, strict=True):
             if reply[0] == b"fenced":
@@ -257,7 +253,7 @@ class Frontier:
         calls = [self._settle_call(shard, [settlements[place] for place in places]) for shard, places in chunks]
         settled = [SettleReply(stale=True)] * len(settlements)
         replies = await self._store.send(calls) if calls else []
-        self._check_kept([shard for shard, _ in chunks], replies)
+        check_identity(self.keys.crawl, [shard for shard, _ in chunks], replies)
         for settlement in settlements:
             if settlement.urls:
                 self._recent.settled(settlement)
@@ -285,7 +281,7 @@ class Frontier:
             what = (self.keys.identity, lease.domain, lease.token, next_ms, state)
             calls.append(run(RELEASE, (keys.due, keys.leases, *of_domain, keys.stats), *what))
         replies = await self._store.send(calls) if calls else []
-        self._check_kept([settlement.lease.shard for settlement in settlements], replies)
+        check_identity(self.keys.crawl, [settlement.lease.shard for settlement in settlements], replies)
         return [settle_reply(*reply) for reply in replies]
 
     async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool | None]:

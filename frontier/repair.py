@@ -13,11 +13,10 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE
-from frontier.shards import identify_shards, lost_shards
+from frontier.shards import check_identity, identify_shards, lost_shards
 from frontier.store import Store, run
 
 CHUNK = 500
@@ -81,8 +80,7 @@ class Repair:
                 asked.append(shard)
                 calls.append(run(RESTORE, (keys.due, keys.stats, keys.dead, keys.base), self._keys.identity, *words))
         replies = await self._store.send(calls) if calls else []
-        if lost := [shard for shard, reply in zip(asked, replies, strict=True) if reply[0] == b"lost"]:
-            raise ShardLost(self._crawl.name, lost)
+        check_identity(self._crawl.name, asked, replies)
         return sum(int(reply[1]) for reply in replies)
 
     async def finish(self) -> None:

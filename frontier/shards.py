@@ -6,10 +6,10 @@ like one in which all is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from frontier.counters import SHARDS_A_PART
-from frontier.errors import CrawlLost
+from frontier.errors import CrawlLost, ShardLost
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
 from frontier.scripts import IDENTIFY_SHARD
@@ -52,3 +52,10 @@ async def lost_shards(store: Store, keys: CrawlKeys) -> Mapping[int, str]:
     )
     await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
     return {shard: identity for shard, identity in enumerate(found) if identity != keys.identity}
+
+
+def check_identity(crawl: str, shards: Iterable[int], replies: Iterable[Reply]) -> None:
+    """Raises ShardLost if a script has replied that its shard lacks the identity of `crawl`. `replies`: one for each of
+    `shards`."""
+    if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
+        raise ShardLost(crawl, lost)
