@@ -107,10 +107,6 @@ class RedisRetry:
         """The node that serves `shard`."""
         return ANY if self._nodes is None else self._nodes.of(shard)
 
-    def node_of_key(self, key: str) -> str:
-        """The node that serves `key`."""
-        return ANY if self._nodes is None else self._nodes.of_key(key)
-
     def split(self, items: Sequence[Part], shard_of: Callable[[Part], int]) -> dict[str, list[Part]]:
         """`items` by the node of their shards."""
         if not self.has_many_nodes:

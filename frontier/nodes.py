@@ -65,10 +65,6 @@ class Nodes:
         self._read()
         return self._of_shard[shard]
 
-    def of_key(self, key: str) -> str:
-        """The node of any key."""
-        return self._store.node_of(key)
-
     def split(self, items: Iterable[T], shard_of: Callable[[T], int]) -> dict[str, list[T]]:
         """`items` by the node of their shards, in their order."""
         self._read()
