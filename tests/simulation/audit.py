@@ -7,8 +7,9 @@ from typing import Any
 
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys, ShardKeys
+from tests.simulation.domain_books import NOBODYS, Domain
 from tests.simulation.history import Breach
-from tests.simulation.ledger import NOBODYS, Domain, Ledger
+from tests.simulation.ledger import Ledger
 from tests.simulation.wire import Wire
 
 

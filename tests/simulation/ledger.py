@@ -8,18 +8,17 @@ over; a shard serves the newest view that it has seen, and one replica in that v
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
+from tests.simulation.arguments import each_end, linked_url, shard_tag
+from tests.simulation.domain_books import NOBODYS, Domain, Holding
 from tests.simulation.history import Breach, History
+from tests.simulation.permit_book import PermitBook
 from tests.simulation.scenario import Scenario
 from tests.simulation.shard_books import GRACE_MS, ShardBook
 from tests.simulation.world import World
-
-NOBODYS = 0
-"""The token of a revoked lease. No replica has it, and the lease stays until it expires."""
 
 TIME_AT = {"push": 1, "lease": 5, "settle": 2}
 """Script -> which of its arguments is crawl time, as its caller knows it."""
@@ -27,46 +26,6 @@ TIME_AT = {"push": 1, "lease": 5, "settle": 2}
 BEHIND_S = 40.0
 """By how much a replica's crawl time may be behind at most: each correction after a step of the server's clock may put it
 back by the errors of two readings, of up to two timeouts each. Steps are longer."""
-
-
-@dataclass(slots=True)
-class Holding:
-    """A lease as its holder knows it. `until_ms`: the latest end of the lease that the holder was told."""
-
-    token: int
-    replica: str
-    until_ms: int
-    urls: set[str]
-
-
-@dataclass(slots=True)
-class Permits:
-    """What a replica holds of the page budget, by its call with the highest `number`."""
-
-    number: int
-    permits: int
-    until_ms: int
-
-
-@dataclass(slots=True)
-class Domain:
-    """`rests_until_ms`: no lease may be given before. `delay_ms`: as last settled, 0 for the default."""
-
-    name: str
-    shard: str
-    queued: dict[str, float] = field(default_factory=dict)  # url -> priority
-    waiting: dict[str, int] = field(default_factory=dict)  # url -> ready ms
-    holding: Holding | None = None
-    rests_until_ms: int = 0
-    filled_ms: int = 0  # by the clock of whoever queued a URL last
-    delay_ms: int = 0
-    accepted: int = 0
-    raw: dict[str, str] = field(default_factory=dict)  # url -> its text, where it is known to have changed
-
-    @property
-    def due_ms(self) -> int:
-        """When the domain is due: from then on a lease call must return it if anything is queued."""
-        return max(self.rests_until_ms, self.filled_ms)
 
 
 class Ledger:
@@ -92,10 +51,8 @@ class Ledger:
         self._forget()
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers |= {"revoke": self._revoke, "reserve_budget": self._reserve}
+        self._observers |= {"revoke": self._revoke, "reserve_budget": PermitBook(history, self._check).reserve}
         self._observers |= {"keep_links": self._keep_links, "deliver": self._deliver}
-        self._permits: dict[str, Permits] = {}
-        self._lapsed_ms = 0  # permits that expired before may have been withdrawn
 
     def _forget(self) -> None:
         self.pages = 0
@@ -131,7 +88,7 @@ class Ledger:
         """Check and record one call that the server ran."""
         name = call.script.name if call.script else ""
         if name == "identify_shard":
-            self.shards[_tag(call.keys[0])].run = str(call.arguments[2])
+            self.shards[shard_tag(call.keys[0])].run = str(call.arguments[2])
         if name in TIME_AT:
             ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
             message = f"{replica} believes that crawl time is {ahead_ms:.0f} ms ahead of where it is"
@@ -188,7 +145,7 @@ class Ledger:
     # outboxes
 
     def _keep_links(self, replica: str, call: Call, reply: Reply) -> None:
-        kept = self.outboxes.setdefault(_tag(call.keys[0]), set())
+        kept = self.outboxes.setdefault(shard_tag(call.keys[0]), set())
         news = set(map(str, call.arguments[3::2])) - kept
         self._history.note(replica, "keep", (call.arguments[2:], reply))
         if reply[0] == b"kept":
@@ -198,11 +155,11 @@ class Ledger:
 
     def _deliver(self, replica: str, call: Call, reply: Reply) -> None:
         """A link leaves an outbox when it was pushed, or when the crawl turned out not to know its domain."""
-        kept = self.outboxes.setdefault(_tag(call.keys[0]), set())
+        kept = self.outboxes.setdefault(shard_tag(call.keys[0]), set())
         gone = {member.decode() if isinstance(member, bytes) else str(member) for member in call.arguments[1:]}
         self._history.note(replica, "deliver", (sorted(gone), reply))
         for member in sorted(gone & kept):
-            url = _link(member)
+            url = linked_url(member)
             is_safe = url in self.accepted or url in self.capped or member.startswith("known\n")
             self._check(is_safe, "I1", f"{url} leaves an outbox before it is pushed", url)
         self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
@@ -216,7 +173,7 @@ class Ledger:
     # lease
 
     def _lease(self, replica: str, call: Call, reply: Reply) -> None:
-        shard = _tag(call.keys[0])
+        shard = shard_tag(call.keys[0])
         epoch, run, number, now_ms = int(call.arguments[1]), *call.arguments[3:5], int(call.arguments[5])
         if self._is_fenced(shard, epoch, replica, reply):
             return
@@ -321,7 +278,7 @@ class Ledger:
     def _settle(self, replica: str, call: Call, reply: Reply) -> None:
         words = [str(word) for word in call.arguments]
         now_ms, lease_ms, at = int(words[2]), int(words[3]), 4
-        book = self.shards[_tag(call.keys[0])]
+        book = self.shards[shard_tag(call.keys[0])]
         for said in zip(reply[1::2], reply[2::2], strict=True):
             end = at + 9 + int(words[at + 8])
             about, ends = words[at : at + 4], words[at + 9 : end]
@@ -348,7 +305,7 @@ class Ledger:
         late_ms = sent_ms - held.until_ms
         is_late = late_ms > 0 and sent_ms > self.unsure_until_ms
         self._check(not is_late, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
-        for outcome, again, raw in _each(ends):
+        for outcome, again, raw in each_end(ends):
             url = parse_entry(raw, domain.name, 0.0).url
             if url in held.urls:
                 held.urls.remove(url)
@@ -375,7 +332,7 @@ class Ledger:
             for other in self.domains.values():
                 if other.shard == domain.shard:
                     self._wake(other, now_ms)
-        for outcome, again, raw in _each(ends):
+        for outcome, again, raw in each_end(ends):
             url = parse_entry(raw, domain.name, 0.0).url
             if url in domain.queued and (token, raw) not in book.resettled and domain.raw.get(url, raw) == raw:
                 del domain.queued[url]
@@ -405,7 +362,7 @@ class Ledger:
         self._check(bool(self._recorded.get(url)), "I1", f"{url} is settled, and its record is not durable", url)
         links = self._world.resources[url].links if outcome == "done" else ()
         missing = [link for link in links if link not in self.accepted and link not in self.capped]
-        kept = {_link(member) for member in self.outboxes.get(shard, ())} if missing else set()
+        kept = {linked_url(member) for member in self.outboxes.get(shard, ())} if missing else set()
         unknown = [link for link in missing if link not in kept]
         self._check(not unknown, "I1", f"{url} is settled before its links {unknown}", url)
 
@@ -417,7 +374,7 @@ class Ledger:
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
         name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[2])
-        self.shards[_tag(call.keys[0])].notice(str(call.arguments[1]), int(call.arguments[3]))
+        self.shards[shard_tag(call.keys[0])].notice(str(call.arguments[1]), int(call.arguments[3]))
         self._history.note(replica, "revoke", (name, token, call.arguments[4:], reply))
         held = self.domains[name].holding
         if held is not None and held.token == token:
@@ -433,40 +390,3 @@ class Ledger:
         domain.queued.update(dict.fromkeys(held.urls, 0.0))
         domain.holding = None
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
-
-    # the page budget
-
-    def _reserve(self, replica: str, call: Call, reply: Reply) -> None:
-        """A call that arrives after a later one changes nothing, and no call takes permits away that its replica keeps."""
-        self._history.note(replica, "reserve", (call.arguments, reply))
-        number, keep, wanted, until_ms = (int(call.arguments[at]) for at in (1, 4, 5, 8))
-        self._lapsed_ms = max(self._lapsed_ms, int(call.arguments[9]))
-        last = self._permits.get(replica)
-        if last is None or number > last.number:
-            self._check(int(reply[1]) >= keep, "limit", f"{replica} keeps {keep} permits, not {reply}", replica)
-            self._permits[replica] = Permits(number, int(reply[1]), until_ms)
-        elif last.until_ms >= self._lapsed_ms:
-            message = f"call {number} of {replica} changes its permits from {last} to {reply}"
-            self._check(int(reply[1]) == last.permits, "limit", message, replica)
-        if wanted < 0:
-            del self._permits[replica]
-
-
-def _tag(key: str) -> str:
-    """The hash tag of a shard's key, as `Domain.shard` has it."""
-    return key[: key.index("}") + 1]
-
-
-def _link(member: str) -> str:
-    """The URL of a link in an outbox."""
-    _, domain, _, raw = member.split("\n")
-    return parse_entry(raw, domain, 0.0).url
-
-
-def _each(ends: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Outcome, what shall come again, and entry of each URL whose end `settle` is told."""
-    at = 0
-    while at < len(ends):
-        last = at + 4 + int(ends[at + 3])
-        yield from ((ends[at], ends[at + 2], raw) for raw in ends[at + 4 : last])
-        at = last
