@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply, connect
+from tests.divided_calls import in_order, places_by_node
 from tests.valkey import ValkeyProcess
 
 TIMEOUT_S = 5.0
@@ -58,15 +59,12 @@ class SeveralServers:
         return replies
 
     async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
-        places: dict[str, list[int]] = {}
-        for place, call in enumerate(calls):
-            places.setdefault(self.node_of(call.keys[0] if call.keys else str(call.arguments[1])), []).append(place)
+        places = places_by_node(calls, self._node_of_call)
         parts = [self._ask(node, [calls[place] for place in of_node]) for node, of_node in places.items()]
-        replies: list[Reply | RedisAway] = [None] * len(calls)
-        for of_node, answer in zip(places.values(), await asyncio.gather(*parts), strict=True):
-            for number, place in enumerate(of_node):
-                replies[place] = answer if isinstance(answer, RedisAway) else answer[number]
-        return replies
+        return in_order(places.values(), await asyncio.gather(*parts))
+
+    def _node_of_call(self, call: Call) -> str:
+        return self.node_of(call.keys[0] if call.keys else str(call.arguments[1]))
 
     async def _ask(self, node: str, calls: Sequence[Call]) -> list[Reply] | RedisAway:
         if node in self._trying:

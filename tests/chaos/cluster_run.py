@@ -9,17 +9,16 @@ master that is killed lacks the last second. Prints a table, and what breached a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from crawler.simweb import Features
 from crawler.simweb.site import domain_name
+from tests.chaos import command
 from tests.chaos.cluster_report import ClusterReport, feel
 from tests.chaos.node_deeds import NodeDeeds, domains_by_slot, shards_by_slot
 from tests.chaos.node_faults import NodeDiary
@@ -139,18 +138,11 @@ async def _kill_replicas(options: NodeOptions, replicas: Replicas) -> None:
 
 def main(argv: list[str]) -> int:
     """Run as the arguments say; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.cluster_run", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="how long faults go on")
+    parser = command.options("tests.chaos.cluster_run", __doc__)
     parser.add_argument("--mode", choices=["durable", "everysec"], default="durable")
-    parser.add_argument("--replicas", type=int, default=4, help="of the crawler, at a time")
-    parser.add_argument("--seed", type=int, default=1, help="of the web and of the faults")
-    parser.add_argument("--keep", type=Path, help="an empty folder for logs and data, which then stay")
-    options = parser.parse_args(argv)
-    chosen = NodeOptions.of_length(options.seconds, options.mode == "durable", options.seed, options.replicas)
-    with tempfile.TemporaryDirectory(prefix="peercrawl-chaos-") as scratch:
-        found = asyncio.run(run(chosen, options.keep or Path(scratch), end_limit_s=options.seconds + 120))
-    sys.stdout.write(f"{found}\n{found.details()}\n{'OK' if found.is_perfect else 'NOT OK'}\n")
-    return 0 if found.is_perfect else 1
+    given = parser.parse_args(argv)
+    chosen = NodeOptions.of_length(given.seconds, given.mode == "durable", given.seed, given.replicas)
+    return command.run_and_print(lambda folder: run(chosen, folder, end_limit_s=given.seconds + 120), given.keep)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from frontier.errors import RedisAway
 from frontier.scripts import CORRECT_TIME, SETTLE
 from frontier.store import Call, Reply
+from tests.divided_calls import in_order, places_by_node
 from tests.simulation.history import History
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.scenario import Scenario
@@ -247,25 +248,20 @@ class SimStore:
         return replies
 
     async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
-        places: dict[str, list[int]] = {}
-        for place, call in enumerate(calls):
-            places.setdefault(self._node_of_call(call), []).append(place)
+        places = places_by_node(calls, self._node_of_call)
         asked = [
             self._network.submit(self._loop, [calls[place] for place in of_node], node)
             for node, of_node in places.items()
         ]
-        replies: list[Reply | RedisAway] = [None] * len(calls)
-        for (node, of_node), future in zip(places.items(), asked, strict=True):
-            for place, reply in zip(of_node, await self._answer(node, future, len(of_node)), strict=True):
-                replies[place] = reply
-        return replies
+        answers = [await self._answer(node, future) for node, future in zip(places, asked, strict=True)]
+        return in_order(places.values(), answers)
 
-    async def _answer(self, node: str, future: asyncio.Future[list[Reply]], count: int) -> Sequence[Reply | RedisAway]:
+    async def _answer(self, node: str, future: asyncio.Future[list[Reply]]) -> list[Reply] | RedisAway:
         try:
             replies = await future
         except RedisAway as away:
             self._away.add(node)
-            return [away] * count
+            return away
         self._away.discard(node)
         return replies
 
