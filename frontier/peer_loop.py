@@ -1,9 +1,9 @@
 """The peer loop: each replica learns its ``(index, replicas)`` without a coordinator.
 
-Crawl time (`frontier.crawl_time`) is divided into epochs of one interval. In each epoch every replica claims an index. The
-claims of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank of its
-claim in that roster, so indices run from 1 to `replicas` without gaps. If that roster would be empty, because the loop
-begins or nobody claimed for a while, it consists of the replica that opens the epoch. A replica that stops claiming is
+Crawl time (`frontier.crawl_time`) is divided into epochs of one interval. In each epoch every replica claims an index.
+The claims of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank
+of its claim in that roster, so indices run from 1 to `replicas` without gaps. If nobody was left, because the loop
+begins or all have left it, the roster consists of the replica that opens the epoch. A replica that stops claiming is
 missing from the view one epoch later. There is no election and no failover.
 
 Two rules make all views of an epoch equal. A claim for an epoch that is already closed counts for the open one
@@ -57,7 +57,7 @@ class View(msgspec.Struct, frozen=True):
     roster: tuple[Member, ...]
     me: str
     owners: tuple[str, ...] = ()
-    """The replica that owns each shard. Empty if there are no shards."""
+    """The replica that owns each shard. Empty if the roster is empty or there are no shards."""
 
     @property
     def replicas(self) -> int:

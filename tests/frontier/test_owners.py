@@ -71,7 +71,9 @@ class Cluster:
 async def cluster(store: RedisStore, crawl_name: str) -> Cluster:
     cluster = Cluster(store, f"{{{crawl_name}}}:peers")
     cluster.join("one", "two", "three")
-    await cluster.epoch()
+    await cluster.epoch()  # its table has only the one that came first
+    for faulty in cluster.stores.values():
+        faulty.placed = 0
     return cluster
 
 
@@ -87,10 +89,10 @@ async def test_all_views_of_an_epoch_have_the_same_owners(cluster: Cluster) -> N
     assert len({view.checksum for view in await cluster.epoch()}) == 1
 
 
-async def test_a_view_without_a_roster_has_no_owners(store: RedisStore, crawl_name: str) -> None:
+async def test_a_replica_that_finds_nobody_owns_all_shards_at_once(store: RedisStore, crawl_name: str) -> None:
     cluster = Cluster(store, f"{{{crawl_name}}}:peers")
     cluster.join("one")
-    assert (await cluster.epoch())[0].owners == ()
+    assert (await cluster.epoch())[0].owners == ("one",) * SHARDS
 
 
 async def test_only_the_first_to_see_a_change_writes_the_table(cluster: Cluster) -> None:

@@ -55,16 +55,10 @@ async def test_the_first_view_with_an_index_comes_one_epoch_after_the_claim(
     assert (view.index, view.replicas) == (2, 2)
 
 
-@pytest.mark.parametrize("pause_s", [0, 10, 3600])
 async def test_a_replica_that_finds_nobody_is_in_the_view_at_once(
-    peer: Callable[..., PeerLoop], time: ManualTime, pause_s: int
+    peer: Callable[..., PeerLoop], time: ManualTime
 ) -> None:
-    """Given a new loop, or one in which nobody has claimed for a while, the first view consists of whoever claims first."""
     one, two = peer("one"), peer("two")
-    if pause_s:
-        await one.tick()
-        await two.tick()
-        time.ms += pause_s * 1000
     views = [await one.tick(), await two.tick(), await one.tick()]
     assert [view.index for view in views] == [1, 0, 1]
     assert {view.roster for view in views} == {views[0].roster}
@@ -73,13 +67,14 @@ async def test_a_replica_that_finds_nobody_is_in_the_view_at_once(
     assert [(await each.tick()).replicas for each in (one, two)] == [2, 2]
 
 
+@pytest.mark.parametrize("pause_s", [5, 10, 3600])
 async def test_a_replica_that_comes_when_the_last_one_has_left_is_in_the_view_at_once(
-    peer: Callable[..., PeerLoop], time: ManualTime
+    peer: Callable[..., PeerLoop], time: ManualTime, pause_s: int
 ) -> None:
     one, two = peer("one"), peer("two")
     await one.tick()
     await one.leave()
-    time.ms += 5000
+    time.ms += pause_s * 1000
     assert (await two.tick()).index == 1
 
 
@@ -197,8 +192,7 @@ async def test_rosters_are_kept_until_later_epochs_are_opened(
     assert {await ask(store, "PTTL", name) for name in found} == {-1}
     time.ms += 60_000
     last = (await one.tick()).epoch
-    kept = {f"{key}:roster:{epoch}" for epoch in (last - 1, last)}
-    assert {name.decode() for name in await ask(store, "KEYS", f"{key}:roster:*")} == kept
+    assert await ask(store, "KEYS", f"{key}:roster:*") == [f"{key}:roster:{last}".encode()]
 
 
 async def test_capacity_and_address_are_in_the_roster(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
@@ -235,15 +229,15 @@ async def test_views_is_a_generator_that_survives_redis_being_away(
 
 
 async def test_health_records_expire_with_their_replica(store: RedisStore, crawl_name: str) -> None:
-    health = Health(store, f"{{{crawl_name}}}:peers", ttl_s=0.05)
+    health = Health(store, f"{{{crawl_name}}}:peers", ttl_s=60)
     await health.report("one", b"fine")
     assert await health.records() == {"one": b"fine"}
-    lasting = Health(store, f"{{{crawl_name}}}:peers", ttl_s=60)
-    await lasting.report("two", b"fine")
+    assert 0 < await ask(store, "PTTL", f"{{{crawl_name}}}:peers:health:one") <= 60_000
+    await health.report("two", b"fine")
     await ask(store, "DEL", f"{{{crawl_name}}}:peers:health:one")
-    assert await lasting.records() == {"two": b"fine"}
-    await lasting.withdraw("two")
-    assert await lasting.records() == {}
+    assert await health.records() == {"two": b"fine"}
+    await health.withdraw("two")
+    assert await health.records() == {}
 
 
 async def test_running_time_counts_only_while_replicas_work(
