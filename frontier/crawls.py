@@ -8,6 +8,8 @@ from itertools import chain
 
 import msgspec
 
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawl_time import crawl_ms
 from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, SettingsMoved
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
@@ -81,6 +83,14 @@ async def open_crawl(store: Store, name: str) -> Crawl:
     if not fields:
         raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
     return _crawl(name, fields, created=False)
+
+
+async def crawl_clock(store: Store, crawl: Crawl) -> ServerClock:
+    """A clock that shows the crawl time of `crawl` from now on, for commands, which have no part in its peer loop. Raises
+    RedisAway."""
+    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
+    await clock.refresh()
+    return clock
 
 
 async def verify_crawl(store: Store, crawl: Crawl) -> None:

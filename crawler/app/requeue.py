@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from frontier.clock import ServerClock, SystemClock
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, crawl_clock
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
@@ -33,8 +31,7 @@ async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: s
     A robots.txt that was unreachable is asked again first. Otherwise its count of failures, which is stored, would end
     these URLs as dead at once.
     """
-    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
-    await clock.refresh()
+    clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     robots, letters, number = RobotsCache(store, frontier, ""), DeadLetters(store, crawl.keys), 0
     while found := await find_letters(store, crawl, domain, reason, AT_ONCE):

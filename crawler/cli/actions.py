@@ -26,11 +26,9 @@ from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import check, scorer, url_rules
-from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.counters import Counters
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl, create_crawl, open_crawl
+from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
 from frontier.queue import Frontier, FrontierSettings, PushReply
@@ -154,8 +152,7 @@ async def push_seeds(
     check_local(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
-    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
-    await clock.refresh()
+    clock = await crawl_clock(store, crawl)
     frontier = Frontier(
         store,
         crawl.keys,

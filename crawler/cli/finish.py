@@ -30,9 +30,7 @@ from crawler.sinks.recovery import (
 )
 from crawler.sinks.segment import translated
 from crawler.sinks.sink import Revoke
-from frontier.clock import ServerClock, SystemClock
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, crawl_clock
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 
@@ -130,8 +128,7 @@ def _finish(
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
         settings = CrawlSettings.from_json(crawl.settings)
         check_local(settings, accepted(access.settings), {"archive.upload"})
-        clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
-        await clock.refresh()
+        clock = await crawl_clock(store, crawl)
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)
 

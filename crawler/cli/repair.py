@@ -25,8 +25,7 @@ from crawler.settings.loading import CrawlSettings
 from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import url_rules
 from crawler.sinks.line_search import line_files, lines_in
-from frontier.clock import ServerClock, SystemClock
-from frontier.crawls import Crawl, open_crawl, recreate_crawl
+from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
 from frontier.repair import Ended, Repair
@@ -102,8 +101,7 @@ async def _repair(
 ) -> Result:
     settings = CrawlSettings.from_json(crawl.settings)
     check_local(settings, accepted(access.settings), {"frontier.scorer"})
-    clock = ServerClock(SystemClock(), store.time_ms)
-    await clock.refresh()
+    clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     if not await repair.begin():
         return Result([], 0, 0, 0)

@@ -21,10 +21,8 @@ from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
-from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, crawl_clock
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
@@ -116,8 +114,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     """Read the facts about the URL `asked`. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
-    clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
-    await clock.refresh()
+    clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     lookup, control = UrlLookup(store, frontier), Control(store, crawl.keys)
     await control.refresh()

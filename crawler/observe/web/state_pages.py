@@ -10,10 +10,8 @@ from html import escape
 from crawler.observe import explain
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.web.template import Template
-from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import open_crawl
+from frontier.crawls import crawl_clock, open_crawl
 from frontier.errors import BadUrl, FrontierError
 from frontier.lookup import DomainStatus, UrlLookup
 from frontier.queue import Frontier, FrontierSettings
@@ -85,8 +83,7 @@ class StatePages:
 
     async def _look(self, domain: str) -> tuple[DomainStatus, Control]:
         crawl = await open_crawl(self._store, self._crawl)
-        clock = ServerClock(SystemClock(), crawl_ms(self._store, crawl.keys.peers))
-        await clock.refresh()
+        clock = await crawl_clock(self._store, crawl)
         frontier = Frontier(self._store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         control = Control(self._store, crawl.keys)
         await control.refresh()
