@@ -5,10 +5,14 @@ In data-flow order:
 - `urls` and `domains` give each URL its canonical form and its domain.
 - `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners`
   stores the assignment from one epoch to the next. `health` stores what each replica reports.
-- `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`. `store`, `scripts` and `keys` are the
-  interface to Redis, and `entries` defines how Redis stores a URL. Of the store, `servers`, `cluster` and `sentinels`
-  find the server of a key, `redis_server` holds the connections to one server, and `redirects` sends calls again.
-- `crawls` creates and opens crawls. `budget` and `duties` divide the page limit and the periodic duties among the
-  replicas. `reservations` allows single requests to a domain that another replica has leased.
+- `crawl_time` keeps a clock that all replicas share (`clock`), and `nodes` knows which node of a cluster serves each shard.
+- `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, and `settlements` and `entries` define how
+  Redis stores them. `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards
+  whose nodes are away go to `outboxes`.
+- `store`, `scripts` and `keys` are the interface to Redis. Of the store, `servers`, `cluster` and `sentinels` find the
+  server of a key, `redis_server` holds the connections to one server, and `redirects` sends calls again.
+- `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
+  have lost their data. `budget` and `duties` divide the page limit and the periodic duties among the replicas.
+  `reservations` allows single requests to a domain that another replica has leased.
 - `counters`, `survey`, `lookup` and `dead_letters` read the state. `control` sends an operator's commands to all replicas.
 """

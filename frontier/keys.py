@@ -1,9 +1,8 @@
 """Builds the Redis keys of a crawl.
 
 Keys of a shard have the hash tag ``{crawl:shard}``, keys of the whole crawl ``{crawl}``, and the rate limit of each address
-a tag of its own. So on a Redis Cluster all
-keys of a script are in one slot (Redis Cluster specification, "Hash tags"). Scripts build the keys that contain a domain,
-a bucket or an epoch themselves, with the same tag.
+a tag of its own. So on a Redis Cluster all keys of a script are in one slot (Redis Cluster specification, "Hash tags").
+Scripts build the keys that contain a domain, a bucket or an epoch themselves, with the same tag.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 class UrlStatus(msgspec.Struct, frozen=True):
     """The state of a URL. `entry`: with its depth, tries and priority, if it is queued, leased or waiting. `ready_ms`: when
     a waiting URL is ready, in server time. `reason`: why a dead URL is dead. `outbox`: the URL is not in its own shard
-    yet, because the node was away. `queued_or_settled`: the URL was seen, but
-    its queue is too long to tell which."""
+    yet, because the node was away. `queued_or_settled`: the URL was seen, but its queue is too long to tell which."""
 
     where: Where
     entry: Entry | None = None

@@ -30,9 +30,8 @@ class GroupSettler:
         self._results = results
         self._open: dict[Visit, VisitReport] = {}  # whose settle call is not answered
         self._pages = [result for result in results if result.page is not None]
-        self._answers: dict[
-            int, bool | None
-        ] = {}  # number of a page of a stale visit -> whether it was not settled; None: unknown
+        # Number of a page of a stale visit -> whether it was not settled; None: unknown.
+        self._answers: dict[int, bool | None] = {}
         self.stale: set[Visit] = set()
 
     def begin(self, duplicates: frozenset[str]) -> None:
