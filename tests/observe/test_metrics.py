@@ -23,7 +23,7 @@ def test_every_series_names_its_crawl_and_replica() -> None:
     for _ in range(2):  # a scrape changes nothing for the next one
         lines = [line for line in metrics.render().decode().splitlines() if not line.startswith("#")]
         assert [line for line in lines if 'crawl="news"' not in line or 'replica="r1"' not in line] == []
-    assert 'peercrawl_links_total{crawl="news",result="known",replica="r1"} 2.0' in lines
+    assert 'peercrawl_links_total{crawl="news",replica="r1",result="known"} 2.0' in lines
 
 
 def test_the_versions_are_labels_of_a_metric() -> None:
