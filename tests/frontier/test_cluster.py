@@ -226,22 +226,22 @@ async def test_a_cluster_is_found_by_any_seed_host_that_answers(cluster: ValkeyC
 
 async def cpu_s(store: RedisStore, keys: list[str]) -> float:
     began = time.process_time()
-    for _ in range(60):
+    for _ in range(10):
         await store.send([command("GET", key) for key in keys])
     return time.process_time() - began
 
 
 async def test_a_batch_costs_hardly_more_than_on_a_single_server(valkey: ValkeyProcess, clustered: RedisStore) -> None:
-    """Measured: 1.1 times as much for a batch to one node, 2 times if three nodes share it. The bounds leave room
-    for a busy machine."""
+    """Measured: 1.2 times as much for a batch to one node, 2.1 times if three nodes share it. The turns are short, some
+    milliseconds, so that what else runs on the machine slows those that are compared alike."""
     single = await connect(valkey.url)
     together, divided = [f"{{1}}:{number}" for number in range(16)], [f"{{{number}}}:k" for number in range(16)]
     costs = [
         (await cpu_s(single, together), await cpu_s(clustered, together), await cpu_s(clustered, divided))
-        for _ in range(15)
+        for _ in range(100)
     ]
     await single.close()
-    assert median(one / base for base, one, _ in costs) < 2.5
+    assert median(one / base for base, one, _ in costs) < 1.6
     assert median(three / base for base, _, three in costs) < 3.5
 
 
