@@ -30,7 +30,7 @@ from frontier.counters import Counters
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
 from frontier.scripts import RECOUNT, RESERVE_BUDGET
-from frontier.store import Store, run
+from frontier.store import Store, script_call
 
 PERIOD_S = 1.0
 """Maximum time between two reports of a replica while enough permits are left."""
@@ -189,7 +189,7 @@ class Budget:
         answer = self._answer
         self._done = await self._counters.done()
         if not self.is_exhausted:
-            call = run(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
+            call = script_call(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
             await self._store.send([call])
 
     async def _reserve(self, wanted: int, at_least: int) -> None:
@@ -205,7 +205,7 @@ class Budget:
         if wanted < 0:
             keep, pages = 0, pages + self._taken
         self._calls += 1
-        call = run(
+        call = script_call(
             RESERVE_BUDGET,
             self._keys,
             self._replica,

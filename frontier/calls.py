@@ -54,7 +54,7 @@ def command(*words: Argument) -> Call:
     return Call(words)
 
 
-def run(script: Script, keys: Sequence[str], *arguments: Argument) -> Call:
+def script_call(script: Script, keys: Sequence[str], *arguments: Argument) -> Call:
     """A script call."""
     return Call(arguments, keys, script)
 

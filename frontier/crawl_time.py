@@ -28,7 +28,7 @@ from typing import NamedTuple
 from frontier.clock import Clock, Reading, ServerClock
 from frontier.errors import RedisAway
 from frontier.scripts import CORRECT_TIME
-from frontier.store import Store, command, run
+from frontier.store import Store, command, script_call
 
 PATIENCE = 1.5
 """Intervals that a question waits. Each replica claims, and answers, once in an interval."""
@@ -145,7 +145,7 @@ class CrawlTime:
             error_ms = math.ceil(last.round_trip_ms + reading.round_trip_ms + 2 * last.drifted_ms(reading.at)) + 1
         if correction_ms != known.correction_ms or known.asked > known.answered:
             arguments = (known.version, correction_ms, error_ms, known.asked)
-            ((word,),) = await self._store.send([run(CORRECT_TIME, [clock_key(self._key)], *arguments)])
+            ((word,),) = await self._store.send([script_call(CORRECT_TIME, [clock_key(self._key)], *arguments)])
             if word == b"outdated":
                 return False
         if correction_ms != known.correction_ms or known.errors_ms != self._errors_ms:

@@ -14,7 +14,7 @@ from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, Se
 from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
 from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
 from frontier.shards import identify_shards
-from frontier.store import Reply, Store, command, run
+from frontier.store import Reply, Store, command, script_call
 
 
 class Crawl(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
         "settings": settings,
         "revision": "1",
     }
-    call = run(CREATE_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
+    call = script_call(CREATE_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])
     return _crawl(name, reply[1:], created=reply[0] == b"created")
 
@@ -106,7 +106,7 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
     """Replace the settings that `crawl` was opened with. Replicas see them when they next poll. Returns the revision, which
     is unchanged if the settings are the same. Raises SettingsMoved if others were saved meanwhile, and RedisAway."""
-    (reply,) = await store.send([run(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
+    (reply,) = await store.send([script_call(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
     if reply[0] == b"moved":
         raise SettingsMoved(
             f"another command has changed the settings of crawl {crawl.name!r} meanwhile; nothing was changed by this "

@@ -11,7 +11,7 @@ import msgspec
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys
 from frontier.scripts import REQUEUE
-from frontier.store import Store, command, pairs, run
+from frontier.store import Store, command, pairs, script_call
 
 SCAN_COUNT = 200
 SHARDS_AT_ONCE = 64
@@ -78,7 +78,9 @@ class DeadLetters:
             for at in range(0, len(of_shard), REQUEUE_CHUNK):
                 words = [word for letter in of_shard[at : at + REQUEUE_CHUNK] for word in (letter.domain, letter.entry)]
                 calls.append(
-                    run(REQUEUE, (keys.due, keys.leases, keys.stats, keys.dead, keys.base), now_ms, priority, *words)
+                    script_call(
+                        REQUEUE, (keys.due, keys.leases, keys.stats, keys.dead, keys.base), now_ms, priority, *words
+                    )
                 )
         replies = await self._store.send(calls) if calls else []
         return sum(int(reply[1]) for reply in replies)

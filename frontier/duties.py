@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from frontier.clock import ServerClock
 from frontier.scripts import CLAIM_DUTY
-from frontier.store import Store, run
+from frontier.store import Store, script_call
 
 CLAIM_MS = 30_000
 """Milliseconds until a claim expires unless it is repeated. A dead holder is replaced after this time."""
@@ -38,7 +38,7 @@ class Duties:
         return await self._call(duty, interval, "done") == b"done"
 
     async def _call(self, duty: str, interval: int, word: str) -> bytes:
-        call = run(CLAIM_DUTY, [self._key], duty, interval, self._replica, self._clock.now_ms(), CLAIM_MS, word)
+        call = script_call(CLAIM_DUTY, [self._key], duty, interval, self._replica, self._clock.now_ms(), CLAIM_MS, word)
         (reply,) = await self._store.send([call])
         answer: bytes = reply[0]
         return answer

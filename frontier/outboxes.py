@@ -19,7 +19,7 @@ from frontier.keys import CrawlKeys
 from frontier.push_batches import PUSH_CHUNK
 from frontier.scripts import DELIVER, KEEP_LINKS
 from frontier.shards import check_identity
-from frontier.store import Call, Store, command, run
+from frontier.store import Call, Store, command, script_call
 
 OUTBOX_LINKS = 20_000
 """The most links in one outbox: about 3 MB. The pages of a shard whose outbox is full wait until there is room."""
@@ -63,7 +63,7 @@ class Outboxes:
         arguments: list[str | int] = [self._keys.identity, OUTBOX_LINKS]
         for target, link in links:
             arguments += (target, f"{link.mode}\n{link.domain}\n{link.priority!r}\n{link.raw}")
-        return run(KEEP_LINKS, (keys.outbox, keys.stats), *arguments)
+        return script_call(KEEP_LINKS, (keys.outbox, keys.stats), *arguments)
 
     async def filled(self, shards: Sequence[int]) -> list[int]:
         """Those of `shards` whose outboxes are not empty. Raises RedisAway."""
@@ -99,7 +99,7 @@ class Outboxes:
             for at in range(0, len(of_shard), PUSH_CHUNK)
         ]
         calls = [
-            run(DELIVER, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)
+            script_call(DELIVER, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)
             for shard, chunk in chunks
         ]
         if calls:

@@ -32,7 +32,7 @@ from frontier.crawl_time import CrawlTime
 from frontier.errors import RedisAway, RedisMisused
 from frontier.owners import OwnerTable
 from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS
-from frontier.store import Store, command, run
+from frontier.store import Store, command, script_call
 
 RUNS_EPOCHS, RUNS_AT_LEAST_S = 3, 60
 """Replicas count as running (`running_ms`) between two claims that are at most so many intervals and seconds apart."""
@@ -147,7 +147,7 @@ class PeerLoop:
         runs_ms = int(max(RUNS_EPOCHS * self.settings.interval_s, RUNS_AT_LEAST_S) * 1000)
         mine = (self.replica, self.settings.capacity, self.settings.address or "-")
         time = (now_ms, int(self._working), runs_ms)
-        (reply,) = await self._store.send([run(CLAIM, [self._key], epoch, *mine, self._table.version, *time)])
+        (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._table.version, *time)])
         _, claimed_epoch, _, version, table, *fields = reply
         self._claimed_epoch = int(claimed_epoch)
         roster = parse_roster(fields)
@@ -156,7 +156,7 @@ class PeerLoop:
             # Saved before any replica acts on it, so that the next change starts from it. If the epoch is over, Redis
             # refuses the table, and the next epoch starts from the same table as this one did.
             kept = (claimed_epoch, self._table.version, self._table.encoded())
-            await self._store.send([run(SAVE_OWNERS, [self._key], *kept)])
+            await self._store.send([script_call(SAVE_OWNERS, [self._key], *kept)])
         return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:
@@ -189,7 +189,7 @@ class PeerLoop:
         """Remove this replica from the open epoch, so that the next view no longer includes it. Raises RedisAway."""
         self._leaving = True
         now_ms = self.server_clock.now_ms() if self.time.is_known else 0
-        await self._store.send([run(LEAVE, [self._key], self.replica, now_ms)])
+        await self._store.send([script_call(LEAVE, [self._key], self.replica, now_ms)])
 
 
 async def running_ms(store: Store, key: str, until_ms: int) -> int:

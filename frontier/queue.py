@@ -34,7 +34,7 @@ from frontier.settlements import (
     settle_reply,
 )
 from frontier.shards import check_identity
-from frontier.store import Acks, Call, Reply, Store, command, run
+from frontier.store import Acks, Call, Reply, Store, command, script_call
 from frontier.urls import shard_of
 
 __all__ = [
@@ -210,7 +210,7 @@ class Frontier:
             of = self.keys.shards[shard]
             keys = (of.owner, of.due, of.leases, of.waiting, of.stats, of.dead, of.lost, of.base)
             who = (self.keys.identity, epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
-            calls.append(run(LEASE, keys, *who, now_ms, lease_ms, *limits))
+            calls.append(script_call(LEASE, keys, *who, now_ms, lease_ms, *limits))
         replies = await self._store.send(calls) if calls else []
         check_identity(self.keys.crawl, shards, replies)
         leased, fenced = [], []
@@ -268,7 +268,7 @@ class Frontier:
             arguments += settlement.words(self._clock.uncertainty_ms)
         keys = self.keys.shards[shard]
         of = (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.owner, keys.lost, keys.base)
-        return run(SETTLE, of, *arguments)
+        return script_call(SETTLE, of, *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
@@ -279,7 +279,7 @@ class Frontier:
             state = "" if settlement.state is None else settlement.state
             next_ms = settlement.next_ms + self._clock.uncertainty_ms
             what = (self.keys.identity, lease.domain, lease.token, next_ms, state)
-            calls.append(run(RELEASE, (keys.due, keys.leases, *of_domain, keys.stats), *what))
+            calls.append(script_call(RELEASE, (keys.due, keys.leases, *of_domain, keys.stats), *what))
         replies = await self._store.send(calls) if calls else []
         check_identity(self.keys.crawl, [settlement.lease.shard for settlement in settlements], replies)
         return [settle_reply(*reply) for reply in replies]
@@ -300,7 +300,7 @@ class Frontier:
             keys = shard_keys(crawl or self.keys.crawl, shard)
             of = (keys.lost, keys.inflight(domain), keys.domain(domain), keys.owner, keys.stats)
             run_id = self._store.run_of(keys.base)
-            calls.append(run(REVOKE, of, identity, run_id, token, now_ms, *entries))
+            calls.append(script_call(REVOKE, of, identity, run_id, token, now_ms, *entries))
         answers: list[bool | None] = [None] * len(urls)
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost

@@ -17,7 +17,7 @@ from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE
 from frontier.shards import check_identity, identify_shards, lost_shards
-from frontier.store import Store, run
+from frontier.store import Store, script_call
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""
@@ -78,7 +78,9 @@ class Repair:
                     for word in (one.entry.domain, one.outcome, one.reason, one.entry.raw)
                 ]
                 asked.append(shard)
-                calls.append(run(RESTORE, (keys.due, keys.stats, keys.dead, keys.base), self._keys.identity, *words))
+                calls.append(
+                    script_call(RESTORE, (keys.due, keys.stats, keys.dead, keys.base), self._keys.identity, *words)
+                )
         replies = await self._store.send(calls) if calls else []
         check_identity(self._crawl.name, asked, replies)
         return sum(int(reply[1]) for reply in replies)

@@ -13,7 +13,7 @@ from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
 from frontier.scripts import END_RESERVATION, RESERVE
-from frontier.store import Store, run
+from frontier.store import Store, script_call
 from frontier.urls import shard_of
 
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
@@ -61,7 +61,9 @@ class Reservations:
         """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway. The reservation may have
         been made nevertheless; the next attempt then waits for its end."""
         keys, now_ms = self._keys.shards[self.shard_of(domain)], self._clock.now_ms()
-        call = run(RESERVE, (keys.due, keys.leases, keys.domain(domain)), domain, now_ms, self._hold_ms, max_wait_ms)
+        call = script_call(
+            RESERVE, (keys.due, keys.leases, keys.domain(domain)), domain, now_ms, self._hold_ms, max_wait_ms
+        )
         match (await self._store.send([call]))[0]:
             case [b"reserved", slot_ms, until_ms, delay_ms]:
                 return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
@@ -78,4 +80,4 @@ class Reservations:
         domain = reservation.domain
         keys = self._keys.shards[self.shard_of(domain)]
         times = (reservation.until_ms, next_ms + self._clock.uncertainty_ms)
-        await self._store.send([run(END_RESERVATION, (keys.due, keys.domain(domain)), domain, *times)])
+        await self._store.send([script_call(END_RESERVATION, (keys.due, keys.domain(domain)), domain, *times)])

@@ -13,7 +13,7 @@ from frontier.errors import CrawlLost, ShardLost
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
 from frontier.scripts import IDENTIFY_SHARD
-from frontier.store import Reply, Store, command, run
+from frontier.store import Reply, Store, command, script_call
 
 
 async def identify_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "") -> None:
@@ -23,7 +23,7 @@ async def identify_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], 
     """
     calls = (
         [
-            run(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
+            script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
             for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
         ]
         for at in range(0, len(shards), SHARDS_A_PART)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from frontier.calls import Acks, Argument, Call, Reply, command, packed, run
+from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_call
 from frontier.cluster import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
@@ -36,7 +36,7 @@ __all__ = [
     "connect",
     "display_url",
     "pairs",
-    "run",
+    "script_call",
 ]
 
 OLDEST_SERVER = (7, 0)

@@ -18,7 +18,7 @@ from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
 from frontier.scripts import SURVEY
-from frontier.store import Call, Reply, Store, command, run
+from frontier.store import Call, Reply, Store, command, script_call
 
 
 class DomainSample(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def _delay(reply: Reply | RedisAway) -> DomainDelay:
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
     of = keys.shards[shard]
-    return run(SURVEY, (of.owner, of.due, of.leases, of.waiting, of.stats, of.base), now_ms, names)
+    return script_call(SURVEY, (of.owner, of.due, of.leases, of.waiting, of.stats, of.base), now_ms, names)
 
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:

@@ -25,7 +25,7 @@ import msgspec
 from frontier.clock import Clock, ServerClock
 from frontier.keys import CrawlKeys
 from frontier.scripts import RATE_LIMIT
-from frontier.store import Reply, Store, run
+from frontier.store import Reply, Store, script_call
 
 HORIZON_S = 20.0
 """Slots further ahead than this are not reserved. A domain that would have to wait longer is better given back."""
@@ -186,7 +186,7 @@ class SharedRateLimiter(_MissedSlots):
         now_ms, interval_ms, burst = self._server_clock.now_ms(), self._policy.interval_ms, self._policy.burst
         horizon_ms = int(self._policy.horizon_s * 1000)
         calls = [
-            run(RATE_LIMIT, [self._keys.rate_limit(name)], now_ms, interval_ms, burst, len(waiting), horizon_ms)
+            script_call(RATE_LIMIT, [self._keys.rate_limit(name)], now_ms, interval_ms, burst, len(waiting), horizon_ms)
             for name, waiting in asked.items()
         ]
         try:

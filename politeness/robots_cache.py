@@ -16,7 +16,7 @@ import msgspec
 
 from frontier.queue import Frontier
 from frontier.scripts import SAVE_ROBOTS
-from frontier.store import Call, Store, command, run
+from frontier.store import Call, Store, command, script_call
 from politeness.errors import BadRecord
 from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
@@ -145,7 +145,7 @@ class RobotsCache:
     def _save_call(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> Call:
         expiry_ms = record.retry_at_ms + KEPT_STALE_MS
         stored = b"%0*d" % (_EXPIRY_DIGITS, expiry_ms) + record.pack()
-        return run(SAVE_ROBOTS, [self._key(domain)], now_ms, origin, stored, DOMAIN_BYTES)
+        return script_call(SAVE_ROBOTS, [self._key(domain)], now_ms, origin, stored, DOMAIN_BYTES)
 
     def _key(self, domain: str) -> str:
         return self._frontier.keys.shards[self._frontier.shard_of(domain)].robots(domain)

@@ -12,7 +12,7 @@ from frontier.clock import ServerClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.scripts import RECOUNT
-from frontier.store import Call, RedisStore, Reply, Store, command, run
+from frontier.store import Call, RedisStore, Reply, Store, command, script_call
 from tests.frontier.helpers import CountingStore, ManualTime
 
 LEASE_MS = 4_000
@@ -269,7 +269,7 @@ async def test_the_counters_apply_only_if_nothing_has_changed_since_they_were_re
 ) -> None:
     found = {"used": 10, "held": 0, "recounts": 2, **state}
     await store.send([command("HSET", keys.budget, *[word for pair in found.items() for word in pair])])
-    replies = await store.send([run(RECOUNT, [keys.budget], 10, 2, 8), command("HGET", keys.budget, "used")])
+    replies = await store.send([script_call(RECOUNT, [keys.budget], 10, 2, 8), command("HGET", keys.budget, "used")])
     assert replies[0] == [reply]
     assert int(replies[1]) == (8 if reply == b"recounted" else found["used"])
 

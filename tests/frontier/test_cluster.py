@@ -15,7 +15,7 @@ from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.scripts import Script
 from frontier.slot_map import slot_of
-from frontier.store import RedisStore, command, connect, run
+from frontier.store import RedisStore, command, connect, script_call
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
@@ -168,7 +168,11 @@ async def test_slots_move_under_load_without_an_error_or_a_double_effect(
             for base in mine:
                 number = sent[base]
                 await clustered.send(
-                    [run(APPEND, [base], number % 5, number), command("INCR", f"{base}:plain"), command("GET", base)]
+                    [
+                        script_call(APPEND, [base], number % 5, number),
+                        command("INCR", f"{base}:plain"),
+                        command("GET", base),
+                    ]
                 )
                 sent[base] = number + 1
 

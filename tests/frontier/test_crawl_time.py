@@ -13,7 +13,7 @@ from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import CORRECT_TIME
 from frontier.shards import identify_shards
-from frontier.store import RedisStore, run
+from frontier.store import RedisStore, script_call
 from tests.frontier.helpers import ManualTime, ask, entry
 
 INTERVAL_S = 5.0
@@ -211,7 +211,7 @@ async def test_a_correction_that_arrives_late_changes_nothing(
     server.stepped_ms += 60_000
     await rounds(time, [one])
     right = await ask(store, "HGETALL", clock)
-    ((word,),) = await store.send([run(CORRECT_TIME, [clock], 0, -59_000, 10, 7)])
+    ((word,),) = await store.send([script_call(CORRECT_TIME, [clock], 0, -59_000, 10, 7)])
     assert word == b"outdated"
     assert await ask(store, "HGETALL", clock) == right
 

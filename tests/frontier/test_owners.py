@@ -14,7 +14,7 @@ from frontier.owners import OwnerTable
 from frontier.peer_loop import PeerLoop, PeerSettings, View
 from frontier.ring import assign, moved
 from frontier.scripts import SAVE_OWNERS
-from frontier.store import Call, RedisStore, Reply, run
+from frontier.store import Call, RedisStore, Reply, script_call
 from tests.frontier.helpers import ManualTime, ask
 
 SHARDS = 64
@@ -201,11 +201,11 @@ class TestPlace:
     async def test_only_the_open_epoch_is_taken(self, store: RedisStore, key: str, epoch: int, reply: bytes) -> None:
         await ask(store, "SET", key, 7)
         for _ in range(2):
-            assert await store.send([run(SAVE_OWNERS, [key], epoch, "v", "t")]) == [[reply]]
+            assert await store.send([script_call(SAVE_OWNERS, [key], epoch, "v", "t")]) == [[reply]]
         assert await ask(store, "EXISTS", f"{key}:owners") == (reply == b"kept")
 
     async def test_nothing_is_open(self, store: RedisStore, key: str) -> None:
-        assert await store.send([run(SAVE_OWNERS, [key], 1, "v", "t")]) == [[b"closed"]]
+        assert await store.send([script_call(SAVE_OWNERS, [key], 1, "v", "t")]) == [[b"closed"]]
 
 
 def test_the_table_survives_its_encoding() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from frontier.errors import BadInput, RedisAway, RedisMisused
 from frontier.scripts import Script
-from frontier.store import RedisStore, check_url, command, connect, display_url, run
+from frontier.store import RedisStore, check_url, command, connect, display_url, script_call
 from tests.valkey import ValkeyProcess
 
 
@@ -234,6 +234,6 @@ async def test_calls_that_make_a_script_known_at_once_are_no_restart(store: Redi
     for number in range(100):
         unknown = Script("unknown", f"return {number} -- {crawl_name}", b"", 6)
         unknown = msgspec.structs.replace(unknown, sha=hashlib.sha1(unknown.source.encode()).hexdigest().encode())
-        calls = [run(unknown, keys)]
+        calls = [script_call(unknown, keys)]
         replies = await asyncio.gather(*(store.send(calls * count) for count in (1, 200, 1, 400, 1, 800)))
         assert {reply for part in replies for reply in part} == {number}

@@ -16,7 +16,7 @@ from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settle
 from frontier.reservations import Reservation, Reservations
 from frontier.scripts import SAVE_ROBOTS
 from frontier.shards import identify_shards
-from frontier.store import RedisStore, command, connect, run
+from frontier.store import RedisStore, command, connect, script_call
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime
@@ -115,7 +115,7 @@ class Machine:
         origin = rng.choice(("http://a.test", "https://b.test:8443", "", "é\n{x}")).encode()
         expiry_ms = now_ms + rng.choice((5_000, 60_000, 86_400_000))  # the key expires by the server's own clock
         record = b"%013d" % expiry_ms + rng.randbytes(rng.choice((0, 30, 3_000)))
-        await self._store.send([run(SAVE_ROBOTS, [key], now_ms, origin, record, limit)])
+        await self._store.send([script_call(SAVE_ROBOTS, [key], now_ms, origin, record, limit)])
         (saved,) = await self._store.send([command("HGETALL", key)])
         kept = dict(zip(saved[::2], saved[1::2], strict=True))
         assert kept.pop(origin) == record

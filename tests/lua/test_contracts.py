@@ -10,7 +10,7 @@ import pytest
 import frontier
 from frontier import scripts
 from frontier.scripts import Script
-from frontier.store import RedisStore, run
+from frontier.store import RedisStore, script_call
 from tests.frontier.helpers import ask
 
 FOLDER = Path(frontier.__file__).parent / "lua"
@@ -65,6 +65,6 @@ class TestContract:
         await ask(store, "SCRIPT", "FLUSH")
         keys = [f"{{{crawl_name}}}:{number}:" for number in range(script.keys)]
         try:
-            await store.send([run(script, keys)])
+            await store.send([script_call(script, keys)])
         except Exception as error:  # the script ran and failed on its missing arguments
             assert "NOSCRIPT" not in str(error)

@@ -24,7 +24,7 @@ from frontier.keys import shard_keys
 from frontier.peer_loop import View
 from frontier.queue import LeasedUrl
 from frontier.scripts import REVOKE
-from frontier.store import run
+from frontier.store import script_call
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimClock, SimLoop
 from tests.simulation.network import Network, SimStore
@@ -221,7 +221,7 @@ class SimReplica:
             keys = shard_keys(self._here.crawl.name, one.shard)
             of = (keys.lost, keys.inflight(one.domain), keys.domain(one.domain), keys.owner, keys.stats)
             what = (self._here.crawl.keys.identity, network.run_id, one.token, int(network.now_ms()), one.entry.raw)
-            calls.append(run(REVOKE, of, *what))
+            calls.append(script_call(REVOKE, of, *what))
         replies = network.carry_out(f"heir of {self.name}", calls)
         self._sink.remove([one for one, reply in zip(doubt, replies, strict=True) if reply[1] == 1])
 
