@@ -269,9 +269,10 @@ async def test_the_counters_apply_only_if_nothing_has_changed_since_they_were_re
 ) -> None:
     found = {"used": 10, "held": 0, "recounts": 2, **state}
     await store.send([command("HSET", keys.budget, *[word for pair in found.items() for word in pair])])
-    replies = await store.send([script_call(RECOUNT, [keys.budget], 10, 2, 8), command("HGET", keys.budget, "used")])
-    assert replies[0] == [reply]
-    assert int(replies[1]) == (8 if reply == b"recounted" else found["used"])
+    # In two calls: a server that does not know the script carries it out after the rest of its batch.
+    assert await store.send([script_call(RECOUNT, [keys.budget], 10, 2, 8)]) == [[reply]]
+    (used,) = await store.send([command("HGET", keys.budget, "used")])
+    assert int(used) == (8 if reply == b"recounted" else found["used"])
 
 
 async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
