@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,18 +13,8 @@ from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
 from tests.simulation.scenario import BRIEF_S, Scenario
 from tests.simulation.wire import Wire
-from tests.valkey import ValkeyProcess
 
 SEEDS = 32
-
-
-@pytest.fixture(scope="module")
-def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
-    """A server of its own: each run begins by emptying it."""
-    with ValkeyProcess(tmp_path_factory.mktemp("simulation"), persistent=False) as server:
-        wire = Wire(server.socket)
-        yield wire
-        wire.close()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -46,10 +35,6 @@ def test_these_seeds_include_the_rare_worlds() -> None:
     drawn = [Scenario.draw(seed) for seed in range(SEEDS)]
     assert any(scenario.is_chain for scenario in drawn)
     assert any(scenario.interval_s == BRIEF_S for scenario in drawn)
-
-
-def test_two_hundred_replicas(wire: Wire) -> None:
-    assert Run(Scenario.draw(7, faulty_s=3.0, replicas=200), wire).go().replicas >= 200
 
 
 def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
