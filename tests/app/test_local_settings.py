@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from crawler.cli.main import app
 from crawler.settings.loading import load
 from frontier.crawls import open_crawl, save_settings
 from frontier.store import RedisStore, connect
@@ -92,8 +94,9 @@ class Cluster:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The health record of the only replica, empty while there is none."""
-        replicas = json.loads(self.type("status", "--json").out)["replicas"]
+        """The health record of the only replica, empty while there is none. Asked in this process, which is much faster."""
+        words = ["status", "--json", "--crawl", self._crawl, "--redis", self._redis]
+        replicas = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)["replicas"]
         return dict(replicas[0]) if replicas else {}
 
     def close(self) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from crawler.cli.main import app
 from tests.e2e.harness import Finished, Running, Tables, answering, toml
 
 pytestmark = pytest.mark.e2e
@@ -69,7 +71,9 @@ class Folder:
 
     @property
     def status(self) -> Any:
-        return json.loads(self.type("status", "--json").out)
+        """Asked in this process, which is much faster."""
+        words = ["status", "--json", "--data-dir", str(self._path / ".crawler")]
+        return json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
 
     @property
     def counts(self) -> tuple[int, int, int]:
