@@ -10,8 +10,14 @@ were counted, but never more.
 
 **The shard counters are authoritative.** Once all permits are used and no replica holds one, no page is about to be
 settled, so `Counters.done` is the exact number of pages. If it is below the limit, `recount` corrects the count and the
-crawl continues. The shard counters are also read when a replica starts to count, so that a limit that is set during the
-crawl applies to the whole crawl. Without a limit nothing is counted here.
+crawl continues.
+
+**Without a limit, pages are not counted,** and each replica reports only that it fetches without permits. Once a limit is
+set, replicas learn of it at different times. So nobody gets a permit until all of them need permits, also for their pages
+in progress, and the counters have been read. Of two limits, the one with the newer settings applies to all. A replica that
+has not read them yet learns the limit from the reply to its report, at the latest.
+
+**A replica fetches nothing before its first report.** It may have read its settings before a limit was set.
 
 **No page is settled after its permit has expired.** Otherwise it might be settled after a recount. So a lease is not used
 for longer than the permits are valid (`valid_s`), also if it is renewed while the reports of this replica get lost.
@@ -58,29 +64,43 @@ def permits_wanted(in_use: int, drawn: int, elapsed_s: float, at_once: int) -> i
     return in_use + at_once + math.ceil(2 * PERIOD_S * drawn / max(elapsed_s, SHORT_PERIOD_S))
 
 
+class PageLimit(NamedTuple):
+    """At most `pages` pages, 0 for no limit, by the settings with `revision`."""
+
+    pages: int
+    revision: int
+
+
 class _Answer(NamedTuple):
-    """The last reply of Redis. `used` and `held`: by all replicas; `share`: the most that this replica may hold now."""
+    """The last reply of Redis. `used` and `held`: by all replicas; `share`: the most that this replica may hold now;
+    `counted`: 1 if `used` is known; `free`: the number of replicas that fetch without permits."""
 
     used: int
     held: int
     share: int
+    counted: int
+    free: int
     recounts: int
+    limit: int
+    revision: int
 
 
 class Budget:
-    """One replica's part of the page budget of the crawl with `keys`. `limit`: maximum number of pages, 0 for unlimited.
-    `lease_ms`: how long domains are leased. `apply` may change both at any time."""
+    """One replica's part of the page budget of the crawl with `keys`. `limit`: maximum number of pages. `lease_ms`: how
+    long domains are leased. `apply` may change both at any time."""
 
     def __init__(
-        self, store: Store, keys: CrawlKeys, clock: ServerClock, replica: str, limit: int, lease_ms: int = 30_000
+        self, store: Store, keys: CrawlKeys, clock: ServerClock, replica: str, limit: PageLimit, lease_ms: int = 30_000
     ) -> None:
         self._store = store
         self._keys = (keys.budget, keys.takers)
         self._counters = Counters(store, keys)
         self._clock = clock
         self._replica = replica
-        self.limit = limit
-        self.lease_ms = lease_ms
+        self._limit = limit
+        self._lease_ms = lease_ms
+        self._told: PageLimit | None = None  # the limit that this replica had in its last report
+        self._is_free = False  # by the last reply, this replica fetches without permits
         self.is_short = False  # the last reply gave fewer permits than requested
         self._permits = 0  # held, including those of pages in progress
         self._taken = 0  # by pages in progress
@@ -89,19 +109,25 @@ class Budget:
         self._drawn = 0  # permits requested by workers since the last reply
         self._ahead = 0  # permits requested with the last call, besides those in use then
         self._calls = 0
-        self._is_counting = False  # whether Redis knows this replica
-        self._answer = _Answer(0, 0, 0, 0)
+        self._answer = _Answer(0, 0, 0, 0, 0, 0, 0, 0)
         self._done = 0  # pages in the crawl's counters when they were last read
         self._answered_ms = 0
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from then on, this replica may expire the permits of others
 
-    def apply(self, limit: int, lease_ms: int) -> None:
-        """Use these values from now on."""
-        self.limit, self.lease_ms = limit, lease_ms
+    def apply(self, limit: PageLimit, lease_ms: int) -> None:
+        """Use these values from now on, unless a newer limit is known already."""
+        self._lease_ms = lease_ms
+        if limit.revision > self._limit.revision:
+            self._limit = limit
 
     def __repr__(self) -> str:
         return f"<Budget used={self._answer.used}/{self.limit or 'unlimited'} permits={self._permits}>"
+
+    @property
+    def limit(self) -> int:
+        """The maximum number of pages, 0 for no limit."""
+        return self._limit.pages
 
     @property
     def is_exhausted(self) -> bool:
@@ -111,26 +137,30 @@ class Budget:
     @property
     def is_used_up(self) -> bool:
         """Whether all permits are used and none is held. Call `recount` then."""
-        return 0 < self.limit <= self._answer.used and self._answer.held == 0
+        answer = self._answer
+        return 0 < self.limit <= answer.used and answer.held == 0 and answer.counted == 1
 
     @property
     def free(self) -> int:
         """Number of permits that can be taken now."""
-        if not self.limit:
-            return 1 << 30
+        if self._is_free:
+            return 0 if self.limit else 1 << 30
         left = self._permits - self._taken
         return left if left > 0 and self._clock.now_ms() < self._lapses_ms else 0
 
     @property
     def valid_s(self) -> float:
         """For how many seconds from now pages may be settled with the permits held here. Later, others may count again."""
-        if not self.limit or not self._is_counting:
+        if not self.limit or self._told is None:
             return math.inf
         return (self._lapses_ms - AFTER_LEASE_MS - self._clock.now_ms()) / 1000
 
     @property
     def is_low(self) -> bool:
-        """Whether `refresh` should be called now: to get more permits, or to report that all permits held here are used."""
+        """Whether `refresh` should be called now: to report a changed limit or that all permits held here are used, or to
+        get more permits."""
+        if self._told != self._limit:
+            return True
         if not self.limit:
             return False
         if self.is_short:
@@ -140,7 +170,7 @@ class Budget:
     def take(self) -> bool:
         """Take a permit for one page. False if there is none."""
         self._drawn += 1
-        if self.limit and not self.free:
+        if not self.free:
             return False
         self._taken += 1
         return True
@@ -158,31 +188,33 @@ class Budget:
     async def refresh(self, at_once: int, waiting: int) -> None:
         """Report used permits and fill up the supply. `at_once`: maximum number of requests in flight; `waiting`: number of
         visits that wait for a permit. Raises RedisAway; the report is then repeated with the next call."""
-        if not self.limit:
-            if self._is_counting:
-                await self.leave()
-            return
-        drawn, at_least = max(self._drawn, waiting), 0
-        if not self._is_counting:
-            drawn = max(drawn, 1)  # the replica is about to start
-            # In this order, so that pages that are settled while the counters are read are reported in any case.
-            self._reported = self._pages
-            at_least = self._done = await self._counters.done()
+        drawn = max(self._drawn, waiting)
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
-        in_use = self._taken
-        wanted = permits_wanted(in_use, drawn, elapsed_s, at_once)
-        self._ahead = wanted - in_use
-        await self._reserve(wanted, at_least)
-        self._is_counting = True
+        while True:
+            await self._report(permits_wanted(self._taken, drawn, elapsed_s, at_once))
+            if self._told != self._limit:
+                continue  # the reply has named a newer one
+            if not self.limit or self._answer.counted or self._answer.free or self.is_exhausted:
+                break
+            await self.recount()
         self._drawn = max(0, self._drawn - drawn)
+
+    async def _report(self, wanted: int) -> None:
+        limit = self._limit
+        if limit.pages:
+            self._ahead = wanted - self._taken
+            await self._reserve(limit, self._kept(wanted), wanted)
+        else:
+            await self._reserve(limit, -1, 0)
+        self._told = limit
 
     async def leave(self) -> None:
         """Report used permits and return the rest. Pages still in progress count as used, since they may be settled.
         Raises RedisAway."""
-        if self._is_counting:
+        if self._told is not None:
             self._permits = 0
-            await self._reserve(-1, 0)
-            self._is_counting = False
+            await self._reserve(self._limit, 0, -1)
+            self._told = None
 
     async def recount(self) -> None:
         """Correct the number of used permits by the shard counters. Raises RedisAway."""
@@ -192,18 +224,24 @@ class Budget:
             call = script_call(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
             await self._store.send([call])
 
-    async def _reserve(self, wanted: int, at_least: int) -> None:
+    def _kept(self, wanted: int) -> int:
+        """Reduce the supply to what this replica may hold, and return it. The script leaves it at least as many, so its
+        workers may use these permits during the call."""
+        if self._is_free:
+            self._permits, self._is_free = self._taken, False  # pages in progress need permits from now on
+        elif self._clock.now_ms() >= self._lapses_ms:
+            self._permits = 0  # another replica may have counted them as used, and a recount may have freed them
+        taken = max(0, min(self._taken, self._permits))
+        self._permits = max(taken, min(self._permits, wanted, self._answer.share))
+        return self._permits
+
+    async def _reserve(self, limit: PageLimit, keep: int, wanted: int) -> None:
         now_ms = self._clock.now_ms()
         if now_ms > self._answered_ms + GAP_MS:
             self._sure_from_ms = now_ms + GRACE_MS
-        if now_ms >= self._lapses_ms:
-            self._permits = 0  # another replica may have counted them as used, and a recount may have freed them
-        # The script leaves this replica at least `keep`, so its workers may use these permits during the call.
-        taken = max(0, min(self._taken, self._permits))
-        keep = self._permits = max(taken, min(self._permits, wanted, self._answer.share))
-        pages, lapses_ms = self._pages, now_ms + self.lease_ms + AFTER_LEASE_MS
+        pages, lapses_ms = self._pages, now_ms + self._lease_ms + AFTER_LEASE_MS
         if wanted < 0:
-            keep, pages = 0, pages + self._taken
+            pages += self._taken
         self._calls += 1
         call = script_call(
             RESERVE_BUDGET,
@@ -214,17 +252,21 @@ class Budget:
             self._reported,
             keep,
             wanted,
-            self.limit,
-            at_least,
+            *limit,
             lapses_ms,
             now_ms if now_ms >= self._sure_from_ms else 0,
         )
         match (await self._store.send([call]))[0]:
             case [b"reserved", permits, *numbers]:
-                self._answer = _Answer(*map(int, numbers))
+                self._answer = answer = _Answer(*map(int, numbers))
             case reply:
                 raise RedisMisused(f"reserve_budget returned {reply!r}")
         self._answered_ms, self._lapses_ms, self._reported = now_ms, lapses_ms, pages
-        self.is_short = wanted >= 0 and self._answer.share < max(1, wanted)
+        self.is_short = wanted >= 0 and limit.pages > 0 and answer.share < max(1, wanted)
+        self._is_free = int(permits) < 0
         # Pages may have been settled during the call. Their permits were among those kept.
         self._permits = int(permits) - (self._pages - pages)
+        if answer.used + answer.held > answer.limit > 0:  # it was lowered, and others may use what is left
+            self._permits = max(min(self._taken, self._permits), min(self._permits, answer.share))
+        if answer.revision > self._limit.revision:
+            self._limit = PageLimit(answer.limit, answer.revision)

@@ -41,7 +41,7 @@ from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
-from frontier.budget import Budget
+from frontier.budget import Budget, PageLimit
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import verify_crawl
@@ -118,7 +118,7 @@ class Engine:
             crawl.keys,
             server_clock,
             seams.replica,
-            settings.limits.max_pages,
+            PageLimit(settings.limits.max_pages, crawl.revision),
             self.frontier.settings.lease_ms,
         )
         # Redis may have lost its last writes in the outage.
@@ -307,12 +307,12 @@ class Engine:
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
             await self._seams.clock.sleep(min(1.0, self._local.interval))
 
-    def _apply(self, settings: CrawlSettings) -> None:
-        """Apply changed settings. Delays and leases that have begun keep their length."""
+    def _apply(self, settings: CrawlSettings, revision: int) -> None:
+        """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
         plan, policy = plan_of(settings, self._recent), politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.apply(frontier_settings(settings))
-        self._budget.apply(settings.limits.max_pages, self.frontier.settings.lease_ms)
+        self.allowance.apply(PageLimit(settings.limits.max_pages, revision), self.frontier.settings.lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
         self._builder.apply(plan.build, plan.links)

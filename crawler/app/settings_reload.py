@@ -61,8 +61,8 @@ class Follower:
     """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
     `waiting`: settings of a later revision that wait for a restart; `refused`: why the latest one cannot be used, or "".
 
-    `apply` applies settings, or raises UserError or BadInput and changes nothing. `accept`: the local settings that may
-    come from Redis (`crawler.settings.local`).
+    `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the local
+    settings that may come from Redis (`crawler.settings.local`).
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Follower:
         store: Store,
         crawl: Crawl,
         settings: CrawlSettings,
-        apply: Callable[[CrawlSettings], None],
+        apply: Callable[[CrawlSettings, int], None],
         events: Events,
         accept: Sequence[str] = (),
     ) -> None:
@@ -97,7 +97,7 @@ class Follower:
             wanted = CrawlSettings.from_json(crawl.settings)
             check_local(wanted, self._accept)
             step = plan_step(self._settings, wanted)
-            self._apply(step.settings)
+            self._apply(step.settings, crawl.revision)
         except (UserError, BadInput) as error:
             details = error.details if isinstance(error, UserError) else ()
             self.refused = "; ".join(details) or str(error)

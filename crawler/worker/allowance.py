@@ -14,7 +14,7 @@ from crawler.events import Event, GroupCommitted
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
+from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget, PageLimit
 
 GATHER_S = 0.01
 """Shortest time between two calls, so that one call reports everything that happened in between."""
@@ -39,6 +39,11 @@ class Allowance:
     def is_awaited(self) -> bool:
         """Whether a visit waits for a permit. If so, it is useless to lease further domains."""
         return bool(self._waiting)
+
+    def apply(self, limit: PageLimit, lease_ms: int) -> None:
+        """Use these values from now on: see `Budget.apply`."""
+        self.budget.apply(limit, lease_ms)
+        self._note()
 
     def take(self) -> bool:
         """Take a permit for one page. Returns False if there is none."""

@@ -52,7 +52,7 @@ class Recorder:
         self.applied: list[CrawlSettings] = []
         self.events: list[Event] = []
 
-    def apply(self, settings: CrawlSettings) -> None:
+    def apply(self, settings: CrawlSettings, revision: int) -> None:
         if settings.scope.exclude:
             raise UserError("no good")
         self.applied.append(settings)

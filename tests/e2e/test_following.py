@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from crawler.simweb import Record
-from tests.e2e.harness import EVEN, Bench, Running, Web, bench, wait_until
+from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_until
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
 
 QUICK_S, SLOW_S = 0.1, 0.7
+
+ENOUGH = 400
+"""Pages from a change of the limit to the limit: more than are fetched until all replicas have learned of it."""
 
 FOLLOWED_S = 5.0
 """Replicas poll every half second here, and at least every second by default. A busy machine gets more time."""
@@ -129,6 +132,30 @@ def test_a_limit_set_in_mid_crawl_is_one_on_the_whole_crawl(cluster: Bench) -> N
     """Pages that were fetched before the limit was set count."""
     replicas = cluster.gather(2)
     both_fetched(cluster, 20)
-    cluster.apply({"limits": {"max_pages": 200}})
+    limit = cluster.status()["done"] + ENOUGH
+    cluster.apply({"limits": {"max_pages": limit}})
     assert [replica.wait().code for replica in replicas] == [0, 0]
-    assert cluster.status()["done"] == 200
+    assert cluster.status()["done"] == limit
+
+
+def test_a_limit_that_one_replica_learns_late_is_met_exactly(cluster: Bench) -> None:
+    """Given a replica that is suspended when the limit is set, and that continues when the other one fetches nothing more,
+    then its pages count, too. It still has its leases."""
+    lease: Tables = {"frontier": {"lease": 60.0}}
+    cluster.configure(lease)
+    prompt, late = replicas = cluster.gather(2)
+    both_fetched(cluster, 20)
+    late.send(signal.SIGSTOP)
+    limit = cluster.status()["done"] + ENOUGH // 4
+    cluster.apply({"limits": {"max_pages": limit}, **lease})
+    wait_until(lambda: "settings_changed" in prompt.err, "a replica at revision 2")
+    counts = [-1]
+
+    def fetches_nothing() -> bool:
+        counts.append(cluster.status()["done"])
+        return counts[-1] == counts[-2]
+
+    wait_until(fetches_nothing, "a replica that waits", step_s=1.0)
+    late.send(signal.SIGCONT)
+    assert [replica.wait().code for replica in replicas] == [0, 0]
+    assert cluster.status()["done"] == limit

@@ -42,7 +42,8 @@ class Ledger:
         self._world = world
         self._history = history
         self._delay_ms = scenario.delay_ms
-        self._max_pages = scenario.max_pages
+        limit = 0 if scenario.limited_at_s else scenario.max_pages
+        self.permits = PermitBook(history, limit, lambda: self.pages, self._check)
         self._slack_ms = scenario.slack_s * 1000
         self._recorded = recorded
         self._server_ms = server_ms
@@ -51,7 +52,8 @@ class Ledger:
         self._forget()
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers |= {"revoke": self._revoke, "reserve_budget": PermitBook(history, self._check).reserve}
+        self._observers |= {"revoke": self._revoke}
+        self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
         self._observers |= {"keep_links": self._keep_links, "deliver": self._deliver}
 
     def _forget(self) -> None:
@@ -370,7 +372,7 @@ class Ledger:
         self._check(url not in self.settled, "I1", f"{url} is settled twice", url)
         self.settled[url] = outcome
         self.pages += outcome == "done"
-        self._check(not 0 < self._max_pages < self.pages, "limit", f"page {self.pages} of {self._max_pages}", url)
+        self._check(self.pages <= self.permits.most, "limit", f"page {self.pages} of {self.permits.most}", url)
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
         name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[2])

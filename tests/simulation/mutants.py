@@ -102,6 +102,7 @@ MUTANTS = (
         "return end if self._budget is None else",
         "return end if True else",
     ),
+    _without("permits-before-the-count", LUA + "reserve_budget.lua", "if counted == 1 then", "if true then"),
     _without("late-spend", LUA + "reserve_budget.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),
     _without(
         "holder-loses-permits",

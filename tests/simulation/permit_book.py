@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,11 +20,20 @@ class Permits:
 
 
 class PermitBook:
-    """`check(holds, invariant, message, about)` raises Breach unless `holds`."""
+    """`limit`: of the crawl, 0 for none; `pages`: returns how many are settled. `check(holds, invariant, message, about)`
+    raises Breach unless `holds`.
 
-    def __init__(self, history: History, check: Callable[[bool, str, str, str], None]) -> None:
+    `most`: how many pages there may be, more than the limit if as many were requested before all replicas knew it.
+    """
+
+    def __init__(
+        self, history: History, limit: int, pages: Callable[[], int], check: Callable[[bool, str, str, str], None]
+    ) -> None:
         self._history = history
+        self._pages = pages
         self._check = check
+        self.limit = limit
+        self.most = limit or math.inf
         self._permits: dict[str, Permits] = {}
         self._lapsed_ms = 0  # permits that expired before may have been withdrawn
 
@@ -35,9 +45,25 @@ class PermitBook:
         last = self._permits.get(replica)
         if last is None or number > last.number:
             self._check(int(reply[1]) >= keep, "limit", f"{replica} keeps {keep} permits, not {reply}", replica)
+            is_early = self.limit > 0 and self.most == math.inf and int(reply[1]) > max(0, keep)
+            self._check(not is_early, "limit", f"{replica} gets permits before pages are counted: {reply}", replica)
             self._permits[replica] = Permits(number, int(reply[1]), until_ms)
         elif last.until_ms >= self._lapsed_ms:
             message = f"call {number} of {replica} changes its permits from {last} to {reply}"
             self._check(int(reply[1]) == last.permits, "limit", message, replica)
         if wanted < 0:
             del self._permits[replica]
+
+    def set_limit(self, pages: int) -> None:
+        """Record that the crawl's limit is set to `pages` during the crawl."""
+        self._history.note("operator", "limit", pages)
+        self.limit = pages
+
+    def recount(self, replica: str, call: Call, reply: Reply) -> None:
+        """Pages are counted once every replica needs permits. From then on, no more are requested than the limit allows."""
+        self._history.note(replica, "recount", (call.arguments, reply))
+        if reply[0] == b"recounted" and self.most == math.inf:
+            held = {name: one.permits for name, one in self._permits.items() if one.until_ms >= self._lapsed_ms}
+            free = [name for name, permits in held.items() if permits < 0]
+            self._check(not free, "limit", f"pages are counted while {free} need no permits", replica)
+            self.most = max(self.limit, self._pages() + sum(held.values()))

@@ -233,8 +233,8 @@ class SimReplica:
             self.loop.call_soon(self.engine.ended.set)
 
 
-def crawl_settings(scenario: Scenario, named: tuple[str, ...]) -> CrawlSettings:
-    """The settings of the crawl that a scenario names, `named` being its domains."""
+def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -> CrawlSettings:
+    """The settings of the crawl that a scenario names, `named` being its domains, with a limit of `max_pages`."""
     return CrawlSettings(
         politeness=PolitenessTable(
             delay=scenario.delay_ms / 1000,
@@ -246,7 +246,7 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...]) -> CrawlSettings:
             tries=3,
         ),
         scope=ScopeTable(kind=scenario.scope, domains=named),
-        limits=LimitsTable(max_pages=scenario.max_pages, domain_cap=scenario.domain_cap),
+        limits=LimitsTable(max_pages=max_pages, domain_cap=scenario.domain_cap),
         frontier=FrontierTable(shards=scenario.shards, lease=scenario.lease_ms / 1000, batch=scenario.batch),
         fetch=FetchTable(user_agent="simulated"),
     )

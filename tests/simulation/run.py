@@ -14,6 +14,8 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier
+from frontier.scripts import SAVE_SETTINGS
+from frontier.store import run
 from frontier.urls import canonicalize
 from tests.simulation.audit import audit
 from tests.simulation.faults import Faults
@@ -80,7 +82,7 @@ class Run:
         self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
         self._network.observers.append(self._views.observe)
-        self._settings = crawl_settings(scenario, self._world.named)
+        self._settings = crawl_settings(scenario, self._world.named, 0 if scenario.limited_at_s else scenario.max_pages)
 
     def go(self) -> Result:
         """Run to the end. Raises Breach."""
@@ -100,6 +102,8 @@ class Run:
             )
             for _ in range(self.scenario.replicas):
                 self._join()
+            if self.scenario.max_pages and self.scenario.limited_at_s:
+                self.universe.at(self.scenario.limited_at_s, self._limit)
             self._suffer()
             self._drain()
             self._judge()
@@ -156,12 +160,20 @@ class Run:
     def _alive(self) -> list[SimReplica]:
         return [replica for replica in self.replicas if not (replica.loop.is_dead or replica.has_left)]
 
+    def _limit(self) -> None:
+        """Set a limit on the pages, as an operator does during the crawl."""
+        pages = self.ledger.pages + self.scenario.max_pages
+        settings = crawl_settings(self.scenario, self._world.named, pages).to_json()
+        self.ledger.permits.set_limit(pages)
+        self._network.carry_out("operator", [run(SAVE_SETTINGS, [self._keys.meta], settings, 1)])
+
     def _judge_end(self, replica: str, reason: str) -> None:
         """`replica` says that the crawl is over (I7)."""
         self._is_over = True
-        ledger, limit = self.ledger, self.scenario.max_pages
+        ledger = self.ledger
         if reason == "max_pages":
-            if not 0 < limit == ledger.pages:
+            limit, most = ledger.permits.limit, ledger.permits.most
+            if not 0 < limit <= ledger.pages <= most:
                 raise Breach("limit", f"the crawl is said to end with {ledger.pages} pages, not {limit}", replica)
         elif ledger.open:
             raise Breach("I7", f"the crawl is said to be over with {ledger.open} URLs open", replica)

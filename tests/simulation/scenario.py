@@ -26,7 +26,8 @@ class Scenario:
     `exchange_fault`: the chance that an exchange with Redis goes wrong. `fault_every_s`: mean time between two faults of
     replicas. `slow`: the chance that one way of an exchange is slow. `lateness`: the chance that a timer rings late.
     `drift`: seconds that a replica's clock gains or loses in one, at most. `parallel`: requests to a domain without a delay
-    in flight at once. `max_pages`: the limit of the crawl, 0 for none. `scope`: by what links belong to the crawl.
+    in flight at once. `max_pages`: the limit of the crawl, 0 for none; `limited_at_s`: when it is set, to as many more
+    pages than are settled by then, 0 for before the crawl. `scope`: by what links belong to the crawl.
     `restarts`: how often the server is restarted and has lost its last writes, up to a second's.
     `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
     `nodes`: of the Redis Cluster; 1 is a single server.
@@ -53,6 +54,7 @@ class Scenario:
     scope: Literal["seeds", "domains"]
     is_chain: bool
     restarts: int
+    limited_at_s: float
     nodes: int = 1
 
     @property
@@ -99,6 +101,7 @@ class Scenario:
             scope=limit.choice(("seeds", "seeds", "domains")),
             is_chain=False,
             restarts=random.Random(f"restarts {seed}").choice((0, 0, 1, 3)),
+            limited_at_s=random.Random(f"limited {seed}").choice((0.0, 5.0, 10.0)),
         )
         rare = random.Random(f"rare {seed}")  # of its own, for the same reason
         is_brief, draws_chain, urls = rare.random() < RARE, rare.random() < RARE, rare.randint(4, 20)

@@ -9,7 +9,7 @@ import pytest
 from crawler.worker.allowance import Allowance
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.visit import Visit
-from frontier.budget import Budget
+from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
@@ -26,7 +26,7 @@ async def made(store: RedisStore, crawl_name: str, queue: DelayQueue[Visit], nam
     clock = SystemClock()
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
-    budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, limit)
+    budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, PageLimit(limit, 1))
     return Allowance(runtime(clock, server_clock), budget, queue, at_once=4)
 
 
@@ -34,7 +34,7 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
     store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
     allowance = await made(store, crawl_name, queue, "one", limit=1)
-    await allowance.budget.refresh(4, 0)
+    await allowance.budget.refresh(4, 1)
     assert allowance.take()
     closed, first, second = (visit(0.0, "1") for _ in range(3))
     for one in (closed, first, second):
@@ -55,7 +55,7 @@ async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
 ) -> None:
     """Waiting uses no turns."""
     other = await made(store, crawl_name, queue, "other", limit=2)
-    await other.budget.refresh(4, 0)
+    await other.budget.refresh(4, 1)
     allowance = await made(store, crawl_name, queue, "one", limit=2)
     filling = asyncio.create_task(allowance.run(lambda: None))
     waiting = visit(0.0, "1")

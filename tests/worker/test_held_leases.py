@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.worker.held_leases import HeldLeases
-from frontier.budget import Budget
+from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
@@ -22,7 +22,7 @@ async def test_a_lease_ends_with_the_permits_of_its_pages(store: RedisStore, cra
     time = ManualTime()
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    budget = Budget(store, CrawlKeys(crawl_name, 1), clock, "me", limit, LEASE_MS)
+    budget = Budget(store, CrawlKeys(crawl_name, 1), clock, "me", PageLimit(limit, 1), LEASE_MS)
     held = HeldLeases(runtime(time, clock), budget)
     await budget.refresh(at_once=4, waiting=0)
     asked_at = time.monotonic()

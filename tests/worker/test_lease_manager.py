@@ -17,7 +17,7 @@ from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Prefetch
 from crawler.worker.visit import Visit
-from frontier.budget import Budget
+from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.keys import CrawlKeys
@@ -68,7 +68,7 @@ class Fed:
         shared = runtime(clock, server_clock)
         committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
         queue: DelayQueue[Visit] = DelayQueue(clock)
-        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", 0), queue, 4)
+        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", PageLimit(0, 1)), queue, 4)
         leases = LeaseManager(shared, frontier, committer, allowance, prefetch, LeaseManagerSettings(poll_s=0.01))
         leases.adopt(View(3, (), "me", owners=("me",)))
         return cls(frontier, committer, queue, leases)
