@@ -51,6 +51,13 @@ GAP_MS, GRACE_MS = 5_000, 10_000
 """A replica that got no reply for `GAP_MS` does not expire other replicas' permits for `GRACE_MS`. If Redis was away, no
 replica could report, and all of them reconnect within this time (`crawler.redis_retry`)."""
 
+STOCK = 2
+"""Permits for each request that can start at any time, which a replica holds also while it requests none. All its requests
+may start at once, when its first domains are leased, and as many again before more permits arrive."""
+
+PLENTY = 12
+"""A replica's share of what is left, for each of these requests, above which it keeps its stock. Then nobody lacks it."""
+
 
 def permits_wanted(in_use: int, drawn: int, elapsed_s: float, at_once: int) -> int:
     """How many permits a replica should hold, including those in use by pages in progress (`in_use`).
@@ -190,8 +197,10 @@ class Budget:
         visits that wait for a permit. Raises RedisAway; the report is then repeated with the next call."""
         drawn = max(self._drawn, waiting)
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
+        is_far = self._told is None or self._answer.share > PLENTY * at_once
         while True:
-            await self._report(permits_wanted(self._taken, drawn, elapsed_s, at_once))
+            wanted = permits_wanted(self._taken, drawn, elapsed_s, at_once)
+            await self._report(max(wanted, self._taken + STOCK * at_once) if is_far else wanted)
             if self._told != self._limit:
                 continue  # the reply has named a newer one
             if not self.limit or self._answer.counted or self._answer.free or self.is_exhausted:

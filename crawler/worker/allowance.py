@@ -1,7 +1,7 @@
 """The page permits of this replica: it refills `frontier.budget` in time, and holds the visits that wait for a permit.
 
 A visit without a permit waits here and not in the delay queue, so it costs nothing until there are permits. Permits are
-fetched ahead of need. Visits have to wait only near the page limit, or after an idle period.
+fetched ahead of need. Visits have to wait only near the page limit.
 """
 
 from __future__ import annotations

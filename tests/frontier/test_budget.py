@@ -94,6 +94,23 @@ async def test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period
     assert counting.calls["reserve_budget"] < 2 * 20 / PERIOD_S + 10
 
 
+async def test_far_from_the_limit_an_idle_replica_has_permits_for_its_first_pages(
+    store: RedisStore, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given a replica that has requested nothing for some periods, when it leases domains, then all its requests can start
+    at once, and as many again until more permits arrive. It asks for those as soon as its requests have started."""
+    one = budget("one", 1_000_000)
+    for _ in range(3):
+        await one.refresh(AT_ONCE, 0)
+        assert not one.is_low
+        time.ms += 1_000
+    for _ in range(AT_ONCE):
+        assert one.take()
+    assert one.is_low
+    for _ in range(AT_ONCE):
+        assert one.take()
+
+
 async def test_without_a_limit_no_page_waits_after_the_first_report(store: RedisStore, budget: MakeBudget) -> None:
     """Before it, a limit may have been set of which this replica has not heard."""
     counting = CountingStore(store)
