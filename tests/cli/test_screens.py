@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,7 @@ from crawler.observe.health_record import HealthRecord
 from frontier.crawls import Crawl
 from frontier.health import Health
 from frontier.store import RedisStore
+from frontier.urls import shard_of
 from tests.cli.conftest import Hand
 from tests.cli.screen import Screen
 from tests.e2e.harness import answering
@@ -217,15 +220,51 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
             assert screen.wait() == 0
 
 
+class HeldBack(ThreadingHTTPServer):
+    """A site whose page is answered once it is `released`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HeldBackPage)
+        self.released = threading.Event()
+
+
+class HeldBackPage(Site):
+    """The page of `HeldBack`."""
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, HeldBack)
+        if self.path == "/":
+            self.server.released.wait()
+        super().do_GET()
+
+
+def one_of_each_shard(shards: int) -> list[str]:
+    """A domain of each shard, so that a replica that owns a shard owns a domain."""
+    domains: dict[int, str] = {}
+    for domain in (f"d{number}.test" for number in count()):
+        domains.setdefault(shard_of(domain, shards), domain)
+        if len(domains) == shards:
+            break
+    return list(domains.values())
+
+
 @pytest.mark.e2e
 def test_a_replica_that_waits_for_page_permits_says_so(tmp_path: Path) -> None:
-    """Given a limit of one page and two replicas, then one of them waits while the other fetches the page."""
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), SlowSite)) as site:
+    """Given a limit of one page and two replicas, then one of them waits while the other fetches the page, which is not
+    answered before."""
+    with answering(HeldBack()) as site:
         port = site.server_address[1]
-        (tmp_path / "c.toml").write_text(f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n')
-        seeds = [f"http://{name}.test/" for name in "abcdefgh"]
+        settings = (
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\ntimeout = 120\nread_timeout = 120',
+            "[frontier]\nshards = 8",
+        )
+        (tmp_path / "c.toml").write_text("\n".join(settings))
+        seeds = [f"http://{domain}/" for domain in one_of_each_shard(8)]
         words = ("crawl", *seeds, "-s", "c.toml", "--max-pages", "1", "--replicas", "2")
         with Screen(tmp_path, *words) as screen:
-            screen.wait_for("waits for page permits, which other replicas hold")
+            try:
+                screen.wait_for("waits for page permits, which other replicas hold")
+            finally:
+                site.released.set()
             assert screen.wait() == 0
             assert "--max-pages 2 --apply-settings" in screen.text
