@@ -51,6 +51,10 @@ GAP_MS, GRACE_MS = 5_000, 10_000
 """A replica that got no reply for `GAP_MS` does not expire other replicas' permits for `GRACE_MS`. If Redis was away, no
 replica could report, and all of them reconnect within this time (`crawler.redis_retry`)."""
 
+SURE_MS = 2_000
+"""How long the counters must show too few pages before they correct the count. After a restart, the server lacks its last
+writes until the replicas have repeated them, for which a shard grants no leases for a second (`lua/lost_tail.lua`)."""
+
 STOCK = 2
 """Permits for each request that can start at any time, which a replica holds also while it requests none. All its requests
 may start at once, when its first domains are leased, and as many again before more permits arrive."""
@@ -118,6 +122,8 @@ class Budget:
         self._calls = 0
         self._answer = _Answer(0, 0, 0, 0, 0, 0, 0, 0)
         self._done = 0  # pages in the crawl's counters when they were last read
+        self._found = (0, 0, 0)  # used permits, recounts, and pages in the counters at the last recount, and since when
+        self._found_ms = 0
         self._answered_ms = 0
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from then on, this replica may expire the permits of others
@@ -226,10 +232,14 @@ class Budget:
             self._told = None
 
     async def recount(self) -> None:
-        """Correct the number of used permits by the shard counters. Raises RedisAway."""
+        """Correct the number of used permits by the shard counters. If it was known before, they must have shown the same
+        number of pages for `SURE_MS`: call this repeatedly. Raises RedisAway."""
         answer = self._answer
         self._done = await self._counters.done()
-        if not self.is_exhausted:
+        found, now_ms = (answer.used, answer.recounts, self._done), self._clock.now_ms()
+        if found != self._found:
+            self._found, self._found_ms = found, now_ms
+        if not self.is_exhausted and (not answer.counted or now_ms >= self._found_ms + SURE_MS):
             call = script_call(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
             await self._store.send([call])
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, Budget, PageLimit, permits_wanted
+from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, SURE_MS, Budget, PageLimit, permits_wanted
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
@@ -197,6 +197,13 @@ async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
     assert pages + slow.calls["page"] <= 30
 
 
+async def recount(one: Budget, time: ManualTime) -> None:
+    """Recount when the counters have shown the same for long enough."""
+    await one.recount()
+    await keep_asking(one, time, SURE_MS)
+    await one.recount()
+
+
 async def keep_asking(one: Budget, time: ManualTime, ms: int) -> None:
     """Advance the clock by `ms` while `one` refreshes like a replica without permits."""
     for _ in range(ms // 500):
@@ -220,12 +227,35 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     assert not other.is_used_up
     await keep_asking(other, time, 1_000)
     assert other.is_used_up
-    await other.recount()
+    await recount(other, time)
     await other.refresh(AT_ONCE, 1)
     assert await fetch(other, store, keys) == 3
     await other.refresh(AT_ONCE, 1)
     await other.recount()
     assert other.is_exhausted
+
+
+async def test_counters_that_lack_pages_for_a_moment_do_not_correct_the_count(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given a crawl at its limit, when the server is restarted and lacks a page until its replica settles it again, then
+    nobody gets a permit for another one."""
+    one = budget("one", 5)
+    await one.refresh(AT_ONCE, 1)
+    assert await fetch(one, store, keys) == 5
+    await settle(store, keys, -1)  # as after a restart
+    await one.refresh(AT_ONCE, 1)
+    for _ in range(4):
+        assert one.is_used_up
+        await one.recount()
+        time.ms += SURE_MS // 4 - 1
+        await one.refresh(AT_ONCE, 1)
+    assert not one.free
+    await settle(store, keys, 1)
+    await recount(one, time)
+    await one.refresh(AT_ONCE, 1)
+    assert not one.free
+    assert one.is_exhausted
 
 
 async def test_a_replica_that_slept_has_no_permits_when_it_wakes_up(
@@ -240,7 +270,7 @@ async def test_a_replica_that_slept_has_no_permits_when_it_wakes_up(
     assert slept.free == 5
     assert slept.take()
     await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS + 500)
-    await other.recount()
+    await recount(other, time)
     await other.refresh(AT_ONCE, 1)
     assert await fetch(other, store, keys) == 5
     await other.refresh(AT_ONCE, 1)
