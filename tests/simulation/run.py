@@ -15,7 +15,7 @@ from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier
 from frontier.scripts import SAVE_SETTINGS
-from frontier.store import run
+from frontier.store import script_call
 from frontier.urls import canonicalize
 from tests.simulation.audit import audit
 from tests.simulation.faults import Faults
@@ -165,7 +165,7 @@ class Run:
         pages = self.ledger.pages + self.scenario.max_pages
         settings = crawl_settings(self.scenario, self._world.named, pages).to_json()
         self.ledger.permits.set_limit(pages)
-        self._network.carry_out("operator", [run(SAVE_SETTINGS, [self._keys.meta], settings, 1)])
+        self._network.carry_out("operator", [script_call(SAVE_SETTINGS, [self._keys.meta], settings, 1)])
 
     def _judge_end(self, replica: str, reason: str) -> None:
         """`replica` says that the crawl is over (I7)."""
