@@ -28,7 +28,7 @@ SUITE = [
     "tests/frontier/test_queue.py",
     "tests/frontier/test_settle.py",
     "tests/frontier/test_peer_loop.py",
-    "tests/frontier/test_budget.py",
+    "tests/frontier/budget",
     "tests/lua",
 ]
 PASSWORD = "correct-horse"
