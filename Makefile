@@ -18,10 +18,10 @@ setup: $(BIN)/.installed  ## virtual environment with everything in it
 demo: setup  ## crawl a synthetic web on loopback with three replicas
 	$(BIN)/crawler demo
 
-# Many tests wait for a delay or a lease to pass, so there are three at a time on two cores. A file's tests share fixtures.
+# Many tests wait for a delay or a lease to pass, so there are four at a time on two cores. A file's tests share fixtures.
 # Tests start some hundred processes. Without stored bytecode, each would compile every module again.
 test: check  ## lint, types and all tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## lint and types only
 	$(BIN)/ruff check .
