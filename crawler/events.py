@@ -129,6 +129,13 @@ class RedisOutageEnded(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
 
 
+class ReplicasMissed(msgspec.Struct, frozen=True, gc=False):
+    """Links wait, because too few replicas of `node` of a cluster have acknowledged a write. Everything else goes on."""
+
+    error: str
+    node: str
+
+
 class HookFailed(msgspec.Struct, frozen=True, gc=False):
     """A page hook raised, or returned a value that cannot be stored. The page is stored as if the hook did not exist."""
 
@@ -190,6 +197,7 @@ Event = (
     | HandedOver
     | RedisOutageBegan
     | RedisOutageEnded
+    | ReplicasMissed
     | HookFailed
     | DefectFound
     | SinkBlocked

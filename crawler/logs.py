@@ -115,6 +115,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.ViewAdopted,
     ev.RedisOutageBegan,
     ev.RedisOutageEnded,
+    ev.ReplicasMissed,
     ev.HookFailed,
     ev.DefectFound,
     ev.SinkBlocked,
@@ -195,9 +196,10 @@ class LogListener:
                         taken=taken,
                         dropped=dropped,
                     )
-            case ev.RedisOutageBegan(error, node):
+            case ev.RedisOutageBegan(error, node) | ev.ReplicasMissed(error, node):
                 named = {"node": node} if node else {}
-                log(logging.WARNING, "redis_away", replica=self._replica, **named, error=error)
+                name = "redis_away" if isinstance(event, ev.RedisOutageBegan) else "redis_replicas_missing"
+                log(logging.WARNING, name, replica=self._replica, **named, error=error)
             case ev.RedisOutageEnded(away_s, node):
                 named = {"node": node} if node else {}
                 log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))

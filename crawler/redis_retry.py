@@ -19,9 +19,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from crawler.events import Events, RedisOutageBegan, RedisOutageEnded
+from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
 from frontier.clock import Clock
-from frontier.errors import RedisAway, RedisMisused
+from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
 from frontier.nodes import Nodes
 
 T = TypeVar("T")
@@ -191,7 +191,10 @@ class RedisRetry:
         return task.result()
 
     def _lost_in_time(self, error: Exception, node: str) -> RedisAway:
-        """Record that `node` has not answered. Returns the error to report."""
+        """Record that `node` has not answered. Returns the error to report. A node that lacks replicas is not away."""
+        if isinstance(error, ReplicasMissing):
+            self._events.emit(ReplicasMissed(str(error), error.node))
+            return error
         if isinstance(error, TimeoutError):
             error = RedisAway(f"no answer from {node} within {PATIENCE_S:g} s", node)
         self.failed(error, getattr(error, "node", "") or node)  # a repeated link may have needed another node

@@ -34,6 +34,10 @@ class RedisAway(FrontierError):
         self.node = node
 
 
+class ReplicasMissing(RedisAway):
+    """Raised when a node has carried out a write that too few of its replicas have. It serves everything else."""
+
+
 class RedisMisused(FrontierError):
     """Raised when Redis refuses permanently: wrong password, too old a version, wrong type of a key."""
 

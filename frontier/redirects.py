@@ -22,7 +22,7 @@ from typing import NamedTuple
 from hiredis import ReplyError
 
 from frontier.calls import Acks, Call, Reply, packed, packed_by_source, packed_words
-from frontier.errors import FrontierError, RedisAway
+from frontier.errors import FrontierError, RedisAway, ReplicasMissing
 from frontier.redis_errors import WRONG_SERVER, first_word, translate
 from frontier.redis_server import RedisServer
 from frontier.servers import Servers
@@ -61,12 +61,13 @@ class Batch(NamedTuple):
         """Send the calls, and two commands more if replicas have to acknowledge them."""
         if self.acks is None:
             return self.server.begin(self.data, len(self.at), self.run_id)
+        self.server.check_replicas()
         mark = packed_words("SET", self.acks.key, "", "PX", ACK_KEY_MS)
         data = self.data + mark + packed_words("WAIT", self.acks.replicas, ACK_LIMIT_MS)
         return self.server.begin(data, len(self.at) + 2, self.run_id)
 
     def check_acks(self, replies: list[Reply]) -> None:
-        """Remove the replies to the two commands. Raises RedisAway if too few replicas have acknowledged the calls: a
+        """Remove the replies to the two commands. Raises ReplicasMissing if too few replicas have acknowledged the calls: a
         failover could undo them, so they have to be repeated."""
         if self.acks is None:
             return
@@ -78,7 +79,9 @@ class Batch(NamedTuple):
                 raise translate(reply, self.server.name)
         if acknowledged < self.acks.replicas:
             name, wanted = self.server.name, self.acks.replicas
-            raise RedisAway(f"{acknowledged} of {wanted} replicas of Redis at {name} have acknowledged a write", name)
+            text = f"{acknowledged} of {wanted} replicas of Redis at {name} have acknowledged a write"
+            raise self.server.lacks_replicas(ReplicasMissing(text, name))
+        self.server.has_replicas()
 
 
 class Refused(NamedTuple):

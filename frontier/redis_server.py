@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from frontier.calls import Reply
 from frontier.connection import Connection, NotServing, check_serving, open_connection
-from frontier.errors import FrontierError, RedisAway
+from frontier.errors import FrontierError, RedisAway, ReplicasMissing
 from frontier.redis_errors import translate
 from frontier.redis_url import Access, Address
 
@@ -30,6 +30,10 @@ open files."""
 SILENT_S, SILENT_AGAIN_S = 1.0, 0.25
 """A server that has not replied for this long may have a successor, and others can be asked; then, how often to look. A
 reply normally takes milliseconds."""
+
+ACKS_AGAIN_S = 1.0
+"""How often a write waits for replicas that have not acknowledged the one before. The wait takes half a second, in which it
+may hold up a whole group of pages."""
 
 Find = Callable[[], Awaitable[Address]]
 """Finds out where the server is. Raises RedisAway."""
@@ -80,6 +84,8 @@ class RedisServer:
         self._trying = False  # one call tries a server that is away
         self._is_serving = True
         self._trouble: RedisAway | None = None
+        self._missing: ReplicasMissing | None = None  # the replicas have not acknowledged the last write that waited
+        self._acks_at = 0.0  # when a write may wait for them again
         self._run_id = ""
         self.version = ""  # of the server that was connected to last, "" before the first connection
 
@@ -104,6 +110,25 @@ class RedisServer:
         if self._idle and self._trouble is None:
             return self._start(self._idle.pop(), data, count)
         return asyncio.ensure_future(self._begin_later(data, count, run_id))
+
+    def check_replicas(self) -> None:
+        """Raises ReplicasMissing if the replicas have not acknowledged the last write that waited for them. Once in
+        `ACKS_AGAIN_S` it does not, so that one write tries again."""
+        if self._missing is None:
+            return
+        now = time.monotonic()
+        if now < self._acks_at:
+            raise ReplicasMissing(str(self._missing), self.name)
+        self._acks_at = now + ACKS_AGAIN_S
+
+    def lacks_replicas(self, error: ReplicasMissing) -> ReplicasMissing:
+        """Note and return `error`."""
+        self._missing, self._acks_at = error, time.monotonic() + ACKS_AGAIN_S
+        return error
+
+    def has_replicas(self) -> None:
+        """Note that the replicas have acknowledged a write."""
+        self._missing = None
 
     async def _begin_later(self, data: bytes, count: int, run_id: str | None) -> list[Reply]:
         if self._trouble is not None:

@@ -247,7 +247,7 @@ class Committer:
         if kept.failed:
             results = [result.unless_in(kept.failed) for result in results]
         written = self._runtime.now()
-        settler = GroupSettler(self._runtime, self._frontier, self._apply, results)
+        settler = GroupSettler(self._runtime, self._frontier, self._apply, self._pusher.keep, results)
         settler.begin(kept.duplicates)
         if not await settler.attempt():
             await self._settle_later(group, results, settler)

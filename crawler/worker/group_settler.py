@@ -6,7 +6,7 @@ by side, and what a node has not answered is left to the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.worker.results import Result, VisitReport
 from crawler.worker.runtime import Runtime
@@ -17,16 +17,22 @@ from frontier.queue import Frontier, Settlement, SettleReply
 Apply = Callable[[Visit, SettleReply, float], None]
 """Applies the reply to a call that was made at a time (monotonic seconds)."""
 
+Keep = Callable[[Sequence[Result], Collection[int]], Awaitable[set[Visit]]]
+"""Puts the links of results that belong to some shards into outboxes, and returns the visits for which it could not."""
+
 Answered = list[tuple[Visit, SettleReply, float]]
 
 
 class GroupSettler:
     """The last step of the commit of `results`."""
 
-    def __init__(self, runtime: Runtime, frontier: Frontier, apply: Apply, results: Sequence[Result]) -> None:
+    def __init__(
+        self, runtime: Runtime, frontier: Frontier, apply: Apply, keep: Keep, results: Sequence[Result]
+    ) -> None:
         self._runtime = runtime
         self._frontier = frontier
         self._apply = apply
+        self._keep = keep
         self._results = results
         self._open: dict[Visit, VisitReport] = {}  # whose settle call is not answered
         self._pages = [result for result in results if result.page is not None]
@@ -61,7 +67,8 @@ class GroupSettler:
     async def attempt(self) -> bool:
         """Settle what is not settled. Returns whether the group is complete. If a server was restarted or replaced since
         the links were pushed, it may have lost them, so the pushes of the last seconds are repeated first: also those
-        of earlier groups, because links that were pushed recently are left out of later pages."""
+        of earlier groups, because links that were pushed recently are left out of later pages. On a cluster, a server that
+        cannot take them holds up nothing: the links of the group that belong to it go to outboxes."""
         if self._open:
             await (self._settle_each if self._runtime.retry.has_many_nodes else self._settle_all)()
         if not self._open:
@@ -82,13 +89,22 @@ class GroupSettler:
         visits = [visit for visit in self._open if not retry.is_shard_away(visit.lease.shard)]
         holding = [visit for visit in visits if visit.holds(now)]
         if runs := self._frontier.replaced_runs():
-            repeated = await retry.each(retry.split(list(runs), lambda shard: shard), self._frontier.repeat_pushes)
-            if any(isinstance(answer, RedisAway) for answer in repeated.values()):
-                return
+            unsafe = await self._repeat_pushes(runs)
+            visits = [visit for visit in visits if visit not in unsafe]
         parts = retry.split(visits, lambda visit: visit.lease.shard)
         for answer in (await retry.each(parts, lambda part: self._settle(holding, part))).values():
             if not isinstance(answer, RedisAway):
                 self._note(answer)
+
+    async def _repeat_pushes(self, runs: Collection[int]) -> set[Visit]:
+        """Repeat the pushes of the last seconds to the shards in `runs`. Returns the visits that may not be settled."""
+        retry = self._runtime.retry
+        parts = retry.split(list(runs), lambda shard: shard)
+        answers = await retry.each(parts, self._frontier.repeat_pushes)
+        missed = {shard for node, part in parts.items() if isinstance(answers[node], RedisAway) for shard in part}
+        if not missed:
+            return set()
+        return await self._keep([result for result in self._results if result.visit in self._open], missed)
 
     async def _settle(self, holding: Sequence[Visit], visits: Sequence[Visit]) -> Answered:
         """Settle the URLs of `visits`. A lease that has ended counts as lost even if Redis still has it, because other

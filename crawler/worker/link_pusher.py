@@ -7,13 +7,14 @@ On a cluster, the nodes are asked side by side. A link whose own node is away go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from crawler.events import LinksPushed
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
+from crawler.worker.visit import Visit
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, PushReply
@@ -89,6 +90,17 @@ class LinkPusher:
             if isinstance(answer, RedisAway):
                 unsent.update(parts[node])
         return total(answer for answer in answers.values() if isinstance(answer, PushReply)), unsent
+
+    async def keep(self, results: Sequence[Result], shards: Collection[int]) -> set[Visit]:
+        """Put the links of `results` that belong to `shards` into outboxes, also those that were pushed before. Returns the
+        visits of results of which a link is in neither place now."""
+        links = Links()
+        for result in results:
+            links.update(
+                ((link.url, link.mode), link) for link in result.links if self._frontier.shard_of(link.domain) in shards
+            )
+        unsafe = await self._keep(results, links)
+        return {result.visit for result in results if unsafe and not unsafe.isdisjoint(keys_of(result))}
 
     async def _keep(self, results: Sequence[Result], unsent: Links) -> set[LinkKey]:
         """Put links into the outboxes of the shards of `results`. Returns those that are not in each of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,9 +42,6 @@ async def test_crawl_on_a_cluster_under_faults_is_perfect(tmp_path: Path) -> Non
     """One master is killed, one hangs, one hands over, one is cut off, slots move and replicas are killed: nothing is lost,
     and only domains on the node of a fault notice it."""
     found = await run_on_cluster(NodeOptions.of_length(30, replicas=3), tmp_path, end_limit_s=150)
-    # A busy machine may stop everything for a while. Pages of other nodes may be fetched once more during a fault: the long
-    # run counts them.
-    found = replace(found, longest_stop_s=5.0, crawl=replace(found.crawl, unexplained=()))
     assert found.is_perfect, f"{found}\n{found.details()}"
     assert found.crawl.open_at_end_of_faults > 0
     assert found.diary.count_nodes().keys() >= OUTAGES

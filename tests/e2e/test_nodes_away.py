@@ -48,6 +48,9 @@ DELAY_S = 0.2
 HANGS_S = 7.0
 """Longer than the time limit of a round trip, which the first calls reach."""
 
+ALONE_S = 3.0
+"""Longer than `LONGEST_GAP_S`."""
+
 LONGEST_GAP_S = 2.0
 PATIENCE_S = 120.0
 
@@ -120,13 +123,13 @@ class Crawl:
     def shards_on(self, node: str) -> list[int]:
         return [number for number, shard in enumerate(self.keys.shards) if self.store.node_of(shard.base) == node]
 
-    async def create(self, port: int) -> None:
+    async def create(self, port: int, replicas_ack: int = 0) -> None:
         self._settings = CrawlSettings(
             politeness=PolitenessTable(
                 delay=DELAY_S, response_share=0.0, address_rate_limit=self._limit, address_burst=1
             ),
             scope=ScopeTable(kind="domains", domains=tuple(self.domains)),
-            frontier=FrontierTable(shards=SHARDS, lease=30.0),
+            frontier=FrontierTable(shards=SHARDS, lease=30.0, replicas_ack=replicas_ack),
             fetch=FetchTable(host_map=(f"*.test=127.0.0.1:{port}",)),
         )
         await create_crawl(self.store, NAME, SHARDS, self._settings.to_json())
@@ -182,11 +185,16 @@ async def hang(servers: Servers, node: str, web: Web) -> tuple[float, float]:
 
 
 async def crawl_whole(crawl: Crawl, web: Web, engines: list[Engine]) -> None:
-    """The crawl ends by itself, and each page was requested, settled and archived once."""
+    """The crawl ends by itself, and each page was requested and settled once."""
     async with asyncio.timeout(PATIENCE_S):
         for engine in engines:
             await engine.ended.wait()
-    counts = await Counters(crawl.store, crawl.keys).counts()
+    await check_whole(crawl, web, crawl.store)
+
+
+async def check_whole(crawl: Crawl, web: Web, store: Store) -> None:
+    """Each page was requested and settled once."""
+    counts = await Counters(store, crawl.keys).counts()
     whole = len(crawl.domains) * PAGES
     assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
     pages = Counter((domain, path) for _, domain, path in web.log if path != "/robots.txt")
@@ -225,17 +233,23 @@ async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_pa
             assert set(found.values()) == {1}
 
 
+def way_to(cluster: ValkeyCluster) -> Connect:
+    """A way to all nodes of `cluster`."""
+
+    @asynccontextmanager
+    async def way() -> AsyncIterator[Store]:
+        store = await connect(cluster.url)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return way
+
+
 async def test_a_master_of_a_real_cluster_hangs_and_its_replica_takes_over(tmp_path: Path) -> None:
     with ValkeyCluster() as cluster:
-
-        @asynccontextmanager
-        async def way() -> AsyncIterator[Store]:
-            store = await connect(cluster.url)
-            try:
-                yield store
-            finally:
-                await store.close()
-
+        way = way_to(cluster)
         async with way() as store:
             crawl = Crawl(way, store, tmp_path / "out", "off")
             async with Web(crawl.domains) as web:
@@ -265,3 +279,37 @@ async def test_a_master_of_a_real_cluster_hangs_and_its_replica_takes_over(tmp_p
             counts = await Counters(store, crawl.keys).counts()
             whole = len(crawl.domains) * PAGES
             assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
+
+
+async def test_a_new_master_without_replicas_holds_up_no_pages_of_other_nodes(tmp_path: Path) -> None:
+    """With `replicas_ack`, no link can be pushed to it, and the links pushed before its time cannot be pushed again."""
+    with ValkeyCluster(persistent=True) as cluster:
+        way = way_to(cluster)
+        async with way() as store:
+            crawl = Crawl(way, store, tmp_path / "out", "off")
+            async with Web(crawl.domains) as web:
+                await crawl.create(web.port, replicas_ack=1)
+                node = crawl.other
+                shard = crawl.shards_on(node)[0]
+                async with crawl.replica("r1") as engine:
+                    await engine.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
+                    await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                    # When a replica takes over, and has no replica of its own for a while,
+                    owner = cluster.owner(crawl.keys.shards[shard].base)
+                    assert owner is not None
+                    since = time.monotonic()
+                    cluster.kill(owner)
+                    await until(lambda: engine.runtime.retry.node_of(shard) != node)
+                    await asyncio.sleep(ALONE_S)
+                    back = time.monotonic()
+                    # Then the domains of other nodes are requested as before, and their pages settled,
+                    for name, domains in crawl.by_node.items():
+                        gap_s = web.longest_gap(domains, since, back)
+                        assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
+                    assert engine.committer.parked == 0
+                    # and with a replica, everything comes to its end by itself.
+                    cluster.restart(owner)
+                    async with asyncio.timeout(PATIENCE_S):
+                        await engine.ended.wait()
+            async with way() as fresh:  # has not missed the failover
+                await check_whole(crawl, web, fresh)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +12,7 @@ import pytest
 
 from frontier.clock import ServerClock, SystemClock
 from frontier.entries import Entry
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, ReplicasMissing
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.shards import identify_shards
@@ -118,6 +120,35 @@ async def test_a_node_without_replicas_holds_up_no_other_node(
     assert [reply for reply in replies if not isinstance(reply, RedisAway)] == [b"OK"] * away.count(False)
     assert not store.is_away(cluster.masters[0].name)  # it answers, and serves what needs no replica
     assert await store.send([command("GET", f"{tags[away.index(True)]}:x")]) == [b"1"]
+
+
+async def test_one_push_a_second_waits_for_replicas_that_are_missing(
+    frontier: Frontier, cluster: ValkeyCluster
+) -> None:
+    """The others are refused at once, and pushes are accepted soon after the replica is back."""
+    master, replica = cluster.masters[0], cluster.replicas[0]
+    entries = links(frontier, cluster, master)
+    cluster.suspend(replica)
+    try:
+        with pytest.raises(ReplicasMissing):
+            await frontier.push(entries)
+        waits = []
+        for _ in range(10):
+            began = time.monotonic()
+            with pytest.raises(ReplicasMissing, match="0 of 1 replicas") as refused:
+                await frontier.push(entries)
+            assert refused.value.node == master.name
+            waits.append(time.monotonic() - began)
+        assert sum(wait > 0.4 for wait in waits) <= 1
+    finally:
+        cluster.resume(replica)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ReplicasMissing):
+            pushed = await frontier.push(entries)
+            break
+        await asyncio.sleep(0.1)
+    assert (pushed.accepted, pushed.known) == (0, 3)
 
 
 async def test_the_mark_of_a_push_does_not_stay(store: RedisStore, frontier: Frontier, cluster: ValkeyCluster) -> None:

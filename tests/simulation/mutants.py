@@ -37,7 +37,7 @@ COMMIT = "crawler/worker/commit.py"
 GROUP_SETTLER = "crawler/worker/group_settler.py"
 RUNS = "            if runs := self._frontier.replaced_runs():\n            "
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
-SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, results)
+SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, self._pusher.keep, results)
         settler.begin(kept.duplicates)
         if not await settler.attempt():
             await self._settle_later(group, results, settler)
