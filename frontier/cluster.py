@@ -19,6 +19,7 @@ import hiredis
 from frontier.calls import packed_words
 from frontier.connection import ask, fields
 from frontier.errors import FrontierError, RedisAway
+from frontier.node_facts import NodeFacts, read_facts
 from frontier.redis_errors import translate
 from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
@@ -239,6 +240,21 @@ class Cluster(ServerWatcher):
         self._by_slot, self._map = by_slot, found
         for address in self._by_address.keys() - masters - hinted - set(self._hints):
             self._by_address.pop(address).retire()
+
+    async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
+        """What each node says about itself, replicas included, or its error, by name."""
+        nodes = sorted({address for one in self._map for address in (one.master, *one.replicas)})
+        return {
+            node.name: facts for node, facts in zip(nodes, await asyncio.gather(*map(self._facts, nodes)), strict=True)
+        }
+
+    async def _facts(self, address: Address) -> NodeFacts | FrontierError:
+        try:
+            return await read_facts(address, self._url.access, self._limits.reply_s)
+        except (OSError, hiredis.HiredisError, TimeoutError) as error:
+            return translate(error, address.name)
+        except FrontierError as error:
+            return error
 
     async def close(self) -> None:
         """Close all connections."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from frontier.errors import RedisMisused
+from frontier.errors import FrontierError, RedisMisused
+from frontier.node_facts import NodeFacts
 from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
 from frontier.sentinels import Sentinels
@@ -32,6 +33,9 @@ class Servers(Protocol):
 
     async def follow(self, error: str, server: RedisServer) -> RedisServer:
         """The server that a MOVED or ASK reply of `server` names. Raises RedisAway."""
+
+    async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
+        """What each node of a cluster says about itself, or its error, by name."""
 
     async def start(self) -> None:
         """Connect. Raises RedisAway or RedisMisused."""
@@ -78,6 +82,9 @@ class SingleServer(ServerWatcher):
         raise RedisMisused(
             f"Redis at {server.name} is a node of a cluster; write its URL as redis+cluster:// ({error})"
         )
+
+    async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
+        return {}
 
     async def start(self) -> None:
         await self._server.connect(self._limits.connect_s)

@@ -19,6 +19,7 @@ from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_
 from frontier.cluster import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.node_facts import NodeFacts
 from frontier.redirects import Batch, Redirects, exchange
 from frontier.redis_server import RedisServer, TimeLimits
 from frontier.redis_url import RedisUrl, check_url, display_url, read_url
@@ -203,6 +204,11 @@ class RedisStore:
         except RedisMisused:
             return None
         return pairs(reply).get(name)
+
+    async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
+        """What each node of a cluster says about itself, replicas included, or why it does not. Empty for a single
+        server."""
+        return await self._servers.node_facts()
 
     async def close(self) -> None:
         await self._servers.close()

@@ -9,12 +9,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
-import msgspec
-
 from crawler.app.embedded_valkey import open_store
+from crawler.cli.findings import Finding, Result
+from crawler.cli.node_checks import compare
 from crawler.errors import CrawlerError
 from crawler.fetch import fd_limit
 from crawler.fetch.dns import DnsLookup
@@ -29,17 +28,6 @@ QUEUED_COMPACTLY = 512
 
 CLOCK_OFF_S = 2.0
 DNS_S = 5.0
-
-Result = Literal["good", "doubtful", "bad"]
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """The result of a check. `remedy`: what to do unless the result is good."""
-
-    check: str
-    result: Result
-    found: str
-    remedy: str = ""
 
 
 async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
@@ -62,6 +50,8 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             findings.append(queues(await store.setting("zset-max-listpack-value")))
             findings.append(await clock(store.time_ms, wall))
             findings.append(await round_trip(store))
+            if nodes := await store.node_facts():
+                findings += compare(nodes, settings.frontier.replicas_ack)
     except (FrontierError, CrawlerError) as error:
         findings.append(Finding("Redis", "bad", str(error), "start it, or correct --redis"))
     return findings

@@ -28,6 +28,8 @@ def doctor(
 ) -> None:
     """Check this machine and Redis: version, memory policy, persistence, clock, file limits, DNS, disk.
 
+    On a cluster, all nodes are compared. They should have the same version, settings, time and number of replicas.
+
     Exit code 1 if anything is bad.
 
     [bold]Example[/bold]

@@ -1,0 +1,131 @@
+"""`crawler doctor` compares the nodes of a real cluster, and says what to do about each difference."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from crawler.cli.findings import Finding
+from crawler.cli.node_checks import compare
+from frontier.errors import FrontierError
+from frontier.node_facts import NodeFacts
+from frontier.store import connect
+from tests.typed import Typed
+from tests.valkey_cluster import ValkeyCluster
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ValkeyCluster]:
+    with ValkeyCluster() as running:
+        deadline = time.monotonic() + 20
+        while len(asyncio.run(ask(running))) < 6:  # the masters have not heard of all replicas yet
+            assert time.monotonic() < deadline
+        yield running
+
+
+async def ask(cluster: ValkeyCluster) -> dict[str, NodeFacts | FrontierError]:
+    store = await connect(cluster.url, timeout_s=2)
+    try:
+        return await store.node_facts()
+    finally:
+        await store.close()
+
+
+async def check(cluster: ValkeyCluster, replicas_ack: int = 1) -> dict[str, Finding]:
+    return {finding.check: finding for finding in compare(await ask(cluster), replicas_ack)}
+
+
+async def test_nodes_that_are_alike_are_good(cluster: ValkeyCluster) -> None:
+    found = await check(cluster)
+    assert list(found) == ["Redis nodes"]
+    assert found["Redis nodes"].result == "good"
+    assert found["Redis nodes"].found.startswith("3 masters and 3 replicas")
+
+
+def test_the_doctor_compares_them(cluster: ValkeyCluster, typed: Typed) -> None:
+    done = typed("doctor", "--json", "--redis", cluster.url)
+    assert {"check": "Redis nodes", "result": "good"}.items() <= json.loads(done.out)[-1].items()
+
+
+@pytest.mark.parametrize(
+    ("what", "setting", "value", "result"),
+    [
+        ("append-only file", "appendonly", "yes", "bad"),
+        ("appendfsync", "appendfsync", "always", "doubtful"),
+        ("snapshots", "save", "60 1", "doubtful"),
+        ("memory policy", "maxmemory-policy", "allkeys-lru", "bad"),
+        ("memory limit", "maxmemory", str(64 << 20), "doubtful"),
+    ],
+)
+async def test_each_setting_that_differs_is_named(
+    cluster: ValkeyCluster, what: str, setting: str, value: str, result: str
+) -> None:
+    """Also at a replica, because it may become a master."""
+    node = cluster.replicas[1]
+    before = node.ask("CONFIG", "GET", setting)
+    assert isinstance(before, dict)
+    node.ask("CONFIG", "SET", setting, value)
+    try:
+        found = await check(cluster)
+    finally:
+        node.ask("CONFIG", "SET", setting, *before.values())
+    assert list(found) == [f"Redis nodes: {what}"]
+    (finding,) = found.values()
+    assert finding.result == result
+    assert f" at {node.name}; " in finding.found
+    assert finding.found.endswith(" at 5 others")
+    assert setting in finding.remedy
+
+
+async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:
+    facts = {name: one for name, one in (await ask(cluster)).items() if isinstance(one, NodeFacts)}
+    assert len(facts) == 6
+    assert all(abs(one.ahead_s) <= one.error_s + 0.001 for one in facts.values())  # it is this machine's clock
+    name, one = next(iter(facts.items()))
+    (late,) = compare({**facts, name: replace(one, ahead_s=one.ahead_s - 3)}, 1)
+    assert (late.check, late.result) == ("Redis nodes: clocks", "doubtful")
+    assert late.found.partition(" s apart: ")[2].startswith(f"{name} is behind ")
+    (old,) = compare({**facts, name: replace(one, info={**one.info, "valkey_version": "7.2.4"})}, 1)
+    assert (old.check, old.found.partition(";")[0]) == ("Redis nodes: version", f"7.2.4 at {name}")
+
+
+async def test_a_master_with_too_few_replicas_is_named(cluster: ValkeyCluster) -> None:
+    master, replica = cluster.masters[0], cluster.replicas[0]
+    cluster.kill(replica)
+    try:
+        deadline = time.monotonic() + 20
+        while "connected_slaves:0" not in master.lines("INFO", "replication"):
+            assert time.monotonic() < deadline
+        wanted, unequal = await check(cluster, replicas_ack=1), await check(cluster, replicas_ack=0)
+    finally:
+        cluster.restart(replica)
+        cluster.wait_ok()
+    assert wanted["Redis nodes: replicas"].result == "bad"
+    assert wanted["Redis nodes: replicas"].found.startswith(f"0 at {master.name}; 1 at 2 others")
+    assert unequal["Redis nodes: replicas"].result == "doubtful"
+
+
+async def test_a_node_that_does_not_answer_or_finds_the_cluster_down_is_named(
+    cluster: ValkeyCluster,
+) -> None:
+    node, silent = cluster.masters[2], cluster.replicas[1]
+    node.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+    node.ask("CLUSTER", "DELSLOTS", 0)
+    deadline = time.monotonic() + 20
+    while "cluster_state:fail" not in node.lines("CLUSTER", "INFO"):
+        assert time.monotonic() < deadline
+    cluster.suspend(silent)
+    try:
+        found = await check(cluster)
+    finally:
+        cluster.resume(silent)
+    assert found["Redis nodes: state"].found.startswith(f"{node.name} says cluster_state fail")
+    assert "--cluster check" in found["Redis nodes: state"].remedy
+    assert found["Redis nodes"].found.startswith(f"no answer from {silent.name}: ")
