@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
@@ -38,6 +38,9 @@ should continue soon after it."""
 PATIENCE_S = 1.0
 """How long an answer is awaited by those who can do something else meanwhile. Nodes answer within milliseconds, and within
 some hundreds while they write a snapshot."""
+
+LATE_S = 0.05
+"""A timer that is later than this was held up by something else than timers."""
 
 WATCH_S = 0.25
 """How often a node that is away is asked whether it serves again."""
@@ -142,14 +145,10 @@ class RedisRetry:
         in time. Otherwise like `call`."""
         if not self.has_many_nodes:
             return await self.call(call)
-        if node in self._away_since:
-            raise RedisAway(f"{node} is away", node)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                result = await call()
-        except (RedisAway, RedisMisused, TimeoutError) as error:
-            raise self._lost_in_time(error, node) from error
-        return result
+        answer = (await self.each({node: None}, lambda _: call()))[node]
+        if isinstance(answer, RedisAway):
+            raise answer
+        return answer
 
     async def each(self, parts: Mapping[str, Part], call: Callable[[Part], Awaitable[T]]) -> dict[str, T | RedisAway]:
         """The results of `call` for the part of each node, side by side. `parts` is from `split`.
@@ -161,12 +160,21 @@ class RedisRetry:
         asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._away_since}
         if asked:
             try:
-                await asyncio.wait(asked.values(), timeout=PATIENCE_S)
+                await self._wait(asked.values())
             except BaseException:
                 for task in asked.values():
                     task.cancel()
                 raise
         return {node: self._answer(node, asked.get(node)) for node in parts}
+
+    async def _wait(self, asked: Collection[asyncio.Task[T]]) -> None:
+        """Wait until all of `asked` are done, but not for longer than `PATIENCE_S`. If this replica was itself stopped for
+        a while, as on a busy machine, answers may have come that it has not read, so it waits for as long again."""
+        until = self._clock.monotonic() + PATIENCE_S
+        await asyncio.wait(asked, timeout=PATIENCE_S)
+        late_s = self._clock.monotonic() - until
+        if late_s > LATE_S:
+            await asyncio.wait(asked, timeout=min(late_s, PATIENCE_S))
 
     def _ask(self, asking: Awaitable[T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(asking)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -16,8 +17,9 @@ from frontier.clock import SystemClock
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
-from frontier.store import Store
+from frontier.store import Store, command, connect
 from tests.several_servers import until
+from tests.valkey import ValkeyProcess
 
 
 class Map:
@@ -58,6 +60,26 @@ async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
     with pytest.raises(RedisAway):
         await its.retry.soon(lambda: its.answer([1]), "b")
     assert [type(event) for event in its.seen] == [RedisOutageBegan]
+
+
+@pytest.mark.parametrize("how", ["each", "soon"])
+async def test_a_replica_that_is_stopped_itself_blames_no_node(tmp_path: Path, how: str) -> None:
+    """The answers came meanwhile, and are read when it goes on."""
+    its = Fixture()
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+
+        async def ask(_: Sequence[int]) -> list[bytes]:
+            return await store.send([command("PING")])
+
+        asyncio.get_running_loop().call_later(0.0, time.sleep, PATIENCE_S + 0.2)
+        if how == "each":
+            answers = await its.retry.each(its.retry.split([0, 1], lambda shard: shard), ask)
+            assert answers == {"a": [b"PONG"], "b": [b"PONG"]}
+        else:
+            assert await its.retry.soon(lambda: ask([0]), "a") == [b"PONG"]
+        await store.close()
+    assert its.seen == []
 
 
 async def test_a_node_is_asked_until_it_answers() -> None:
