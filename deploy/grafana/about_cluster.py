@@ -187,6 +187,43 @@ REDIS = Dashboard(
                 Panel("Errors", "cps", rate("redis_errors_total", "replica"), "Round trips that failed."),
             ],
         ),
+        Row(
+            "Nodes of a Redis Cluster",
+            [
+                Panel(
+                    "Nodes away",
+                    "short",
+                    latest("redis_node_away", "node"),
+                    "1 while a replica gets no answer from the node. Only domains of its shards wait.",
+                    width=12,
+                ),
+                Panel(
+                    "Share of shards away or lost",
+                    "percentunit",
+                    {
+                        f"max(peercrawl_shards_away{C}) / max(peercrawl_shards{C})": "away",
+                        f"max(peercrawl_shards_lost{C}) / max(peercrawl_shards{C})": "lost",
+                    },
+                    "away: their nodes do not answer. lost: Redis has lost their data; see the runbook.",
+                    width=12,
+                ),
+                Panel(
+                    "Links in outboxes",
+                    "short",
+                    {f"max(peercrawl_outbox_links{C})": "links"},
+                    "Links that wait until the nodes of their shards answer, and have the replicas that are asked for.",
+                    width=12,
+                ),
+                Panel(
+                    "Parked results",
+                    "short",
+                    latest("parked_pages", "replica"),
+                    "Results of requests that were in flight when a node went away. They are settled when it is back.",
+                    width=12,
+                    stack=True,
+                ),
+            ],
+        ),
     ],
 )
 
@@ -258,7 +295,10 @@ REPLICA = Dashboard(
                 Panel(
                     "Event loop lag",
                     "s",
-                    quantiles("event_loop_lag_seconds", selector=ONE),
+                    {
+                        **quantiles("event_loop_lag_seconds", selector=ONE),
+                        f"max(peercrawl_event_loop_lag_max_seconds{ONE})": "longest so far",
+                    },
                     "How late the event loop runs its timers. It grows when the CPU is the limit.",
                     width=12,
                 ),
@@ -271,6 +311,24 @@ REPLICA = Dashboard(
                     },
                     "Open files and sockets, and the lowest limit.",
                     width=12,
+                ),
+            ],
+        ),
+        Row(
+            "Failures",
+            [
+                Panel(
+                    "Defects",
+                    "cps",
+                    rate("defects_total", "stage", ONE),
+                    "Unexpected errors while handling data from sites. Each is logged with its URL.",
+                ),
+                Panel("Page hooks", "cps", rate("hook_failures_total", "hook", ONE), "Failures of your page hooks."),
+                Panel(
+                    "Archive full",
+                    "cps",
+                    rate("sink_blocked_total", "replica", ONE),
+                    "Writes refused because there was no room. The replica waits until there is.",
                 ),
             ],
         ),

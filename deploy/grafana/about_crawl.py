@@ -106,6 +106,25 @@ OVERVIEW = Dashboard(
                 Panel("Links", "cps", rate("links_total", "result"), _LINK_RESULTS, stack=True),
             ],
         ),
+        Row(
+            "Incomplete pages",
+            [
+                Panel(
+                    "Bodies truncated",
+                    "cps",
+                    rate("bodies_truncated_total", "reason"),
+                    "Response bodies of which a part was not received, by reason.",
+                    width=12,
+                ),
+                Panel(
+                    "Pages cut",
+                    "cps",
+                    rate("pages_cut_total", "reason"),
+                    "Pages of which links, text or other parts were left out, by reason.",
+                    width=12,
+                ),
+            ],
+        ),
     ],
 )
 
