@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 from crawler.simweb import Record
@@ -41,12 +40,13 @@ class Felt:
 
 def feel(records: Sequence[Record], diary: NodeDiary) -> list[Felt]:
     """How each outage was felt, by the web's log."""
-    starts = sorted((record.start, record.domain) for record in records)
+    in_order = sorted(records, key=lambda record: record.start)
+    starts = [(record.start, record.domain) for record in in_order]
     felt = []
     for fault in (fault for fault in diary.nodes if fault.kind in OUTAGES):
         back = next((at for at in _of(starts, fault.hit) if at >= fault.served_at), None)
         stops = {
-            node: _longest_gap(list(_of(starts, domains)), fault.begin, fault.end)
+            node: _longest_stop([record for record in in_order if record.domain in domains], fault, diary)
             for node, domains in fault.domains.items()
             if node != fault.node
         }
@@ -58,11 +58,16 @@ def _of(starts: Iterable[tuple[float, str]], domains: Collection[str]) -> Iterat
     return (at for at, domain in starts if domain in domains)
 
 
-def _longest_gap(starts: Sequence[float], begin: float, end: float) -> float:
-    """The longest time between two requests that touches the time from `begin` to `end`. There was no more work after the
-    last request, and there was some before the first one."""
-    times = [min(begin, *starts), *starts] if starts else []
-    return max((later - earlier for earlier, later in pairwise(times) if later > begin and earlier < end), default=0.0)
+def _longest_stop(records: Sequence[Record], fault: NodeFault, diary: NodeDiary) -> float:
+    """The longest time without a request that touches the time of `fault`, less the time for which the replica that made
+    the next request stood still. There was no more work after the last request, and some before the first one."""
+    earlier, longest_s = fault.begin, 0.0
+    for record in records:
+        if record.start > fault.begin and earlier < fault.end:
+            stood_still_s = diary.stood_still_s(record, earlier, record.start)
+            longest_s = max(longest_s, record.start - earlier - stood_still_s)
+        earlier = record.start
+    return longest_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,7 @@ class ClusterReport:
         stops = [gap for felt in self.felt for gap in felt.stops.values()]
         served = [felt.fault.served_at - felt.fault.begin for felt in self.felt if felt.fault.kind in _FAILING_OVER]
         counts = self.diary.count_nodes()
+        still = [one.end - one.begin for one in self.diary.standstills]
         return table(
             [
                 ("mode", self.mode),
@@ -109,6 +115,7 @@ class ClusterReport:
                 ("slots answered again after kill or SIGSTOP", _span(served)),
                 ("from then to the first request", _span(returns)),
                 ("longest stop of domains on other nodes", _span(stops)),
+                ("longest standstill by the machine's load", f"{max(still, default=0.0):.2f} s"),
             ]
         )
 

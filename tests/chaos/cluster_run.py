@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crawler.simweb import Features
 from crawler.simweb.site import domain_name
-from tests.chaos import command
+from tests.chaos import command, standstills
 from tests.chaos.cluster_report import ClusterReport, feel
 from tests.chaos.node_deeds import NodeDeeds, domains_by_slot, shards_by_slot
 from tests.chaos.node_faults import NodeDiary
@@ -86,6 +86,7 @@ async def _crawl(
     options: NodeOptions, crawler: Bench, replicas: Replicas, deeds: NodeDeeds, end_limit_s: float
 ) -> Observed:
     """Crawl under the planned faults, and then to the end in peace."""
+    watching = asyncio.create_task(standstills.watch(deeds.diary.stood_still))
     try:
         for _ in range(options.replicas):
             await replicas.add()
@@ -104,6 +105,7 @@ async def _crawl(
         still_open = (await asyncio.to_thread(crawler.status))["open"]
         ended = await _wait(replicas, end_limit_s)
     finally:
+        watching.cancel()
         await replicas.end()
     endless = () if ended else (f"the crawl had not ended {end_limit_s:.0f} s after the faults",)
     return Observed(replicas.started, (*replicas.crashed, *endless), still_open, 0.0, 0.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from crawler.simweb import Record
+from tests.chaos.standstills import Standstill, longest
 
 IN_HAND_S = 2.0
 """From the end of a response to its settling: some tens of milliseconds, on a busy machine more."""
@@ -44,22 +45,33 @@ class Diary:
 
     lease_s: float
     faults: list[Fault] = field(default_factory=list)
+    standstills: list[Standstill] = field(default_factory=list)
 
     def note(self, kind: Kind, replica: str, begin: float, end: float) -> None:
         self.faults.append(Fault(kind, replica, begin, end))
+
+    def stood_still(self, begin: float, end: float) -> None:
+        """Note that this process, through which all replicas reach Redis, stood still."""
+        self.standstills.append(Standstill("", begin, end))
 
     def count(self) -> Counter[Kind]:
         return Counter(fault.kind for fault in self.faults)
 
     def explains(self, record: Record) -> bool:
-        """Whether the replica that made the request met a fault between asking and settling."""
-        return any(
+        """Whether the replica that made the request met a fault between asking and settling, or stood still for so much of
+        its lease that it could not be expected to settle within the rest."""
+        stood_still_s = self.stood_still_s(record, record.start, record.end + self.lease_s)
+        return stood_still_s > self.lease_s - IN_HAND_S or any(
             fault.kind not in HARMLESS
             and fault.replica in ("", replica_of(record))
             and fault.begin < record.end + IN_HAND_S
             and record.start < fault.end + self.lease_s
             for fault in self.faults
         )
+
+    def stood_still_s(self, record: Record, begin: float, end: float) -> float:
+        """For how long the replica that made the request stood still between `begin` and `end`."""
+        return longest(self.standstills, replica_of(record), begin, end)
 
     def excuses_closeness(self, record: Record) -> bool:
         """Whether `record` may come too early after the request before it. Never, if Redis keeps what it confirmed."""

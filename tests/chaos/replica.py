@@ -13,10 +13,19 @@ from crawler.errors import TRY_LATER
 from crawler.settings.loading import CrawlSettings, load
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway
+from tests.chaos import standstills
 
 
-async def run(name: str, settings_file: Path, redis: str) -> int:
-    """One replica called `name` until the crawl is empty or a signal comes."""
+async def run(name: str, standstills_file: Path, settings_file: Path, redis: str) -> int:
+    """One replica called `name` until the crawl is empty or a signal comes. Writes down when it stood still."""
+    watching = asyncio.create_task(standstills.write(standstills_file))
+    try:
+        return await _run(name, settings_file, redis)
+    finally:
+        watching.cancel()
+
+
+async def _run(name: str, settings_file: Path, redis: str) -> int:
     local = load(settings_file, {"replica": {"redis": redis}}).replica
     logs.configure("console", "info")
     async with open_store(local) as store:
@@ -30,7 +39,7 @@ async def run(name: str, settings_file: Path, redis: str) -> int:
 def main() -> int:
     """The exit status, that of `crawler run`."""
     try:
-        return asyncio.run(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+        return asyncio.run(run(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]))
     except RedisAway:
         return TRY_LATER
 

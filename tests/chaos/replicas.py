@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crawler.errors import TRY_LATER
+from tests.chaos import standstills
 from tests.chaos.diary import Diary, Kind
 from tests.chaos.proxy import Link
 
@@ -53,7 +54,11 @@ class Replicas:
         with self._log(name).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.chaos.replica", name),
-                *(str(self.settings), self.url if link is None else f"redis://127.0.0.1:{link.port}/0"),
+                *(
+                    str(self._standstills(name)),
+                    str(self.settings),
+                    self.url if link is None else f"redis://127.0.0.1:{link.port}/0",
+                ),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -104,6 +109,7 @@ class Replicas:
         """See a replica's end; one that found no Redis at its start is started again, as any supervisor would."""
         code = await member.process.wait()
         self.members.remove(member)
+        self.diary.standstills += standstills.read(self._standstills(member.name), member.name)
         if member.link is not None:
             await member.link.stop()
         if code == TRY_LATER and not member.leaving:
@@ -118,6 +124,9 @@ class Replicas:
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
+
+    def _standstills(self, name: str) -> Path:
+        return self.folder / f"{name}.standstills"
 
     def _note(self, kind: Kind, replica: str, begin: float | None = None) -> None:
         self.changed_at = time.monotonic()
