@@ -49,39 +49,48 @@ ACK_KEY_MS = 1_000
 
 
 class Batch(NamedTuple):
-    """Calls for one server. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
+    """Calls for one server. `run_id`: that must carry them out, None for any. `at`: their places among all calls. `acks`:
+    of each call, empty if no replicas have to acknowledge them."""
 
     server: RedisServer
     run_id: str | None
     at: Sequence[int]
     data: bytes
-    acks: Acks | None = None
+    acks: Sequence[Acks] = ()
 
     def begin(self) -> asyncio.Future[list[Reply]]:
         """Send the calls, and two commands more if replicas have to acknowledge them."""
-        if self.acks is None:
+        if not self.acks:
             return self.server.begin(self.data, len(self.at), self.run_id)
         self.server.check_replicas()
-        mark = packed_words("SET", self.acks.key, "", "PX", ACK_KEY_MS)
-        data = self.data + mark + packed_words("WAIT", self.acks.replicas, ACK_LIMIT_MS)
-        return self.server.begin(data, len(self.at) + 2, self.run_id)
+        return self.server.begin(self.data + _mark(self.acks[0]), len(self.at) + 2, self.run_id)
 
-    def check_acks(self, replies: list[Reply]) -> None:
+    async def check_acks(self, replies: list[Reply]) -> None:
         """Remove the replies to the two commands. Raises ReplicasMissing if too few replicas have acknowledged the calls: a
         failover could undo them, so they have to be repeated."""
-        if self.acks is None:
+        if not self.acks:
             return
         acknowledged, marked = replies.pop(), replies.pop()
-        if all(type(reply) is ReplyError for reply in replies):
+        carried_out = [number for number, reply in enumerate(replies) if type(reply) is not ReplyError]
+        if not carried_out:
             return  # nothing was written; each call goes to another node, or fails for its own reason
+        if type(marked) is ReplyError:  # its slot moves or has moved, but not that of a call that was carried out
+            mark = _mark(self.acks[carried_out[0]])
+            marked, acknowledged = await self.server.begin(mark, 2, self.run_id)
         for reply in (marked, acknowledged):
             if type(reply) is ReplyError:
                 raise translate(reply, self.server.name)
-        if acknowledged < self.acks.replicas:
-            name, wanted = self.server.name, self.acks.replicas
+        name, wanted = self.server.name, self.acks[0].replicas
+        if acknowledged < wanted:
             text = f"{acknowledged} of {wanted} replicas of Redis at {name} have acknowledged a write"
             raise self.server.lacks_replicas(ReplicasMissing(text, name))
         self.server.has_replicas()
+
+
+def _mark(acks: Acks) -> bytes:
+    """The two commands that wait until replicas have what was written before."""
+    mark = packed_words("SET", acks.key, "", "PX", ACK_KEY_MS)
+    return mark + packed_words("WAIT", acks.replicas, ACK_LIMIT_MS)
 
 
 class Refused(NamedTuple):
@@ -90,6 +99,11 @@ class Refused(NamedTuple):
     at: int
     batch: Batch
     error: ReplyError
+
+
+def acks_of(calls: Sequence[Call]) -> list[Acks]:
+    """The acks of `calls`, of which all have some, or none."""
+    return [call.acks for call in calls if call.acks is not None]
 
 
 async def exchange(batches: Sequence[Batch], replies: list[Reply | FrontierError]) -> list[Refused]:
@@ -105,7 +119,7 @@ async def exchange(batches: Sequence[Batch], replies: list[Reply | FrontierError
     for batch, future in started:
         try:
             found = await future
-            batch.check_acks(found)
+            await batch.check_acks(found)
         except FrontierError as error:
             _fill(replies, batch.at, error)
             continue
@@ -135,7 +149,7 @@ def _joined(batches: Iterable[Batch]) -> list[Batch]:
             run_id,
             [at for part in parts for at in part.at],
             b"".join(part.data for part in parts),
-            parts[0].acks,
+            [acks for part in parts for acks in part.acks],
         )
         for (server, run_id), parts in joined.items()
     ]
@@ -198,7 +212,7 @@ class Redirects:
         return batches
 
     def _batch(self, call: Call, at: int, server: RedisServer, run_id: str | None) -> Batch:
-        return Batch(server, run_id, [at], packed([call], guarded=self._is_cluster), call.acks)
+        return Batch(server, run_id, [at], packed([call], guarded=self._is_cluster), acks_of([call]))
 
     async def _next(self, call: Call, refused: Refused) -> Batch | None:
         """How to send a refused call again, or None if it has to wait. Raises the error that it comes to."""
@@ -206,7 +220,7 @@ class Redirects:
         word = first_word(error)
         if word == "NOSCRIPT" and call.script is not None:
             source = packed_by_source(call, guarded=self._is_cluster)
-            return Batch(batch.server, batch.run_id, [at], source, call.acks)
+            return Batch(batch.server, batch.run_id, [at], source, acks_of([call]))
         if word == "MOVED":
             return self._batch(call, at, await self._follow(error, batch.server), None)
         if word == "ASK" and call.script is None:

@@ -20,7 +20,7 @@ from frontier.cluster import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 from frontier.node_facts import NodeFacts
-from frontier.redirects import Batch, Redirects, exchange
+from frontier.redirects import Batch, Redirects, acks_of, exchange
 from frontier.redis_server import RedisServer, TimeLimits
 from frontier.redis_url import RedisUrl, check_url, display_url, read_url
 from frontier.servers import Servers, SingleServer
@@ -140,7 +140,7 @@ class RedisStore:
         replies: list[Reply | FrontierError] = [None] * len(calls)
         if not self._is_cluster:
             server = self._servers.server_of("")
-            return [Batch(server, server.run_id, range(len(calls)), packed(calls), calls[0].acks)], replies
+            return [Batch(server, server.run_id, range(len(calls)), packed(calls), acks_of(calls))], replies
         places: dict[RedisServer, list[int]] = {}
         server_of = self._servers.server_of
         for at, call in enumerate(calls):
@@ -155,8 +155,8 @@ class RedisStore:
                 places[server] = [at]
         batches = []
         for server, mine in places.items():
-            data = packed(calls if len(mine) == len(calls) else [calls[at] for at in mine], guarded=True)
-            batches.append(Batch(server, server.run_id, mine, data, calls[mine[0]].acks))
+            part = calls if len(mine) == len(calls) else [calls[at] for at in mine]
+            batches.append(Batch(server, server.run_id, mine, packed(part, guarded=True), acks_of(part)))
         return batches, replies
 
     async def _delivered(

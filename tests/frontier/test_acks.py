@@ -16,6 +16,7 @@ from frontier.errors import RedisAway, ReplicasMissing
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.shards import identify_shards
+from frontier.slot_map import slot_of
 from frontier.store import Acks, Call, RedisStore, command, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
@@ -149,6 +150,28 @@ async def test_one_push_a_second_waits_for_replicas_that_are_missing(
             break
         await asyncio.sleep(0.1)
     assert (pushed.accepted, pushed.known) == (0, 3)
+
+
+async def test_a_slot_that_moves_costs_only_its_own_calls_time(frontier: Frontier, cluster: ValkeyCluster) -> None:
+    """Also if the key that is written for all calls to the node is in it."""
+    source, target = cluster.masters[0], cluster.masters[1]
+    names = [f"d{number}.test" for number in range(1_000)]
+    by_shard = {frontier.shard_of(name): Entry(f"http://{name}/", name) for name in names}
+    entries = [link for shard, link in by_shard.items() if cluster.owner(frontier.keys.shards[shard].due) is source]
+    assert len(entries) > 1
+    await frontier.push(entries[1:])  # so that the server knows the script
+    slot = slot_of(frontier.keys.shards[frontier.shard_of(entries[0].domain)].due)
+    moving = asyncio.create_task(asyncio.to_thread(cluster.move_slots, [slot], source, target, 0.5))
+    try:
+        deadline = time.monotonic() + 20
+        while not any(f"[{slot}->-" in line for line in source.lines("CLUSTER", "NODES")):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        pushed = await frontier.push(entries)
+    finally:
+        await moving
+        await asyncio.to_thread(cluster.move_slots, [slot], target, source)
+    assert pushed.accepted + pushed.known == len(entries)
 
 
 async def test_the_mark_of_a_push_does_not_stay(store: RedisStore, frontier: Frontier, cluster: ValkeyCluster) -> None:
