@@ -13,10 +13,11 @@ import re
 import time
 from asyncio import StreamWriter
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import pytest
@@ -48,6 +49,9 @@ DELAY_S = 0.2
 HANGS_S = 7.0
 """Longer than the time limit of a round trip, which the first calls reach."""
 
+LONG_S = 30.0
+"""Several leases, and as long as a failover may take with the default `cluster-node-timeout`."""
+
 ALONE_S = 3.0
 """Longer than `LONGEST_GAP_S`."""
 
@@ -59,11 +63,12 @@ Connect = Callable[[], AbstractAsyncContextManager[Store]]
 
 
 class Web(FaultServer):
-    """Serves pages "/0" to "/PAGES - 1" of all domains. `log`: the monotonic time, domain and path of each request."""
+    """Serves pages "/0", "/1" ... of all domains, `PAGES` of each, or as many as `pages` says. `log`: the monotonic time,
+    domain and path of each request."""
 
-    def __init__(self, domains: list[str]) -> None:
+    def __init__(self, domains: list[str], pages: Mapping[str, int] = MappingProxyType({})) -> None:
         super().__init__()
-        self.domains = domains
+        self.pages = {name: pages.get(name, PAGES) for name in domains}
         self.log: list[tuple[float, str, str]] = []
 
     async def answer(self, writer: StreamWriter) -> bool:
@@ -75,7 +80,7 @@ class Web(FaultServer):
             writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return True
         number = int(path[1:]) + 1
-        targets = [f"http://{name}/{number}" for name in self.domains] if number < PAGES else []
+        targets = [f"http://{name}/{number}" for name, pages in self.pages.items() if number < pages]
         body = "".join(f'<a href="{url}">there</a>' for url in targets).encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -123,13 +128,13 @@ class Crawl:
     def shards_on(self, node: str) -> list[int]:
         return [number for number, shard in enumerate(self.keys.shards) if self.store.node_of(shard.base) == node]
 
-    async def create(self, port: int, replicas_ack: int = 0) -> None:
+    async def create(self, port: int, replicas_ack: int = 0, lease: float = 30.0) -> None:
         self._settings = CrawlSettings(
             politeness=PolitenessTable(
                 delay=DELAY_S, response_share=0.0, address_rate_limit=self._limit, address_burst=1
             ),
             scope=ScopeTable(kind="domains", domains=tuple(self.domains)),
-            frontier=FrontierTable(shards=SHARDS, lease=30.0, replicas_ack=replicas_ack),
+            frontier=FrontierTable(shards=SHARDS, lease=lease, replicas_ack=replicas_ack),
             fetch=FetchTable(host_map=(f"*.test=127.0.0.1:{port}",)),
         )
         await create_crawl(self.store, NAME, SHARDS, self._settings.to_json())
@@ -175,11 +180,11 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         yield servers
 
 
-async def hang(servers: Servers, node: str, web: Web) -> tuple[float, float]:
-    """Have `node` hang for a while. Returns from when until when."""
+async def hang(servers: Servers, node: str, seconds: float = HANGS_S) -> tuple[float, float]:
+    """Have `node` hang for so long. Returns from when until when."""
     since = time.monotonic()
     servers.suspend(node)
-    await asyncio.sleep(HANGS_S)
+    await asyncio.sleep(seconds)
     servers.resume(node)
     return since, time.monotonic()
 
@@ -215,7 +220,7 @@ async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_pa
                 await first.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
                 await until(lambda: len(web.log) > 5 * len(crawl.domains))
                 # When a node hangs,
-                since, back = await hang(servers, node, web)
+                since, back = await hang(servers, node)
                 # Then the domains of each other node are requested as before,
                 for name, domains in crawl.by_node.items():
                     gap_s = web.longest_gap(domains, since, back)
@@ -231,6 +236,38 @@ async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_pa
             found = crawl.archived()
             assert len(found) == len(crawl.domains) * PAGES
             assert set(found.values()) == {1}
+
+
+async def test_a_crawl_goes_on_for_long_without_its_control_keys(
+    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For several leases and many intervals, with the last view and the last estimate of the time."""
+    async with servers.store() as store:
+        crawl = Crawl(servers.store, store, tmp_path / "out", "off")
+        others = {name: domains for name, domains in crawl.by_node.items() if name != crawl.control}
+        enough = round((LONG_S + 10) / DELAY_S)
+        async with Web(crawl.domains, {name: enough for domains in others.values() for name in domains}) as web:
+            await crawl.create(web.port, lease=5.0)
+            async with crawl.replica("r1") as first, crawl.replica("r2") as second:
+                await first.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
+                await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                since, back = await hang(servers, crawl.control, LONG_S)
+                gaps = [web.longest_gap(domains, since, back) for domains in others.values()]
+                with capsys.disabled():
+                    print(f"\nno control keys for {back - since:.0f} s: longest gap of other nodes {max(gaps):.2f} s")
+                assert max(gaps) < LONGEST_GAP_S
+                async with asyncio.timeout(PATIENCE_S):
+                    await asyncio.gather(first.ended.wait(), second.ended.wait())
+            crawl.check_views()
+        counts = await Counters(store, crawl.keys).counts()
+        whole = sum(web.pages.values())
+        assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
+        requested = Counter((domain, path) for _, domain, path in web.log if path != "/robots.txt")
+        twice = {domain for (domain, _), times in requested.items() if times != 1}
+        assert twice <= set(crawl.by_node[crawl.control])  # their leases ended meanwhile
+        found = crawl.archived()
+        assert len(found) == whole
+        assert set(found.values()) == {1}
 
 
 def way_to(cluster: ValkeyCluster) -> Connect:
