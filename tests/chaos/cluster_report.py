@@ -60,13 +60,19 @@ def _of(starts: Iterable[tuple[float, str]], domains: Collection[str]) -> Iterat
 
 def _longest_stop(records: Sequence[Record], fault: NodeFault, diary: NodeDiary) -> float:
     """The longest time without a request that touches the time of `fault`, less the time for which the replica that made
-    the next request stood still. There was no more work after the last request, and some before the first one."""
+    the next request stood still. If all domains were leased to replicas that were killed, it begins when such a lease has
+    ended. There was no more work after the last request, and some before the first one."""
     earlier, longest_s = fault.begin, 0.0
+    last = {record.domain: record for record in records}
+    before: dict[str, Record] = {}
     for record in records:
         if record.start > fault.begin and earlier < fault.end:
-            stood_still_s = diary.stood_still_s(record, earlier, record.start)
-            longest_s = max(longest_s, record.start - earlier - stood_still_s)
+            ends = [diary.lease_end(one, record.start) for one in before.values() if one is not last[one.domain]]
+            begin = max(earlier, min(ends, default=0.0))
+            stood_still_s = diary.stood_still_s(record, begin, record.start)
+            longest_s = max(longest_s, record.start - begin - stood_still_s)
         earlier = record.start
+        before[record.domain] = record
     return longest_s
 
 

@@ -69,6 +69,11 @@ class Diary:
             for fault in self.faults
         )
 
+    def lease_end(self, record: Record, until: float) -> float:
+        """When the lease of `record` ended, if its replica was killed before `until`. 0: it was not."""
+        kills = [fault.end for fault in self.faults if fault.kind is Kind.KILL and fault.replica == replica_of(record)]
+        return min((at + self.lease_s for at in kills if record.start - self.lease_s < at < until), default=0.0)
+
     def stood_still_s(self, record: Record, begin: float, end: float) -> float:
         """For how long the replica that made the request stood still between `begin` and `end`."""
         return longest(self.standstills, replica_of(record), begin, end)

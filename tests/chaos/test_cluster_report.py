@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,10 +16,10 @@ from tests.chaos.node_plan import NodeOptions, plan_outages
 DOMAINS = {"a:1": frozenset({"hit.test"}), "b:2": frozenset({"well.test"})}
 
 
-def request(start: float, domain: str) -> Record:
+def request(start: float, domain: str, replica: str = "r1") -> Record:
     return Record(
         *(start, start + 0.1, start, "127.0.0.1:80", domain, domain, "GET", "/", 200, None, 1),
-        agent="peercrawl/1 (+r1)",
+        agent=f"peercrawl/1 (+{replica})",
     )
 
 
@@ -38,6 +39,19 @@ def test_a_fault_is_felt_by_its_own_domains_until_their_first_request_and_by_oth
 def test_others_that_are_not_asked_at_all_in_a_fault_have_stopped() -> None:
     (felt,) = feel([request(110.0, "well.test")], diary())
     assert felt.stops == {"b:2": pytest.approx(10.0)}
+
+
+def test_others_wait_for_the_leases_of_a_killed_replica_without_having_stopped() -> None:
+    records = [request(at, "well.test") for at in (99.5, 104.0)]
+    found = diary()
+    found.note(Kind.KILL, "r1", 100.5, 100.5)
+    (felt,) = feel(records, found)
+    assert felt.stops == {"b:2": pytest.approx(0.5)}  # from 103.5 on
+    domains = {**DOMAINS, "b:2": frozenset({"well.test", "third.test"})}
+    found.nodes[:] = [replace(found.nodes[0], domains=domains)]
+    records += [request(at, "third.test", "r2") for at in (99.6, 104.5)]
+    (felt,) = feel(records, found)
+    assert felt.stops == {"b:2": pytest.approx(4.4)}  # another replica has one of its domains
 
 
 def test_domains_without_more_work_neither_stop_nor_return() -> None:
