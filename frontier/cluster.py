@@ -193,7 +193,7 @@ class Cluster(ServerWatcher):
         asking = {asyncio.create_task(self._ask(address)) for address in addresses}
         heard: Counter[SlotMap] = Counter()
         error: FrontierError = RedisAway(f"Redis at {self._where} cannot serve now: no node is known", self._where)
-        pending, limit_s = asking, ASK_LIMIT_S + LAGGARD_S
+        pending, limit_s = asking, self._ask_limit_s + LAGGARD_S
         try:
             while pending:
                 done, pending = await asyncio.wait(
@@ -216,11 +216,18 @@ class Cluster(ServerWatcher):
             raise error
         return heard.most_common(1)[0][0]
 
+    @property
+    def _ask_limit_s(self) -> float:
+        """At first there is nothing to hurry for, and a busy machine may be slow."""
+        return ASK_LIMIT_S if self._map else self._limits.connect_s
+
     async def _ask(self, address: Address) -> SlotMap:
         try:
-            reply = await ask(address, self._url.access, packed_words("CLUSTER", "SLOTS"), ASK_LIMIT_S)
+            reply = await ask(address, self._url.access, packed_words("CLUSTER", "SLOTS"), self._ask_limit_s)
             found = read_slots(reply, address, self._url.reachable)
-        except (OSError, hiredis.HiredisError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise translate(TimeoutError(f"no reply within {self._ask_limit_s:g} s"), address.name) from error
+        except (OSError, hiredis.HiredisError) as error:
             raise translate(error, address.name) from error
         if not found:
             raise RedisAway(f"Redis at {address.name} cannot serve now: it knows of no slots", address.name)

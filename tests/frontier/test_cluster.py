@@ -254,3 +254,15 @@ def test_keys_of_a_shard_are_in_one_slot() -> None:
     assert len({slot_of(key) for key in (keys.due, keys.queue("a.test"), keys.seen(7))}) == 1
     assert slot_of("123456789") == 12739  # Redis Cluster specification, appendix A
     assert slot_of("{}x") == slot_of("{}x") != slot_of("{}y")
+
+
+async def test_a_cluster_that_is_slow_when_a_replica_starts_is_waited_for(cluster: ValkeyCluster) -> None:
+    """As on a busy machine. Later, the others are asked after a second."""
+    for node in cluster.masters:
+        cluster.suspend(node)
+    connecting = asyncio.create_task(connect(cluster.url))
+    await asyncio.sleep(1.5)
+    for node in cluster.masters:
+        cluster.resume(node)
+    store = await connecting
+    await store.close()
