@@ -18,12 +18,13 @@ from pathlib import Path
 
 from crawler.simweb import Features
 from crawler.simweb.site import domain_name
+from frontier.errors import RedisAway
 from tests.chaos import command, standstills
 from tests.chaos.cluster_report import ClusterReport, feel
 from tests.chaos.node_deeds import NodeDeeds, domains_by_slot, shards_by_slot
 from tests.chaos.node_faults import NodeDiary
 from tests.chaos.node_plan import NodeOptions, plan_outages
-from tests.chaos.nodes import GatedCluster
+from tests.chaos.nodes import PATIENCE_S, GatedCluster
 from tests.chaos.replicas import Replicas
 from tests.chaos.report import Observed, report
 from tests.e2e.harness import Bench, Web, bench
@@ -102,13 +103,25 @@ async def _crawl(
         finally:
             moves.cancel()
             await asyncio.gather(moves, return_exceptions=True)
-        still_open = (await asyncio.to_thread(crawler.status))["open"]
+        still_open = await _open_urls(crawler)
         ended = await _wait(replicas, end_limit_s)
     finally:
         watching.cancel()
         await replicas.end()
     endless = () if ended else (f"the crawl had not ended {end_limit_s:.0f} s after the faults",)
     return Observed(replicas.started, (*replicas.crashed, *endless), still_open, 0.0, 0.0)
+
+
+async def _open_urls(crawler: Bench) -> int:
+    """How many URLs are open, as `crawler status` says as soon as it can: on a busy machine, a node may be slow."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return int((await asyncio.to_thread(crawler.status))["open"])
+        except RedisAway:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
 
 
 async def _wait(replicas: Replicas, limit_s: float) -> bool:
