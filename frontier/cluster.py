@@ -31,6 +31,10 @@ ASKED_AT_ONCE = 3
 ASK_LIMIT_S = 1.0
 """For one node's answer. It normally takes milliseconds."""
 
+FIRST_CONNECT_S = 2.0
+"""For the first connections, to all nodes side by side: a busy machine may be slow, but a node that hangs should not delay
+a start for long."""
+
 LAGGARD_S = 0.25
 """How long to wait for the others after the first answer."""
 
@@ -218,7 +222,7 @@ class Cluster(ServerWatcher):
 
     @property
     def _ask_limit_s(self) -> float:
-        """At first there is nothing to hurry for, and a busy machine may be slow."""
+        """At first, there is nothing else to do meanwhile, and a busy machine may be slow."""
         return ASK_LIMIT_S if self._map else self._limits.connect_s
 
     async def _ask(self, address: Address) -> SlotMap:
@@ -240,7 +244,8 @@ class Cluster(ServerWatcher):
         servers = {address: self._by_address.get(address) or self._add(address) for address in masters}
         unknown = [server for server in servers.values() if not server.run_id and not server.is_away]
         if unknown:
-            await asyncio.gather(*(server.connect(self._limits.probe_s) for server in unknown), return_exceptions=True)
+            limit_s = self._limits.probe_s if self._map else FIRST_CONNECT_S
+            await asyncio.gather(*(server.connect(limit_s) for server in unknown), return_exceptions=True)
         by_slot: list[RedisServer | None] = [None] * SLOTS
         for one in found:
             by_slot[one.first : one.last + 1] = [servers[one.master]] * (one.last + 1 - one.first)

@@ -222,7 +222,7 @@ async def test_a_cluster_is_found_by_any_seed_host_that_answers(cluster: ValkeyC
     cluster.suspend(cluster.masters[0])
     began = time.monotonic()
     store = await connect(cluster.url)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 3.5
     assert await store.send([command("GET", key_of(store, cluster.masters[1]))]) == [None]
     await store.close()
     cluster.resume(cluster.masters[0])
@@ -256,13 +256,15 @@ def test_keys_of_a_shard_are_in_one_slot() -> None:
     assert slot_of("{}x") == slot_of("{}x") != slot_of("{}y")
 
 
-async def test_a_cluster_that_is_slow_when_a_replica_starts_is_waited_for(cluster: ValkeyCluster) -> None:
+@pytest.mark.parametrize("slow", [1, 3])
+async def test_nodes_that_are_slow_when_a_replica_starts_are_waited_for(cluster: ValkeyCluster, slow: int) -> None:
     """As on a busy machine. Later, the others are asked after a second."""
-    for node in cluster.masters:
+    for node in cluster.masters[:slow]:
         cluster.suspend(node)
     connecting = asyncio.create_task(connect(cluster.url))
-    await asyncio.sleep(1.5)
-    for node in cluster.masters:
+    await asyncio.sleep(1.2)
+    for node in cluster.masters[:slow]:
         cluster.resume(node)
     store = await connecting
+    assert await store.send([command("EXISTS", f"{{{number}}}") for number in range(20)]) == [0] * 20
     await store.close()
