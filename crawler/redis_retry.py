@@ -93,10 +93,11 @@ class RedisRetry:
 
     @property
     def nodes(self) -> dict[str, bool]:
-        """Whether each node of a cluster is away. Empty for a single server."""
-        if self._nodes is None or not self.has_many_nodes:
-            return {}
-        return {node: node in self._away_since for node in sorted(self._nodes.names)}
+        """Whether each node of a cluster is away, or the single server."""
+        names = sorted(self._nodes.names) if self._nodes else []
+        if len(names) == 1:
+            return {names[0]: bool(self._away_since)}
+        return {node: node in self._away_since for node in names}
 
     def is_node_away(self, node: str) -> bool:
         """Whether `node` of a cluster is away, while others may serve. Always False for a single server."""

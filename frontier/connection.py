@@ -7,6 +7,7 @@ handshake.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -116,8 +117,10 @@ async def open_connection(address: Address, access: Access, timeout_s: float) ->
     async with asyncio.timeout(timeout_s):
         connection: Connection
         if address.port:
+            # A race of one would only leak a socket if it is cancelled at the wrong moment, as asyncio's does.
+            race_s = None if _is_ip_address(address.host) else 0.25
             _, connection = await loop.create_connection(
-                Connection, address.host, address.port, ssl=access.tls, happy_eyeballs_delay=0.25
+                Connection, address.host, address.port, ssl=access.tls, happy_eyeballs_delay=race_s
             )
         else:
             _, connection = await loop.create_unix_connection(Connection, address.host)
@@ -127,6 +130,14 @@ async def open_connection(address: Address, access: Access, timeout_s: float) ->
             connection.close()
             raise
     return connection
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _shake_hands(connection: Connection, access: Access) -> None:

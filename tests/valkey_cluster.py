@@ -65,6 +65,12 @@ class ClusterNode:
         with (self.folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen([str(server_binary()), *words, *self._options], stdout=log, stderr=log)
 
+    def has_its_ports(self) -> bool:
+        """Whether the process listens. It ends at once if another one has taken one of its ports meanwhile."""
+        log = self.folder / "valkey.log"
+        _wait(lambda: not self.is_running or b"Ready to accept connections" in log.read_bytes(), f"{self} to listen")
+        return self.is_running
+
     def kill(self) -> None:
         """As a crash would end it."""
         assert self._process is not None
@@ -132,8 +138,12 @@ class ValkeyCluster:
 
     def start(self) -> None:
         """Start all nodes and make them a cluster."""
-        for node in self.nodes:
-            node.start()
+        for nodes in (self.masters, self.replicas):
+            for number, node in enumerate(nodes):
+                node.start()
+                while not node.has_its_ports():  # another test was faster to take one
+                    node = nodes[number] = self._node()
+                    node.start()
         for node in self.nodes:
             _wait(lambda node=node: node.ask("PING"), f"{node} to answer")  # type: ignore[misc]
         bounds = [SLOTS * number // MASTERS for number in range(MASTERS + 1)]

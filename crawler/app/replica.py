@@ -37,7 +37,8 @@ class Replica:
         self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls
     ) -> None:
         self.id = seams.replica
-        self.metrics = Metrics({"crawl": seams.crawl.name, "replica": self.id})
+        labels = {"crawl": seams.crawl.name, "replica": self.id}
+        self.metrics = Metrics(labels, settings.archive.on_page)
         self.engine = engine = Engine(seams, settings, local, recent)
         self._store = store
         self._seams = seams

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -32,6 +33,7 @@ from prometheus_client import (
 
 from crawler import __version__
 from crawler import events as ev
+from crawler.defects import Stage
 from crawler.page import Exchange, Outcome, Page
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -57,9 +59,9 @@ class LabelledRegistry(CollectorRegistry):
 
 class Metrics:
     """The metrics of one replica, in a registry of their own. `observe` is an event listener. `labels`: labels of every
-    series. `label_names`: the labels of each counter and histogram."""
+    series; `hooks`: the page hooks. `label_names`: the labels of each counter and histogram."""
 
-    def __init__(self, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, labels: Mapping[str, str] = MappingProxyType({}), hooks: Iterable[str] = ()) -> None:
         self.registry = LabelledRegistry(labels)
         self.label_names: dict[str, tuple[str, ...]] = {}
         ProcessCollector(registry=self.registry)
@@ -75,6 +77,10 @@ class Metrics:
         # One dictionary look-up instead of the client's validation; labels have few values.
         self._pages, self._reasons = cache(self.pages.labels), cache(self.reasons.labels)
         self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
+        for stage in get_args(Stage):  # so that the first failure is an increase
+            self.defects.labels(stage)
+        for hook in hooks:
+            self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
 

@@ -68,6 +68,12 @@ class Screen:
         assert all(text in self.text for text in texts), f"not shown: {texts}\n{self.text[-3000:]}"
         return self.text
 
+    def wait_until_gone(self, text: str, mark: str) -> None:
+        """Read until `text` was not shown between two of `mark`, which is shown with each update."""
+        self.forget()
+        self._read(lambda: any(text not in part for part in self.text.split(mark)[1:-1]))
+        assert any(text not in part for part in self.text.split(mark)[1:-1]), f"still shown:\n{self.text[-3000:]}"
+
     def press(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())
 

@@ -25,7 +25,11 @@ pytestmark = [
 ]
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
-TABLES: Tables = {"politeness": {"delay": 0.2, "backoff_base": 1.0}, "replica": {"listen": "127.0.0.1:0"}}
+TABLES: Tables = {
+    "politeness": {"delay": 0.2, "backoff_base": 1.0},
+    "replica": {"listen": "127.0.0.1:0"},
+    "archive": {"on_page": ["builtins:repr"]},  # a hook that fails, because it returns a text
+}
 
 
 class Cluster:
