@@ -1,4 +1,4 @@
-"""Translates what can go wrong with Redis into errors of the frontier. The tables here are the only place that does so.
+"""Translates what can go wrong with Redis into errors of the frontier. This is the only place that does so.
 
 Errors that pass by themselves become RedisAway: the caller tries again. Those that an operator has to remove become
 RedisMisused.
@@ -10,7 +10,6 @@ import asyncio
 import ssl
 
 import hiredis
-from redis import exceptions as rx
 
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 
@@ -27,17 +26,8 @@ are of no more use: behind a fixed address, a new one may lead to its successor.
 
 _NO_CLIENTS = "max number of clients"
 
-# Classes of redis-py, by what they mean. Subclasses count as the class that comes first.
-_CLASSES: tuple[tuple[tuple[type[BaseException], ...], type[FrontierError]], ...] = (
-    ((rx.AuthenticationError, rx.AuthorizationError, rx.NoPermissionError), RedisMisused),
-    ((rx.AuthenticationWrongNumberOfArgsError, rx.ExternalAuthProviderError), RedisMisused),
-    ((ssl.SSLCertVerificationError,), RedisMisused),
-    ((rx.ConnectionError, rx.TimeoutError, rx.ReadOnlyError, rx.OutOfMemoryError), RedisAway),
-    ((rx.ClusterError, rx.TryAgainError, rx.AskError, rx.NoScriptError), RedisAway),
-    ((rx.CrossSlotTransactionError, rx.InvalidPipelineStack), RedisMisused),
-    ((rx.RedisClusterException, rx.InvalidResponse, hiredis.ProtocolError), RedisAway),
-    ((OSError, TimeoutError, EOFError, asyncio.IncompleteReadError), RedisAway),
-)
+_PASSING = (OSError, EOFError, asyncio.IncompleteReadError, hiredis.ProtocolError)
+"""Exceptions of a connection. TimeoutError is an OSError."""
 
 
 def first_word(error: BaseException) -> str:
@@ -51,13 +41,9 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     if isinstance(error, FrontierError):
         return error
     word = first_word(error)
-    meaning: type[FrontierError] = RedisMisused
-    if word in _LATER or _NO_CLIENTS in str(error):
-        meaning = RedisAway
-    elif word not in _REFUSALS:
-        meaning = next((meaning for classes, meaning in _CLASSES if isinstance(error, classes)), RedisMisused)
-    if meaning is RedisAway:
+    is_passing = isinstance(error, _PASSING) and not isinstance(error, ssl.SSLCertVerificationError)
+    if is_passing or word in _LATER or _NO_CLIENTS in str(error):
         return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}", node or where)
-    if word in _REFUSALS or isinstance(error, _CLASSES[0][0]) or isinstance(error.__context__, _CLASSES[0][0]):
+    if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

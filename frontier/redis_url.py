@@ -14,12 +14,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ssl import SSLContext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
-
-from redis.asyncio.connection import Connection, SSLConnection
-from redis.asyncio.connection import parse_url as parse_options
-from redis.exceptions import RedisError
 
 from frontier.errors import BadInput
 
@@ -71,6 +67,12 @@ def read_url(url: str) -> RedisUrl:
     """Parse `url`. Raises BadInput; the message does not repeat what may be a secret."""
     check_url(url)
     parts = urlsplit(url)
+    if parts.scheme == "unix" and not parts.netloc and not parts.query:
+        return RedisUrl("", _hosts(parts), Access(), {}, None, None)
+
+    # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
+    from frontier.redis_options import options_of  # noqa: PLC0415
+
     query = dict(parse_qsl(parts.query))
     kind = parts.scheme.partition("+")[2]
     named = _MASTER_NAME.fullmatch(parts.path) if kind == "sentinel" else None
@@ -84,14 +86,13 @@ def read_url(url: str) -> RedisUrl:
             path=f"/{named[2] or 0}" if named else parts.path,
             query=urlencode(query),
         )
-        made = _connection(one.geturl())
-        tls = made.ssl_context.get() if isinstance(made, SSLConnection) else None
-    except (TypeError, ValueError, OSError, RedisError) as error:
+        made = options_of(one.geturl())
+    except ValueError as error:
         raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
-    access = Access(made.username or "", made.password or "", int(made.db or 0), made.client_name or "", tls)
-    limits_s = (made.socket_timeout, made.socket_connect_timeout)
+    access = Access(made.username, made.password, made.database, made.client_name, made.tls)
+    limits_s = (made.timeout_s, made.connect_timeout_s)
     master = named[1] if named else ""
-    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, replace(sentinel, tls=tls))
+    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, replace(sentinel, tls=made.tls))
 
 
 def _hosts(parts: SplitResult) -> tuple[Address, ...]:
@@ -99,14 +100,6 @@ def _hosts(parts: SplitResult) -> tuple[Address, ...]:
         return (Address(unquote(parts.path), 0),)
     port = _SENTINEL_PORT if parts.scheme.endswith("+sentinel") else _PORT
     return tuple(_address(host, port) for host in parts.netloc.rpartition("@")[2].split(","))
-
-
-def _connection(url: str) -> Any:
-    """A connection of redis-py that is never opened: it checks and holds the options of `url`."""
-    options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, **parse_options(url)}
-    options.pop("max_connections", None)
-    kind = options.pop("connection_class", Connection)
-    return kind(**options)
 
 
 def _address(text: str, port: int) -> Address:

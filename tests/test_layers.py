@@ -161,9 +161,9 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_only_the_parts_of_the_store_know_redis() -> None:
-    """Its URLs have the options of redis-py, and its errors are translated in one place."""
+    """Its URLs have the options of redis-py."""
     knowing = [path.name for package in ABOVE for path in sources(package) if "redis" in imported(path)]
-    assert knowing == ["redis_errors.py", "redis_url.py"]
+    assert knowing == ["redis_options.py"]
 
 
 @pytest.mark.parametrize("package", ABOVE)

@@ -64,9 +64,7 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
     yield _gauge("parked_pages", "Results that wait for a node of the Redis Cluster that is away", own.parked)
     yield _gauge("redis_away", "1 while Redis is unavailable", own.redis_away)
-    nodes = GaugeMetricFamily(
-        "peercrawl_redis_node_away", "1 while a node of Redis is away", labels=["node"]
-    )
+    nodes = GaugeMetricFamily("peercrawl_redis_node_away", "1 while a node of Redis is away", labels=["node"])
     for node, is_away in own.nodes.items():
         nodes.add_metric([node], float(is_away))
     yield nodes

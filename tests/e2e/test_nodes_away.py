@@ -180,6 +180,12 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         yield servers
 
 
+def share_shards(*replicas: Engine) -> bool:
+    """Whether each of `replicas` has adopted a view with all of them. Shards that are handed over while the node with the
+    roster hangs wait for it."""
+    return all(one.leases.view is not None and one.leases.view.replicas == len(replicas) for one in replicas)
+
+
 async def hang(servers: Servers, node: str, seconds: float = HANGS_S) -> tuple[float, float]:
     """Have `node` hang for so long. Returns from when until when."""
     since = time.monotonic()
@@ -218,7 +224,7 @@ async def test_requests_to_domains_of_other_nodes_go_on(servers: Servers, tmp_pa
             node = nodes.get(what, store.node_of(crawl.keys.rate_limit("127.0.0.1")))
             async with crawl.replica("r1") as first, crawl.replica("r2") as second:
                 await first.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
-                await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                await until(lambda: len(web.log) > 5 * len(crawl.domains) and share_shards(first, second))
                 # When a node hangs,
                 since, back = await hang(servers, node)
                 # Then the domains of each other node are requested as before,
@@ -250,7 +256,7 @@ async def test_a_crawl_goes_on_for_long_without_its_control_keys(
             await crawl.create(web.port, lease=5.0)
             async with crawl.replica("r1") as first, crawl.replica("r2") as second:
                 await first.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
-                await until(lambda: len(web.log) > 5 * len(crawl.domains))
+                await until(lambda: len(web.log) > 5 * len(crawl.domains) and share_shards(first, second))
                 since, back = await hang(servers, crawl.control, LONG_S)
                 gaps = [web.longest_gap(domains, since, back) for domains in others.values()]
                 with capsys.disabled():

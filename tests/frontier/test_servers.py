@@ -28,7 +28,8 @@ SUITE = [
     "tests/frontier/test_queue.py",
     "tests/frontier/test_settle.py",
     "tests/frontier/test_peer_loop.py",
-    "tests/frontier/budget",
+    "tests/frontier/budget/test_permits.py",
+    "tests/frontier/budget/test_changed_limits.py",
     "tests/lua",
 ]
 PASSWORD = "correct-horse"
