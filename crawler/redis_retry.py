@@ -6,9 +6,10 @@ like an outage, because an operator can fix both.
 
 **A single server.** All methods repeat a call until the server answers it.
 
-**A cluster.** A node that hangs must cost only its own shards. So whatever needs several nodes asks them side by side
-(`each`), and what occupies a worker asks once (`soon`). Both wait for an answer for `PATIENCE_S` at most. A node that has
-not answered by then counts as away: only `watch` asks it again, every `WATCH_S`, until it answers.
+**A cluster.** A node that hangs must cost only its own shards. So whatever a worker or a commit needs from several
+nodes is asked side by side (`each`), and what occupies a worker is asked once (`soon`). Both wait for an answer for
+`PATIENCE_S` at most. A node that has not answered by then counts as away: only `watch` asks it again, every `WATCH_S`,
+until it answers.
 Calls that belong to one node and hold up nobody else (`call`) are repeated until they succeed.
 """
 

@@ -10,9 +10,11 @@ In data-flow order:
   Redis stores them. `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards
   whose nodes are away go to `outboxes`.
 - `store`, `scripts` and `keys` are the interface to Redis. Of the store, `servers`, `cluster` and `sentinels` find the
-  server of a key, `redis_server` holds the connections to one server, and `redirects` sends calls again.
+  server of a key, `redis_server` holds the connections to one server (`connection`), and `redirects` sends calls again.
+  `slot_map` reads which node serves which slots.
 - `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
   have lost their data. `budget` and `duties` divide the page limit and the periodic duties among the replicas.
   `reservations` allows single requests to a domain that another replica has leased.
-- `counters`, `survey`, `lookup` and `dead_letters` read the state. `control` sends an operator's commands to all replicas.
+- `counters`, `survey` and `lookup` read the state. `dead_letters` lists the URLs that failed, and queues them again.
+  `control` sends an operator's commands to all replicas.
 """

@@ -1,4 +1,4 @@
-"""Fetching the robots.txt of one origin: what to request next, what a response means, and how long it is valid. Pure.
+"""Fetching the robots.txt of one origin: what to request next, what a response means, and how long it is valid. No I/O.
 
 `RobotsFetch` tells which URL to request, takes the response, and ends with a `RobotsFetchResult`. `next_record` combines it
 with the previous record to the record that is stored. What this means for a URL of the origin:
@@ -121,7 +121,7 @@ class RobotsFetch:
         wait_ms = None if wait_s is None else int(wait_s * 1000)
         return RobotsFetchResult("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
 
-    def failed(self, kind: str, now_ms: int) -> RobotsFetchResult:
+    def failed(self, kind: str) -> RobotsFetchResult:
         """The result if the request for `url` failed. `kind`: one word, such as "timeout". The reason says whether it was a
         redirect that failed, because this tells nothing about the origin's own host."""
         reason = f"redirect_{kind}" if self.hops else kind

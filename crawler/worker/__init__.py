@@ -10,17 +10,19 @@ In the order in which data flows:
    without a request. `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
    another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
-   lease ends. `time_slice` yields to the event loop when several responses arrive at once.
+   lease ends. When the response ends, `throttle` starts the domain's delay (`polite_fetch` does these steps in order).
+   `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.
-6. `throttle` sets the domain's delay, or its backoff after a failure, and the visit returns to the queue.
+6. After a failure, `throttle` sets the domain's backoff. The visit returns to the queue.
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `write_repeater` repeats the last
    writes to a server that was restarted.
 8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
-Only `app` imports this package, whose parts it connects. Others learn from events (`crawler/events.py`) what happens
-here. Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
+`pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Others learn from events
+(`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
+Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
 `lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `polite_fetch`, `pool`, `robots_service`,
 `runtime`, `throttle`, `url_handler`, `visit`, `worker`.
 """

@@ -94,7 +94,7 @@ class RobotsService:
         if self._fetch.throttle.is_blocked(domain_of(host_of(fetch.url))):
             # The robots.txt redirects to a domain that an operator has blocked.
             del visit.robots[origin]
-            await self._save(visit, origin, known, fetch.failed("blocked", self._now_ms()))
+            await self._save(visit, origin, known, fetch.failed("blocked"))
             return
         if await self._fetch.may_request_any_domain(visit, fetch.url):
             await self._request(visit, origin, known, fetch)
@@ -113,7 +113,7 @@ class RobotsService:
             if failure.kind in FORBIDDEN and not fetch.hops:
                 await self._forbidden(visit, origin, fetch, str(failure.kind))
                 return
-            result = fetch.failed(str(failure.kind), self._now_ms())
+            result = fetch.failed(str(failure.kind))
         except Exception as error:
             result = self._defect(fetch, error)
         else:
@@ -136,7 +136,7 @@ class RobotsService:
         """Our settings do not allow to ask the origin at all. This is not stored, because it lasts until they change, which
         a replica notices by restarting."""
         del visit.robots[origin]
-        await self._cache.keep(origin, self._next(None, fetch.failed(reason, self._now_ms())))
+        await self._cache.keep(origin, self._next(None, fetch.failed(reason)))
 
     def _next(self, known: KnownRobots | None, result: RobotsFetchResult) -> RobotsRecord:
         rand, policy = self._runtime.rng.random(), self._runtime.policy.robots
@@ -168,7 +168,7 @@ class RobotsService:
     def _defect(self, fetch: RobotsFetch, error: Exception) -> RobotsFetchResult:
         """Report the defect. A robots.txt that cannot be processed counts as unreachable."""
         self._runtime.events.emit(defect("robots", fetch.url, error))
-        return fetch.failed("defect", self._now_ms())
+        return fetch.failed("defect")
 
     def _now_ms(self) -> int:
         return self._runtime.server_clock.now_ms()

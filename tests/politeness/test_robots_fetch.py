@@ -87,7 +87,7 @@ def test_the_class_of_the_status_decides_the_access(status: int, access: str) ->
 
 @pytest.mark.parametrize("kind", ["timeout", "dns", "refused", "tls", "disconnected"])
 def test_a_network_error_means_disallow(kind: str) -> None:
-    assert RobotsFetch("http://h").failed(kind, NOW) == RobotsFetchResult("disallow", kind)
+    assert RobotsFetch("http://h").failed(kind) == RobotsFetchResult("disallow", kind)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
