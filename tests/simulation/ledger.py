@@ -251,7 +251,8 @@ class Ledger:
                 self._lost[url] = self._lost.get(url, 0) + 1
                 if self._lost[url] < 15:
                     domain.queued[url] = 0.0
-                    domain.raw[url] = "lost"  # its text has changed: nobody who knew it settles it
+                    raw = domain.raw[url]
+                    domain.raw[url] = f"{raw[:5]}{int(raw[5], 16) + 1:x}{raw[6:]}"  # as take_back.lua counts
                 else:
                     self.lost_with_holder.add(url)
                     self._close(url, "dead")
@@ -267,7 +268,9 @@ class Ledger:
         self._check(early_ms <= 0, "I2", f"{name} is leased to {replica} {early_ms} ms before its rest is over", name)
         self._check(token > self.shards[shard].token, "I2", f"token {token} of {name} is not new", name)
         self.shards[shard].token = token
-        urls = {parse_entry(raw.decode(), name, 0.0).url for raw in lease[4][::2]}
+        raws = {parse_entry(raw.decode(), name, 0.0).url: raw.decode() for raw in lease[4][::2]}
+        urls = set(raws)
+        domain.raw |= raws
         strange = urls - domain.queued.keys()
         self._check(not strange, "I1", f"leased what was not queued: {strange}", name)
         self._check(bool(urls), "I1", f"{name} leased without a URL", name)
