@@ -20,7 +20,8 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,8 @@ START_TIMEOUT_S = 30.0
 answers with LOADING errors meanwhile."""
 
 CHECK_S, LONGEST_WAIT_S = 0.25, 10.0
+NAMED_WITHIN_S = 5.0
+"""A server that has not written its process ID by then has ended before. It does so before it loads its data."""
 """Seconds between two checks whether the server runs, and the most between two attempts to start it again."""
 
 _MAX_SOCKET_PATH = 100
@@ -71,7 +74,7 @@ class EmbeddedValkey:
             self._users = (self.data_dir / "users.lock").open("ab")
             fcntl.flock(self._users, fcntl.LOCK_SH)
             async with asyncio.timeout(START_TIMEOUT_S):
-                with self._exclusive():
+                async with self._exclusive():
                     if not await self._answers():
                         await self._start()
         except BaseException as error:
@@ -94,7 +97,7 @@ class EmbeddedValkey:
         assert self._keeper is not None
         self._keeper.cancel()
         await asyncio.wait([self._keeper])
-        with self._exclusive():
+        async with self._exclusive():
             try:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -104,10 +107,11 @@ class EmbeddedValkey:
             finally:
                 self._users.close()
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _exclusive(self) -> AsyncIterator[None]:
         with (self.data_dir / "start.lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _locked(lock):
+                await asyncio.sleep(0.02)  # a call that waits would block the event loop
             yield
 
     async def _keep_running(self) -> None:
@@ -142,11 +146,7 @@ class EmbeddedValkey:
     async def _start_again(self) -> bool:
         """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError, OSError."""
         with (self.data_dir / "start.lock").open("ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # never blocks the event loop
-            except BlockingIOError:
-                return False
-            if await self._answers():
+            if not _locked(lock) or await self._answers():
                 return False
             await self._start()
             return True
@@ -190,8 +190,10 @@ class EmbeddedValkey:
             env=environment(),
         )
         failed = await started.wait() != 0  # the parent exits once the server runs in the background
+        named_by = time.monotonic() + NAMED_WITHIN_S
         while not await self._answers():
-            if failed or _has_ended(pid_path):
+            is_unnamed = time.monotonic() > named_by and not pid_path.exists()
+            if failed or is_unnamed or _has_ended(pid_path):
                 last = log_path.read_text(errors="replace").strip().splitlines()[-1:] if log_path.exists() else []
                 raise DataDirError(f"the embedded Valkey did not start; see {log_path}: {' '.join(last)}")
             await asyncio.sleep(0.02)
@@ -224,6 +226,14 @@ async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
         store = await connect(url)
         stack.push_async_callback(store.close)
         yield store
+
+
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _has_ended(pid_path: Path) -> bool:

@@ -7,6 +7,7 @@ A simulation passes different ones and runs the same engine as production.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -239,6 +240,7 @@ class Engine:
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)
         await self._pool.stop()
+        await self._repeat_lost_writes(deadline)
         for visit in self.held:
             self.committer.give_back(visit)
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
@@ -252,6 +254,15 @@ class Engine:
         if is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)
+
+    async def _repeat_lost_writes(self, deadline: float) -> None:
+        """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
+        are returned: afterwards, Redis cannot tell that their pages were settled."""
+        with contextlib.suppress(RedisAway, RedisMisused, TimeoutError):
+            async with asyncio.timeout(PART_S):
+                await self.frontier.look_for_new_runs()
+        soon = self._seams.clock.monotonic() + 1.0
+        await self._wait_for(lambda: not self.frontier.replaced_runs(), max(deadline, soon))
 
     def skip_grace(self) -> None:
         """Stop waiting for running turns. Their URLs are fetched again later."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from crawler.app import embedded_valkey
 from crawler.app.embedded_valkey import EmbeddedValkey
 from crawler.errors import DataDirError
 from frontier.errors import RedisAway
@@ -115,3 +118,23 @@ async def test_a_restarted_server_is_used_only_after_it_has_loaded_its_data(tmp_
         store = await connect(server.url)
         assert await store.send([command("STRLEN", "key")]) == [200_000]
         await store.close()
+
+
+async def test_a_server_that_ends_before_it_has_a_process_id_file_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that is killed at once. Whoever waited for it held the lock of all users."""
+    monkeypatch.setattr(embedded_valkey, "server_binary", lambda: Path("/bin/true"))
+    monkeypatch.setattr(embedded_valkey, "NAMED_WITHIN_S", 0.2)
+    with pytest.raises(DataDirError, match="did not start"):
+        async with EmbeddedValkey(tmp_path / "data"):
+            pass
+
+
+async def test_who_waits_for_the_lock_of_others_does_not_block_the_event_loop(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    with (tmp_path / "data" / "start.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3), EmbeddedValkey(tmp_path / "data"):
+                pass
