@@ -253,7 +253,11 @@ class SimStore:
             self._network.submit(self._loop, [calls[place] for place in of_node], node)
             for node, of_node in places.items()
         ]
-        answers = [await self._answer(node, future) for node, future in zip(places, asked, strict=True)]
+        try:
+            answers = [await self._answer(node, future) for node, future in zip(places, asked, strict=True)]
+        finally:
+            for future in asked:
+                future.cancel()  # if the caller no longer waits: nobody reads the other answers
         return in_order(places.values(), answers)
 
     async def _answer(self, node: str, future: asyncio.Future[list[Reply]]) -> list[Reply] | RedisAway:
