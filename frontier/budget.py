@@ -122,8 +122,8 @@ class Budget:
         self._calls = 0
         self._answer = _Answer(0, 0, 0, 0, 0, 0, 0, 0)
         self._done = 0  # pages in the crawl's counters when they were last read
-        self._found = (0, 0, 0)  # used permits, recounts, and pages in the counters at the last recount, and since when
-        self._found_ms = 0
+        self._found = (0, 0, 0)  # used permits, recounts and pages that the last recount found
+        self._found_ms = 0  # since when recounts have found this
         self._answered_ms = 0
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from then on, this replica may expire the permits of others

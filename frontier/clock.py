@@ -59,6 +59,10 @@ class Reading(NamedTuple):
         """By how many milliseconds the clocks may have drifted apart from this reading until `at`."""
         return (at - self.at) * 1000 * DRIFT
 
+    def is_as_certain_as(self, earlier: Reading) -> bool:
+        """Whether this reading is at least as certain as an `earlier` one, whose uncertainty has grown since."""
+        return self.round_trip_ms <= earlier.round_trip_ms + earlier.drifted_ms(self.at)
+
     def step_to(self, later: Reading, put_back_ms: float = 0) -> float:
         """By how many milliseconds the server's clock stepped between this reading and `later`, at least: negative if it
         stepped back, 0 if errors of measurement and drift explain the difference, or that it was put back by up to
@@ -100,8 +104,7 @@ class ServerClock:
 
     def improve(self, reading: Reading) -> None:
         """Use `reading` unless the one in use is more certain."""
-        last = self.reading
-        if last is None or reading.round_trip_ms <= last.round_trip_ms + last.drifted_ms(reading.at):
+        if self.reading is None or reading.is_as_certain_as(self.reading):
             self.reading = reading
 
     async def refresh(self) -> None:

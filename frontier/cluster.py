@@ -110,11 +110,7 @@ class Cluster(ServerWatcher):
         """The node that a MOVED or ASK reply of `server` names. Raises RedisAway unless `server` is still a master:
         slots that move to another node take everything with them, but a failover may have lost something, so the sender
         must see the new node's run first."""
-        asked = (
-            next(address for address, one in self._by_address.items() if one is server)
-            if server in self.members
-            else None
-        )
+        asked = next((address for address, one in self._by_address.items() if one is server), None)
         slot, address = read_redirect(error, asked or self._url.hosts[0], self._url.reachable)
         is_moved = error.startswith("MOVED")
         if is_moved:

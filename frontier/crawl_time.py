@@ -124,8 +124,7 @@ class CrawlTime:
     def _best(self, known: _Known, reading: Reading) -> Reading:
         """The more certain one of `reading` and that in use, or the latter if the server's clock has stepped since."""
         last = self.server_clock.reading or reading
-        is_better = reading.round_trip_ms <= last.round_trip_ms + last.drifted_ms(reading.at)
-        return reading if is_better and not self._step_to(known, reading) else last
+        return reading if reading.is_as_certain_as(last) and not self._step_to(known, reading) else last
 
     def _step_to(self, known: _Known, reading: Reading) -> float:
         """By how many milliseconds the server's clock has stepped, apart from errors of corrections (`Reading.step_to`)."""

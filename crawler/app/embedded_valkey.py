@@ -39,9 +39,10 @@ START_TIMEOUT_S = 30.0
 answers with LOADING errors meanwhile."""
 
 CHECK_S, LONGEST_WAIT_S = 0.25, 10.0
-NAMED_WITHIN_S = 5.0
-"""A server that has not written its process ID by then has ended before. It does so before it loads its data."""
 """Seconds between two checks whether the server runs, and the most between two attempts to start it again."""
+
+NAMED_WITHIN_S = 5.0
+"""Seconds after which a server that has not written its process ID has ended. It writes it before it loads its data."""
 
 _MAX_SOCKET_PATH = 100
 """Longer paths are replaced by one in the temporary folder. The kernel allows 107 bytes (sun_path in unix(7))."""

@@ -249,8 +249,7 @@ class Engine:
         await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
-        # Writes could not be repeated since a restart of the server.
-        is_in_doubt = bool(self.frontier.replaced_runs())
+        is_in_doubt = bool(self.frontier.replaced_runs())  # the server may still lack the last writes
         if is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)

@@ -2,8 +2,9 @@
 --
 -- Opening an epoch closes all earlier ones for good. A claim for a closed epoch counts for the open one, so a roster that
 -- any replica has read never changes. If nobody was in the last roster, because the loop begins or all have left, the replica
--- that opens an epoch is put into the roster in effect, so that it does not wait for a whole epoch. A second claim by the same replica returns its first index. Rosters do not expire, but
--- are deleted when later epochs are opened, because the server's clock may step.
+-- that opens an epoch is put into the roster in effect, so that it does not wait for a whole epoch. A second claim by the
+-- same replica returns its first index. Rosters do not expire, but are deleted when later epochs are opened, because the
+-- server's clock may step.
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:claims:<epoch>  string  last index that was assigned
@@ -24,11 +25,11 @@ local replica, runs_ms = ARGV[2], tonumber(ARGV[8])
 local open = tonumber(redis.call('GET', KEYS[1]) or '0')
 local epoch = math.max(open, tonumber(ARGV[1]))
 if epoch > open then
-  local is_alone = redis.call('EXISTS', roster_key(open)) == 0
+  local is_first = redis.call('EXISTS', roster_key(open)) == 0
   redis.call('SET', KEYS[1], string.format('%.0f', epoch))
   redis.call('DEL', claims_key(open - 1), roster_key(open - 1))
   if open < epoch - 1 then redis.call('DEL', claims_key(open), roster_key(open)) end
-  if is_alone then  -- nobody has read the roster in effect yet
+  if is_first then  -- nobody has read the roster in effect yet
     redis.call('HSET', roster_key(epoch - 1), replica, '1 ' .. ARGV[3] .. ' ' .. ARGV[4])
   end
 end
