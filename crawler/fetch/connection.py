@@ -80,7 +80,7 @@ class GuardedProtocol(ResponseHandler):
         self._sent_at = self._head_at = self._heard_at = 0.0
         self._has_received = False
         self._is_time_over = False
-        self._time_limit: TimerHandle | None = None
+        self._alarm: TimerHandle | None = None  # of `_limit_time`
         self._phases: Phases | None = None  # None once it has been used
         self._connected_at = loop.time()  # the loop makes the protocol once TCP is connected
         self._ready_at = self._connected_at
@@ -128,13 +128,12 @@ class GuardedProtocol(ResponseHandler):
         request, reader = self._request, self._reader
         assert request is not None
         assert reader is not None
-        self._limit_time(request)
+        if self._alarm is None:
+            self._limit_time()
         try:
             await self._over
         finally:
-            if self._time_limit is not None:
-                self._time_limit.cancel()
-            self._request = self._reader = self._time_limit = None
+            self._request = self._reader = None
         if not reader.is_clean:
             self.force_close()
         if reader.message is None:
@@ -185,6 +184,8 @@ class GuardedProtocol(ResponseHandler):
             is_stale = self._phases is None and not self._has_received
             kind = FailureKind.STALE_CONNECTION if is_stale else FailureKind.DISCONNECTED
             self._end(kind, describe(exc) if exc else "the server closed the connection")
+        if self._alarm is not None:
+            self._alarm.cancel()
         super().connection_lost(exc)
 
     def _end(self, kind: FailureKind = FailureKind.DISCONNECTED, detail: str = "") -> None:
@@ -193,12 +194,16 @@ class GuardedProtocol(ResponseHandler):
         if not self._over.done():
             self._over.set_result(None)
 
-    def _limit_time(self, request: Request) -> None:
+    def _limit_time(self) -> None:
         """End the exchange if it took too long, or the server was silent for too long. Otherwise check again when that may
-        be so. Rescheduling a timer whenever bytes arrive would cost more."""
+        be so. A timer that is rescheduled for each request, or whenever bytes arrive, would cost more. Both limits are the
+        same for all requests of a connection, so the timer is never later than what the next request needs."""
+        self._alarm, request = None, self._request
+        if request is None:
+            return
         now, silent_until = self._loop.time(), self._heard_at + self._read_timeout_s
         if now < min(request.until, silent_until):
-            self._time_limit = self._loop.call_at(min(request.until, silent_until), self._limit_time, request)
+            self._alarm = self._loop.call_at(min(request.until, silent_until), self._limit_time)
         elif self._reader is not None:
             self._is_time_over = True
             silent = f"silent for {self._read_timeout_s:g} s"

@@ -38,7 +38,11 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
 """RFC 9112 7.1. Some servers put spaces after the size; extensions are ignored (7.1.1)."""
 
 _EMPTY_LINES = (b"\r\n", b"\n")
-_NO_CONTENT = (HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+
+# Looking up a member of an enumeration takes 0.4 us in Python 3.11, so each is looked up once.
+_OK = HTTPStatus.OK
+_SWITCHING_PROTOCOLS = HTTPStatus.SWITCHING_PROTOCOLS
+_NO_CONTENT = (_SWITCHING_PROTOCOLS, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class ResponseReader:
@@ -80,7 +84,7 @@ class ResponseReader:
             return False
         data = self._read_chunks(data) if self._is_chunked else self._read_content(data)
         if self._is_over:
-            goes_on = not self.message.should_close and self.message.code != HTTPStatus.SWITCHING_PROTOCOLS
+            goes_on = not self.message.should_close and self.message.code != _SWITCHING_PROTOCOLS
             self.is_clean = goes_on and not (data or self.is_too_long or self._head_room < 0)
         return self._is_over
 
@@ -107,7 +111,7 @@ class ResponseReader:
             self._head_room -= size
             data, searched = head[size:], 0
             message = self._parse(head[:size])
-            if message.code >= HTTPStatus.OK or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
+            if message.code >= _OK or message.code == _SWITCHING_PROTOCOLS:
                 self.head, self.message = head[:size], message
                 self._begin_body(message)
                 return data
@@ -121,7 +125,7 @@ class ResponseReader:
         except HttpProcessingError as error:
             raise _failed(FailureKind.PROTOCOL, describe(error)) from error
         message: RawResponseMessage = messages[0][0]
-        if message.code < HTTPStatus.CONTINUE:
+        if message.code < 100:
             raise _failed(FailureKind.PROTOCOL, f"status {message.code:03}")
         return message
 

@@ -162,6 +162,10 @@ _DOUBLE, _SINGLE, _BARE = map(_up_to_fragment, ('"', "'", f"{SPACE}>"))
 _HREF = rf"""{_OTHER_ATTRIBUTES % "href"}href{EQUALS}(?>(?|"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE}))"""
 
 
+_TO_THE_PAGE_ITSELF = f'a[{SPACE}]++(?:class="[^"]*+"[{SPACE}]++)?href="#[^"]*+"{_ATTRIBUTES}>'
+"""Half of the links of documentation lead to a part of the same page."""
+
+
 def _has_word(word: str, quote: str) -> str:
     return f"{quote}(?:[{SPACE}]*+(?!{word}[{SPACE}{quote}])[^{SPACE}{quote}]++)*+[{SPACE}]*+{word}[{SPACE}{quote}]"
 
@@ -206,6 +210,7 @@ def _tags_where(followed: str) -> Any:
     ]
     alternatives = [
         rf"""/[a-z][^<>"']*+>{_SKIP}""",
+        f"{_TO_THE_PAGE_ITSELF}{_SKIP}",
         f"(?!{_SPECIAL}){tag}{_SKIP}",
         f"{_tag('a', 'area')}(){followed}{_HREF}{_ATTRIBUTES}>",
         f"({_tag('title')}){_ATTRIBUTES}>({_raw_text('title')})",
