@@ -34,6 +34,12 @@ class Result(msgspec.Struct, frozen=True):
         lease = self.visit.lease
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
+    @property
+    def body_bytes(self) -> int:
+        """The size of the body that waits to be written."""
+        exchange = self.page.exchange if self.page is not None else self.exchange
+        return 0 if exchange is None else len(exchange.body)
+
     def unless_in(self, failed: frozenset[str]) -> Result:
         """This result, settled as a defect if its page is one of those that a sink could not handle."""
         if self.page is None or self.settled is None or self.page.url not in failed:
@@ -50,17 +56,20 @@ class Group(msgspec.Struct):
     results: list[Result] = msgspec.field(default_factory=list)
     closing: list[Visit] = msgspec.field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
+    body_bytes: int = 0  # of all results
 
     def add(self, result: Result, now: float) -> None:
         """Add `result`, which came `now` (monotonic seconds)."""
         self.first_at = self.first_at if self.results else now
         self.results.append(result)
+        self.body_bytes += result.body_bytes
 
     def put_first(self, other: Group) -> None:
         """Put the contents of `other`, which came earlier, before those of this group."""
         self.first_at = other.first_at if other.results else self.first_at
         self.results[:0] = other.results
         self.closing[:0] = other.closing
+        self.body_bytes += other.body_bytes
 
 
 class VisitReport(msgspec.Struct):
@@ -90,12 +99,7 @@ async def release_memory(results: list[Result]) -> None:
     """Drop `results`, and yield to the event loop between large bodies."""
     freed = 0
     while results:
-        freed += _body_bytes(results.pop())
+        freed += results.pop().body_bytes
         if freed > _FREED_AT_ONCE:
             freed = 0
             await asyncio.sleep(0)
-
-
-def _body_bytes(result: Result) -> int:
-    exchange = result.page.exchange if result.page is not None else result.exchange
-    return 0 if exchange is None else len(exchange.body)

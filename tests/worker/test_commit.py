@@ -12,7 +12,7 @@ from crawler.errors import SinkFull
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
-from crawler.worker.commit import Committer, SettleLater
+from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, Committer, SettleLater
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
@@ -21,7 +21,7 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts
 from frontier.entries import Entry
 from frontier.keys import ShardKeys
-from frontier.queue import SettledUrl
+from frontier.queue import Lease, SettledUrl
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
@@ -247,3 +247,22 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
     running.cancel()
     counts = await Counters(store, frontier.keys).counts()
     assert (counts.accepted, counts.done) == (2, 1)
+
+
+@pytest.mark.parametrize(("body_bytes", "accepted"), [(100, BACKLOG), (BACKLOG_BYTES // 4, 4), (BACKLOG_BYTES * 2, 1)])
+async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_wait(
+    store: RedisStore, crawl_name: str, body_bytes: int, accepted: int
+) -> None:
+    time = ManualTime()
+    frontier, shared = await make_frontier(store, crawl_name, time), await on_a_clock(time)
+    committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
+    visit = Visit(Lease("site.test", 0, 1, 0, 0, "", ()), lease_end=float("inf"), now=0.0)
+    result = Result(visit, exchange=exchange("robots.txt", bytes(body_bytes)))
+    for _ in range(accepted):
+        await asyncio.wait_for(committer.add(result), 1)
+    waiting = asyncio.create_task(committer.add(result))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    running = asyncio.create_task(committer.run())
+    await asyncio.wait_for(waiting, 5)
+    running.cancel()
