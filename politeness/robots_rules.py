@@ -139,6 +139,7 @@ class Rules:
     """What one robots.txt says to one product token. For the attributes, see `Excerpt`."""
 
     __slots__ = (
+        "__weakref__",
         "_default",
         "_exact",
         "_index",

@@ -26,7 +26,7 @@ from crawler.parse.encoding import XML_TYPES, MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.tags import BASE, TakesLong
 from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, EXCESS, Url, UrlRules, canonicalize, canonicalize_links, origin_of
+from frontier.urls import DEFAULT_RULES, EXCESS, Url, UrlRules, canonicalize, canonicalize_links
 
 MAX_NAMED = 500
 """The most sitemaps of one robots.txt."""
@@ -82,13 +82,10 @@ def is_sitemap(body: bytes, content_type: str, is_named: bool) -> bool:
     return _has_root(head) or (is_named and _is_list(head))
 
 
-def is_named(url: str, names: Collection[str], rules: UrlRules = DEFAULT_RULES) -> bool:
-    """Whether the canonical `url` is one of `names`, the sitemaps in the robots.txt of its origin as written, which may be
-    relative."""
-    if not names or url in names:
-        return bool(names)
-    named, _ = canonicalize_links(names, f"{origin_of(url)}/robots.txt", rules, MAX_NAMED)
-    return url in named
+def named_sitemaps(names: Collection[str], origin: str, rules: UrlRules = DEFAULT_RULES) -> frozenset[str]:
+    """The canonical URLs of `names`, the sitemaps in the robots.txt of `origin` as written, which may be relative."""
+    named, _ = canonicalize_links(names, f"{origin}/robots.txt", rules, MAX_NAMED)
+    return frozenset(named).union(names)
 
 
 def _has_root(head: bytes) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -14,13 +15,14 @@ from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
-from crawler.parse.sitemaps import is_named
+from crawler.parse.sitemaps import named_sitemaps
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.worker.outcomes import UrlResult
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
+from politeness.robots_rules import Rules
 
 MAX_SITEMAPS = 500
 """The most sitemaps that are taken from one robots.txt."""
@@ -77,6 +79,8 @@ class PageBuilder:
         self._settings = settings
         self._links = links
         self._limits = ParseLimits(settings.extract, settings.max_decoded)
+        # Up to 500 names take milliseconds, and are asked for at each page of the site.
+        self._named = WeakKeyDictionary[Rules, frozenset[str]]()
 
     def _report_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, count in dropped.items():
@@ -126,14 +130,19 @@ class PageBuilder:
             content_type,
             tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,
-            is_named(entry.url, self._sitemaps_named_for(entry.url), self._settings.extract.rules),
+            self._is_named_sitemap(entry.url),
             exchange.started_at,
         )
 
-    def _sitemaps_named_for(self, url: str) -> Collection[str]:
-        """Return the sitemap URLs, as written, in the robots.txt that applies to `url`; empty if it is not in the cache."""
-        known = self._robots.recall(origin_of(url))
-        return known.rules.sitemaps if known is not None and known.rules is not None else ()
+    def _is_named_sitemap(self, url: str) -> bool:
+        """Whether the robots.txt that applies to `url` names it as a sitemap. False if it is not in the cache."""
+        origin = origin_of(url)
+        known = self._robots.recall(origin)
+        if known is None or known.rules is None or not known.rules.sitemaps:
+            return False
+        if known.rules not in self._named:
+            self._named[known.rules] = named_sitemaps(known.rules.sitemaps, origin, self._settings.extract.rules)
+        return url in self._named[known.rules]
 
     async def _select(self, entry: Entry, reading: ParsedDocument) -> list[Entry]:
         """Return the entries for the links to follow. Emits an event for those that are dropped."""

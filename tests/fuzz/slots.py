@@ -18,7 +18,7 @@ from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.robots_meta import directives
-from crawler.parse.sitemaps import is_named
+from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tree import parse
 from crawler.scope.scope import Scope
 from crawler.scope.seeds import read_seeds
@@ -100,7 +100,7 @@ def urls(data: bytes) -> None:
         with suppress(BadUrl):
             judge_trap(canonicalize(text, URL, rules).href, TrapPolicy(1 << 26, 1 << 26, 1 << 26, 1 << 26))
     canonicalize_links(text.split(" "), URL, LONG_URLS)
-    is_named(URL, text.split(" "))
+    named_sitemaps(text.split(" "), "https://site.test")
     read_seeds(text.split(" "))
 
 

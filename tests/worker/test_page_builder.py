@@ -1,0 +1,52 @@
+"""Pages from exchanges."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from crawler.app.build import plan_of
+from crawler.events import Events
+from crawler.page import Outcome
+from crawler.parse.offload import DocumentOffloader
+from crawler.scope.recent_urls import RecentUrls
+from crawler.settings.loading import CrawlSettings
+from crawler.worker import page_builder
+from crawler.worker.outcomes import UrlResult
+from crawler.worker.page_builder import PageBuilder
+from frontier.entries import Entry
+from frontier.queue import Frontier
+from frontier.store import Store
+from politeness.robots_cache import RobotsCache, RobotsRecord
+from politeness.robots_excerpt import extract
+from politeness.robots_rules import finish
+from tests.sinks.values import exchange
+
+NOW_MS = 1_790_000_000_000
+LISTED = b"https://site.test/listed\n"
+
+
+async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def named_sitemaps(names: tuple[str, ...], origin: str, *rules: object) -> frozenset[str]:
+        read.append(origin)
+        return frozenset({"https://site.test/map.txt"})
+
+    monkeypatch.setattr(page_builder, "named_sitemaps", named_sitemaps)
+    robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
+    excerpt = finish(extract(b"Sitemap: /map.txt\nUser-agent: *\nDisallow: /no", "bot")).pack()
+    await robots.keep("https://site.test", RobotsRecord("rules", "ok", 200, NOW_MS, NOW_MS + 86_400_000, excerpt))
+    plan = plan_of(CrawlSettings(), RecentUrls(10))
+    builder = PageBuilder(plan.build, plan.links, DocumentOffloader(), robots, Events())
+    found = []
+    for name in ("other.txt", "map.txt"):
+        entry = Entry(f"https://site.test/{name}", "site.test")
+        text = exchange(name, LISTED, headers=((b"Content-Type", b"text/plain"),))
+        _, links = await builder.build(entry, UrlResult(Outcome.DONE, "200"), text, 0.0)
+        found.append([link.url for link in links])
+    assert found == [[], ["https://site.test/listed"]]
+    assert read == ["https://site.test"]
