@@ -49,7 +49,7 @@ class Counts(msgspec.Struct, frozen=True):
     received_bytes: int = 0
     duplicates: int = 0
     outbox: int = 0  # links that wait for the nodes of their shards
-    requeued: int = 0  # dead letters that were queued again; counted in accepted and in dead
+    requeued: dict[str, int] = {}  # outcome -> URLs that were queued again; counted neither there nor as accepted again
     first_ms: int = 0  # server time of the first settled URL, 0 if there is none
     last_ms: int = 0  # server time of the last one
     reasons: dict[str, int] = {}  # "outcome:reason" -> URLs
@@ -213,12 +213,14 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
             else:
                 numbers[name] += int(value)
     named = {name.decode(): number for name, number in numbers.items()}
-    outcomes = (name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES)
+    again = _with_prefix("requeued:", named)
+    requeued = {outcome: sum(_with_prefix(f"{outcome}:", again).values()) for outcome in ("denied", "dead")}
+    outcomes = {name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES}
     return Counts(
-        accepted=numbers[b"accepted"],
+        accepted=numbers[b"accepted"] - sum(requeued.values()),
         done=numbers[b"done"],
-        denied=numbers[b"denied"],
-        dead=numbers[b"dead"],
+        denied=numbers[b"denied"] - requeued["denied"],
+        dead=numbers[b"dead"] - requeued["dead"],
         retried=numbers[b"retry"],
         waiting=waiting,
         domains_due=due,
@@ -229,10 +231,10 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         received_bytes=numbers[b"bytes"],
         duplicates=numbers[b"duplicates"],
         outbox=numbers[b"outboxed"] - numbers[b"delivered"],
-        requeued=numbers[b"requeued"],
+        requeued=requeued,
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,
-        reasons={name: named[name] for name in outcomes},
+        reasons={name: left for name in outcomes if (left := named[name] - again.get(name, 0))},
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
     )

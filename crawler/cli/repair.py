@@ -17,7 +17,7 @@ from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.page import LinkKind
+from crawler.page import LinkKind, Outcome
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.seeds import Seed
@@ -107,8 +107,11 @@ async def _repair(
         return Result([], 0, 0, 0)
     rules, links = url_rules(settings), plan_of(settings, RecentUrls(1)).links
     restored = queued = without_links = 0
-    for lines in _batches(folders):
-        restored += await repair.restore([_ended(line) for line in lines])
+    # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
+    for is_done in (True, False):
+        for lines in _batches(folders):
+            ended = [_ended(line) for line in lines if (line.outcome == Outcome.DONE) is is_done]
+            restored += await repair.restore(ended)
     queued += await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
     for lines in _batches(folders):

@@ -83,7 +83,10 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
         "resting": summary.domains_due - summary.domains_ready,
         "leased": summary.domains_leased,
     }
-    settled = {"done": summary.done, "denied": summary.denied, "dead": summary.dead}
+    # Counters of Prometheus never go down, so they keep what was queued again.
+    requeued = summary.requeued
+    settled = {outcome: getattr(summary, outcome) + requeued.get(outcome, 0) for outcome in ("done", "denied", "dead")}
+    accepted = summary.accepted + sum(requeued.values())
     yield _states("queue_urls", "URLs of the crawl by state", urls)
     yield _states("queue_domains", "Domains of the crawl with open URLs, by state", domains)
     waited_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
@@ -95,9 +98,9 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _gauge("shards_away", "Shards that could not be read, because their nodes are away", summary.shards_away)
     yield _gauge("outbox_links", "Links that wait for the nodes of their shards", summary.outbox)
     yield _gauge("shards_unowned", "Shards with work that no replica in the view leases from", summary.shards_unowned)
-    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, from the crawl's counters", summary.accepted)
+    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, those queued again each time", accepted)
     counted = CounterMetricFamily(
-        "peercrawl_crawl_urls_settled", "URLs settled, from the crawl's counters", labels=["outcome"]
+        "peercrawl_crawl_urls_settled", "URLs settled, those queued again each time", labels=["outcome"]
     )
     for outcome, number in settled.items():
         counted.add_metric([outcome], number)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -195,7 +196,8 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
 
 
 def _write_markdown(page: Page, out: Path) -> int:
-    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`. Returns the number of files written: 1 or 0."""
+    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`, unless it has a later response of the URL. Returns
+    the number of files that the page has: 1 or 0."""
     try:
         markdown = content_of(page, "markdown", structured=False).markdown
     except Exception as error:  # pages contain what sites sent
@@ -209,6 +211,16 @@ def _write_markdown(page: Page, out: Path) -> int:
     folder = out / _SLUG.sub("-", page.domain)
     folder.mkdir(parents=True, exist_ok=True)
     title = page.title.replace("\\", "\\\\").replace('"', '\\"')
-    head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {iso_time(page.exchange.started_at)}\n---\n\n'
-    (folder / name).write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
+    fetched = iso_time(page.exchange.started_at)
+    if _fetched(folder / name) <= fetched:
+        head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
+        (folder / name).write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
     return 1
+
+
+def _fetched(path: Path) -> str:
+    """Return when the response in the Markdown file at `path` was fetched, "" if there is no such file."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return next((line[len("fetched: ") : -1] for line in islice(lines, 4) if line.startswith("fetched: ")), "")

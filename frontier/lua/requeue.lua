@@ -1,12 +1,13 @@
 -- requeue: queue dead letters and kept denied URLs again. Each returns to its domain's queue with its tries reset. The domain's backoff is
 -- reset too, because it may have marked the domain as given up. A dead letter that no longer exists is skipped.
 --
--- A requeued URL is counted as accepted once more and stays counted as dead or denied, so accepted minus settled is still the number
--- of open URLs.
+-- No counter goes down, because the end of the crawl is found from two readings of them. A requeued URL is counted as
+-- accepted once more and stays counted as dead or denied, so accepted minus settled is still the number of open URLs.
+-- `requeued:` counts by outcome and reason what readers subtract from both.
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  accepted, requeued
+-- KEYS[3] stats   hash  accepted, <outcome>:<reason>, requeued:<outcome>:<reason>
 -- KEYS[4] dead    hash  "domain LF entry" -> reason
 -- KEYS[5] the prefix of q:<domain> zset, d:<domain> hash (next, state)
 -- ARGV[1] now_ms   ARGV[2] priority
@@ -17,13 +18,23 @@
 local base = KEYS[5]
 local now_ms = tonumber(ARGV[1])
 local requeued = 0
+
+-- Count one URL that was settled for `reason`. No reason of denied URLs is also one of dead URLs.
+local function count_again(reason)
+  local outcome = redis.call('HEXISTS', KEYS[3], 'denied:' .. reason) == 1 and 'denied' or 'dead'
+  redis.call('HINCRBY', KEYS[3], 'requeued:' .. outcome .. ':' .. reason, 1)
+  requeued = requeued + 1
+end
+
 for i = 3, #ARGV, 2 do
   local domain, entry = ARGV[i], ARGV[i + 1]
-  if redis.call('HDEL', KEYS[4], domain .. '\n' .. entry) == 1 then
+  local reason = redis.call('HGET', KEYS[4], domain .. '\n' .. entry)
+  if reason then
+    redis.call('HDEL', KEYS[4], domain .. '\n' .. entry)
     -- Character 4 counts the tries, character 6 how often the entry was lost with its holder.
     local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
     redis.call('ZADD', base .. 'q:' .. domain, ARGV[2], fresh)
-    requeued = requeued + 1
+    count_again(reason)
     if not redis.call('ZSCORE', KEYS[2], domain) then
       redis.call('HDEL', base .. 'd:' .. domain, 'state')
       local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
@@ -33,6 +44,5 @@ for i = 3, #ARGV, 2 do
 end
 if requeued > 0 then
   redis.call('HINCRBY', KEYS[3], 'accepted', requeued)
-  redis.call('HINCRBY', KEYS[3], 'requeued', requeued)
 end
 return {'requeued', requeued}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.store import RedisStore, command
@@ -10,20 +13,39 @@ from tests.cli.conftest import Hand
 STEP_MS = 3_600_000
 
 
+async def lose_shard(store: RedisStore, crawl: Crawl) -> None:
+    """Lose the shard of a.test."""
+    keys = crawl.keys.shards[shard_of("a.test", crawl.shards)]
+    lost = [keys.due, keys.stats, keys.owner, keys.queue("a.test"), keys.domain("a.test"), keys.seen(0)]
+    await store.send([command("DEL", key) for key in lost])
+
+
+def test_the_page_counts_of_a_url_that_was_denied_before(hand: Hand, tmp_path: Path) -> None:
+    """Its lines may be in any order, in the files of several replicas."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, outcome in (("a", "denied"), ("b", "done"), ("c", "dead")):
+        line = {"url": "https://a.test/1", "domain": "a.test", "outcome": outcome, "reason": "x", "depth": 0}
+        (out / f"{name}.pages.jsonl").write_text(json.dumps(line) + "\n")
+    hand.with_store(lose_shard)
+    hand.type("repair", "--archive", str(out), "https://a.test/1")
+    status = hand.json("status")
+    assert (status["done"], status["denied"], status["dead"]) == (1, 0, 0)
+
+
 def test_what_is_restored_is_due_by_crawl_time(hand: Hand) -> None:
     # Given a crawl during which the server's clock stepped forward by an hour, and a lost shard,
-    async def lose_shard(store: RedisStore, crawl: Crawl) -> None:
-        keys = crawl.keys.shards[shard_of("a.test", crawl.shards)]
+    async def step_and_lose_shard(store: RedisStore, crawl: Crawl) -> None:
         step = command("HSET", f"{crawl.keys.peers}:clock", "correction_ms", -STEP_MS, "version", 1)
-        lost = [keys.due, keys.stats, keys.owner, keys.queue("a.test"), keys.domain("a.test"), keys.seen(0)]
-        await store.send([step, *(command("DEL", key) for key in lost)])
+        await store.send([step])
+        await lose_shard(store, crawl)
 
     async def due_in_ms(store: RedisStore, crawl: Crawl) -> float:
         keys = crawl.keys.shards[shard_of("a.test", crawl.shards)]
         (due_ms,) = await store.send([command("ZSCORE", keys.due, "a.test")])
         return float(due_ms) - (await store.time_ms() - STEP_MS)
 
-    hand.with_store(lose_shard)
+    hand.with_store(step_and_lose_shard)
 
     # when it is repaired from a seed, this can be leased at once and not in an hour.
     assert hand.json("repair", "https://a.test/1", "--accept-loss")["queued"] == 1

@@ -57,7 +57,8 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
 
     assert await letters.requeue([worn], time.ms) == 1
     counts = await counters.counts()
-    assert (counts.accepted, counts.dead, counts.open, counts.requeued) == (2, 1, 1, 1)
+    assert (counts.accepted, counts.dead, counts.open) == (1, 0, 1)
+    assert (counts.requeued, counts.reasons) == ({"denied": 0, "dead": 1}, {})
     assert not await counters.has_ended()
     assert await found(letters) == []
 
@@ -66,6 +67,8 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
     assert (lease.entries[0].url, lease.entries[0].tries, lease.state) == ("https://a.test/1", 0, "")
     await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "200")])])
     assert await counters.has_ended()
+    ended = await counters.counts()
+    assert (ended.accepted, ended.done, ended.dead, ended.reasons) == (1, 1, 0, {"done:200": 1})
 
 
 async def test_requeueing_twice_counts_once(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
@@ -106,4 +109,5 @@ async def test_a_denied_url_that_is_kept_can_be_queued_again(
     assert {letter.url for letter in kept} == {lease.entries[0].url, lease.entries[2].url}
     assert await letters.requeue(kept, time.ms) == 2
     counts = await counters.counts()
-    assert (counts.accepted, counts.denied, counts.dead, counts.open) == (6, 4, 0, 2)
+    assert (counts.accepted, counts.denied, counts.dead, counts.open) == (4, 2, 0, 2)
+    assert counts.reasons == {"denied:blocked": 2}

@@ -120,6 +120,37 @@ async def test_metrics_of_the_crawl_are_exported_by_the_writer_only(store: Redis
     assert expected_bytes(taken) > 0
 
 
+def test_the_counters_of_prometheus_keep_what_was_queued_again() -> None:
+    """They never go down; a drop would count as a restart."""
+    taken = Summary(
+        accepted=5,
+        denied=1,
+        dead=0,
+        requeued={"denied": 2, "dead": 1},
+        crawl="c",
+        at_ms=1,
+        writer="",
+        shards=1,
+        shards_unowned=0,
+        owned={},
+        open=3,
+        leased=0,
+        domains_ready=0,
+        oldest_due_ms=0,
+        busiest=[],
+        overdue=[],
+        resting=[],
+    )
+    found = {
+        (sample.name, sample.labels.get("outcome")): sample.value
+        for family in crawl_families(taken)
+        for sample in family.samples
+    }
+    assert found["peercrawl_crawl_urls_accepted_total", None] == 8
+    assert found["peercrawl_crawl_urls_settled_total", "denied"] == 3
+    assert found["peercrawl_crawl_urls_settled_total", "dead"] == 1
+
+
 async def test_the_json_of_a_summary_is_flat_and_can_be_read_back(store: RedisStore, crawl_name: str) -> None:
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time, shards=4)

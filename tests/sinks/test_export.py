@@ -21,7 +21,7 @@ from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.export import ExportSettings, Form, export, warc_files
 from tests.sinks import readers
 from tests.sinks.test_content import HTML
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed
 
 COMMON = ("url", "domain", "status", "content_type", "size", "digest", "truncated", "warc", "text", "description")
@@ -256,6 +256,20 @@ def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
     assert text.startswith(
         '---\nurl: https://site.test/a/b?c\ntitle: ""\nfetched: 2026-09-21T14:13:20.123Z\n---\n\n# A heading'
     )
+
+
+@pytest.mark.parametrize("order", [(0, 60), (60, 0)])
+async def test_the_latest_response_of_a_page_is_its_markdown_file(tmp_path: Path, order: tuple[int, int]) -> None:
+    """A URL that was queued again has several responses, in files that are converted in any order."""
+    archive = Archive(settings(tmp_path / "crawl", max_bytes=1))
+    await archive.start()
+    for later_s in order:
+        made = exchange("a", HTML.replace(b"A heading", b"Heading %d" % later_s), started_at=NOON + later_s)
+        await archive.write([page(made, content_type="text/html", charset="utf-8")], [])
+    await archive.stop()
+    export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out", "markdown"), 1, ignored)
+    (file,) = readers.files(tmp_path / "out" / "site.test")
+    assert "# Heading 60" in file.read_text()
 
 
 def test_archives_of_others(tmp_path: Path) -> None:
