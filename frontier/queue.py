@@ -20,7 +20,7 @@ from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.outboxes import Outboxes
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
-from frontier.recent_writes import RecentWrites
+from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
 from frontier.settlements import (
     KEEP,
@@ -199,12 +199,14 @@ class Frontier:
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
     ) -> tuple[list[LeaseReply], list[Fenced]]:
-        """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`.
+        """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`. Shards in
+        `replaced_runs` are left out: what this replica has settled there may be queued again.
 
         Returns the replies, and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway.
         """
         now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
         limits = (max_domains, self.settings.batch, self.settings.delay_ms)
+        shards = [shard for shard in shards if not self._recent.is_replaced(shard)]
         calls = []
         for shard in shards:
             of = self.keys.shards[shard]
@@ -333,18 +335,30 @@ class Frontier:
         full = await self.outboxes.keep(links)
         for shard, of_shard in links.items():
             if shard not in full:
-                self._recent.pushed(shard, [link for _, link in of_shard])
+                self._recent.kept(shard, [link for _, link in of_shard])
         return full
 
     async def repeat_pushes(self, shards: Collection[int]) -> None:
-        """Push the URLs of the last seconds to `shards` again. Raises RedisAway."""
+        """Push the URLs of the last seconds to `shards` again, and put links into their outboxes again. Raises
+        RedisAway."""
         writes = [write for write in self._recent.of(shards) if write.entries]
+        kept = [write for write in writes if write.is_kept]
+        await self._push_again([write for write in writes if not write.is_kept])
+        links: dict[int, list[tuple[int, Entry]]] = defaultdict(list)
+        for write in kept:
+            links[write.shard] += [(self.shard_of(link.domain), link) for link in write.entries]
+        full = await self.keep_links(links)
+        self._recent.forget([write for write in kept if write.shard not in full])
+        await self._push_again([write for write in kept if write.shard in full])
+
+    async def _push_again(self, writes: Sequence[Write]) -> None:
         await self.push([entry for write in writes for entry in write.entries])
         self._recent.forget(writes)
 
     def recent_links(self, shards: Collection[int]) -> list[tuple[int, Entry]]:
         """What `repeat_pushes` would push: the shard where each URL belongs, and the URL."""
-        return [(self.shard_of(url.domain), url) for write in self._recent.of(shards) for url in write.entries]
+        writes = [write for write in self._recent.of(shards) if not write.is_kept]
+        return [(write.shard, url) for write in writes for url in write.entries]
 
     def recently_settled(self, shards: Collection[int]) -> set[int]:
         """Those of `shards` with a settlement that `repeat_settlements` would repeat."""

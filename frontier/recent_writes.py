@@ -23,11 +23,13 @@ KEPT_ENTRIES = 100_000
 
 
 class Write(msgspec.Struct, frozen=True, eq=False):
-    """One write to `shard` at `at_ms` (server time): pushed URLs, or a settlement."""
+    """One write to `shard` at `at_ms` (server time): pushed URLs, or a settlement. `is_kept`: the URLs were put into the
+    outbox of the shard."""
 
     at_ms: int
     shard: int
     entries: Sequence[Entry] = ()
+    is_kept: bool = False
     settlement: Settlement | None = None
 
 
@@ -60,6 +62,10 @@ class RecentWrites:
         """Record that `entries` were pushed into `shard`."""
         self._add(Write(self._now_ms(), shard, entries))
 
+    def kept(self, shard: int, links: Sequence[Entry]) -> None:
+        """Record that `links` were put into the outbox of `shard`."""
+        self._add(Write(self._now_ms(), shard, links, is_kept=True))
+
     def settled(self, settlement: Settlement) -> None:
         """Record that `settlement` was sent."""
         self._add(Write(self._now_ms(), settlement.lease.shard, settlement=settlement))
@@ -76,6 +82,10 @@ class RecentWrites:
         shard = write.shard
         is_old = write.at_ms < now_ms - KEPT_MS
         return is_old and not self._is_away(shard) and self._run_of(shard) == self._runs[shard]
+
+    def is_replaced(self, shard: int) -> bool:
+        """Whether `shard` is served by another run than the one with the writes."""
+        return shard in self._runs and self._run_of(shard) != self._runs[shard]
 
     def replaced_runs(self) -> dict[int, str]:
         """The shards that are served by another run than the one with the writes, and that run."""

@@ -70,7 +70,7 @@ class WriteRepeater:
             visits = [visit for visit in self._held if visit.lease.shard in runs]
             for at in range(0, len(visits), RENEWED_AT_ONCE):
                 await renew(visits[at : at + RENEWED_AT_ONCE])
-            if len(ready) < len(parts) or any(isinstance(answer, RedisAway) for answer in answers.values()):
+            if sum(map(len, ready.values())) < len(runs) or any(isinstance(one, RedisAway) for one in answers.values()):
                 return
 
     async def _push(self, parts: Mapping[str, list[int]]) -> dict[str, list[int]]:
@@ -87,4 +87,8 @@ class WriteRepeater:
         full = await retry.each(
             reached, lambda shards: frontier.keep_links(dict.fromkeys(frontier.recently_settled(shards), links))
         )
-        return {node: shards for node, shards in reached.items() if full[node] == set()}
+        return {
+            node: [shard for shard in reached[node] if shard not in answer]
+            for node, answer in full.items()
+            if not isinstance(answer, RedisAway)
+        }

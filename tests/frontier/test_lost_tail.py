@@ -174,6 +174,23 @@ class TestALostTail:
         assert await two.revoke(urls(again)) == [False]
         assert await counts(two) == (1, 1, 0)
 
+    async def test_a_replica_leases_nothing_before_it_has_repeated_its_writes(self, server: Server) -> None:
+        """It might lease what it has settled, and keep a second page of it."""
+        one, two = await server.replica(), await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one, two)
+        await two.lease([home(two)], 1, "r1", 1)
+        server.time.ms += GRACE_MS
+        assert await one.lease([home(one)], 1, "r1", 1) == ([], [])
+        assert await repeat(one) == []
+        ((later,), _) = await one.lease([home(one)], 1, "r1", 1)
+        assert later.leases == ()
+        assert await counts(one) == (1, 1, 0)
+
     async def test_the_heir_of_a_dead_holder_learns_what_was_lost(self, server: Server) -> None:
         """Even after others have fetched the URL again and settled it."""
         one, two = await server.replica(), await server.replica()

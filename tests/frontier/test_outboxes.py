@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from frontier.counters import Counters
+from frontier.errors import RedisAway
 from frontier.lookup import UrlLookup
-from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from frontier.store import Call, RedisStore, Reply, command
+from tests.frontier.helpers import CountingStore, ManualTime, entry, make_frontier
 
 LINKS = [
     (1, entry("https://b.test/1", "b.test", priority=-2.0, depth=3)),
@@ -43,6 +46,46 @@ async def test_a_full_outbox_takes_no_more(store: RedisStore, crawl_name: str, m
     assert await outboxes.keep({0: LINKS, 1: LINKS[:1]}) == set()
     assert await outboxes.keep({0: [(1, entry())], 1: LINKS[1:]}) == {0}
     assert [len(links) for links in await outboxes.read({0: 0, 1: 0}, 10)] == [2, 2]
+
+
+class HalfAway(CountingStore):
+    """A server that was restarted, with shards that cannot be reached. `away`: one of their keys."""
+
+    run, away = "before", ""
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if self.away in {call.keys[0] for call in calls if call.keys}:
+            raise RedisAway("away")
+        return await super().send(calls)
+
+    def run_of(self, key: str) -> str:
+        return self.run
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_lost_links_are_put_into_the_outbox_again_while_their_own_shard_is_away(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """Otherwise nodes that are away in turn keep a replica from repeating its writes. If the outbox is full, the links are
+    pushed."""
+    half = HalfAway(store)
+    frontier = await make_frontier(half, crawl_name, ManualTime(), shards=3)
+    link = entry("https://b.test/1", "b.test")
+    target, keys = frontier.shard_of(link.domain), frontier.keys.shards
+    shard = (target + 1) % 3
+    # Given a link in an outbox, which the server of the outbox has lost,
+    await frontier.keep_links({shard: [(target, link)]})
+    await store.send([command("DEL", keys[shard].outbox), command("HDEL", keys[shard].stats, "outboxed")])
+    half.run = "after"
+    if is_full:
+        monkeypatch.setattr("frontier.outboxes.OUTBOX_LINKS", 0)
+    else:
+        half.away = keys[target].due
+    # when the last writes are repeated,
+    await frontier.repeat_pushes([shard])
+    # then it is in the outbox, or else where it belongs.
+    open_urls = await Counters(store, frontier.keys).open()
+    assert open_urls == [int(number == (target if is_full else shard)) for number in range(3)]
 
 
 async def test_why_finds_a_kept_link(store: RedisStore, crawl_name: str) -> None:
