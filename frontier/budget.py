@@ -17,7 +17,9 @@ set, replicas learn of it at different times. So nobody gets a permit until all 
 in progress, and the counters have been read. Of two limits, the one with the newer settings applies to all. A replica that
 has not read them yet learns the limit from the reply to its report, at the latest.
 
-**A replica fetches nothing before its first report.** It may have read its settings before a limit was set.
+**A replica fetches nothing before its first report.** It may have read its settings before a limit was set. The same
+holds if it could not report for so long that others have stopped waiting for it to learn of a limit. Only while the node of
+the budget is away does it continue without a limit.
 
 **No page is settled after its permit has expired.** Otherwise it might be settled after a recount. So a lease is not used
 for longer than the permits are valid (`valid_s`), also if it is renewed while the reports of this replica get lost.
@@ -157,9 +159,15 @@ class Budget:
     def free(self) -> int:
         """Number of permits that can be taken now."""
         if self._is_free:
-            return 0 if self.limit else 1 << 30
+            return 0 if self.limit or self._is_forgotten else 1 << 30
         left = self._permits - self._taken
         return left if left > 0 and self._clock.now_ms() < self._lapses_ms else 0
+
+    @property
+    def _is_forgotten(self) -> bool:
+        """Whether others may have expired this replica, and Redis answers, so that it can report first."""
+        node = self._store.node_of(self._keys[0])
+        return self._clock.now_ms() >= self._lapses_ms and not self._store.is_away(node)
 
     @property
     def valid_s(self) -> float:

@@ -93,6 +93,7 @@ class Allowance:
             await self._pause()
 
     async def _refresh(self) -> None:
+        self._wake()  # without a limit, permits are free while the node of the budget is away
         await self.budget.refresh(self._at_once, len(self._waiting))
         if self.budget.is_used_up and not self.budget.is_exhausted:
             await self.budget.recount()

@@ -9,7 +9,7 @@ from frontier.keys import CrawlKeys
 from frontier.scripts import RECOUNT
 from frontier.store import RedisStore, command, script_call
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, settle
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import CountingStore, ManualTime
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,36 @@ async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
     one.apply(PageLimit(0, 3), LEASE_MS)
     await one.refresh(9, 0)
     assert one.take()
+
+
+class Cuttable(CountingStore):
+    """A way to Redis that can be cut."""
+
+    is_cut = False
+
+    def is_away(self, node: str) -> bool:
+        return self.is_cut
+
+
+async def test_a_replica_that_was_cut_off_while_a_limit_was_set_reports_before_it_fetches(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    # Given a replica without a limit that could not report for so long that a limit has taken effect without it,
+    way = Cuttable(store)
+    other, cut = budget("other", 0), budget("cut", 0, way)
+    for one in (other, cut):
+        await one.refresh(AT_ONCE, 0)
+    way.is_cut = True
+    other.apply(PageLimit(10, 2), LEASE_MS)
+    await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS + GRACE_MS)
+    assert await fetch(other, store, keys) == 10
+    # when it is back, then it fetches nothing. If only the node of the budget is away, it goes on.
+    assert cut.free
+    way.is_cut = False
+    assert not cut.take()
+    await cut.refresh(AT_ONCE, 1)
+    assert not cut.take()
+    assert cut.limit == 10
 
 
 async def test_a_limit_takes_effect_when_all_replicas_know_it(
