@@ -353,9 +353,13 @@ class Committer:
         await retry.each(retry.split(visits, lambda visit: visit.lease.shard), renew)
 
     async def _release(self, visits: Sequence[Visit]) -> None:
-        """Return the leases of `visits`. Those on nodes that are away are parked."""
+        """Return the leases of `visits`. Those on nodes that are away are parked, and those on a server that was restarted
+        until this replica has repeated its writes: without a lease, Redis cannot tell which of its URLs were settled."""
 
-        async def release(part: Sequence[Visit]) -> None:
+        async def release(part: list[Visit]) -> None:
+            replaced = self._frontier.replaced_runs()
+            self._park((), [visit for visit in part if visit.lease.shard in replaced])
+            part[:] = [visit for visit in part if visit.lease.shard not in replaced]
             settlements = [settlement(self._runtime, visit, VisitReport()) for visit in part]
             for visit, reply in zip(part, await self._frontier.release(settlements), strict=True):
                 self._apply(visit, reply, self._runtime.now())

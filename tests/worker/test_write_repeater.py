@@ -19,7 +19,8 @@ from frontier.entries import Entry
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl
 from frontier.shards import identify_shards
-from frontier.store import connect
+from frontier.store import Call, RedisStore, Reply, connect
+from tests.frontier.helpers import CountingStore
 from tests.sinks.values import exchange, page
 from tests.valkey import ValkeyProcess
 from tests.worker.test_throttle import runtime
@@ -100,3 +101,53 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     for task in running:
         task.cancel()
     await store.close()
+
+
+class RestartsAtRelease(CountingStore):
+    """A way to a server that is restarted just before the first lease is returned. Its log ends at `size` then."""
+
+    def __init__(self, store: RedisStore, server: ValkeyProcess, folder: Path) -> None:
+        super().__init__(store)
+        self._server = server
+        self._folder = folder
+        self.size = 0
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        names = {call.script.name for call in calls if call.script}
+        if "release" in names and not self.calls["release"]:
+            self._server.kill()
+            cut_log(self._folder, self.size)
+            self._server.start()
+        return await super().send(calls)
+
+
+async def test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated(
+    server: ValkeyProcess, tmp_path: Path
+) -> None:
+    """Without the lease, Redis could not tell which of its URLs were settled, and would have them fetched again."""
+    # Given a lease of which one of two URLs is settled,
+    connected = await connect(server.url)
+    store = RestartsAtRelease(connected, server, tmp_path)
+    clock = SystemClock()
+    server_clock = ServerClock(clock, connected.time_ms)
+    await server_clock.refresh()
+    keys = CrawlKeys("news", 1, b"key".hex())
+    await identify_shards(store, keys, range(1))
+    frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
+    await frontier.push([HOME, Entry("https://site.test/b", "site.test")])
+    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    store.size = cut_log(tmp_path)
+    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
+    shared, sink = runtime(clock, server_clock), KeepingSink()
+    committer = Committer(shared, frontier, sink, RecentUrls(100), HeldLeases(shared))
+    running = asyncio.create_task(committer.run())
+    made = page(exchange("a", b"body"))
+    await committer.add(Result(visit, SettledUrl(visit.lease.entries[0], Outcome.DONE, "200"), made))
+    # when the server is restarted without the settlement while the lease is returned,
+    committer.give_back(visit)
+    await committer.flush()
+    # then only the other URL is queued.
+    counts = await Counters(store, keys).counts()
+    assert (counts.accepted, counts.done, counts.domains_due, counts.domains_leased) == (2, 1, 1, 0)
+    running.cancel()
+    await connected.close()
