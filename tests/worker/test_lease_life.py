@@ -26,9 +26,11 @@ from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.store import Call, RedisStore, Reply
+from frontier.store import Call, RedisStore, Reply, connect
 from tests.fetch.servers import FaultServer
 from tests.frontier.helpers import CountingStore
+from tests.valkey import ValkeyProcess
+from tests.worker.test_write_repeater import cut_log
 
 DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 20.0
 
@@ -248,3 +250,29 @@ async def test_a_stop_during_a_request_waits_for_it_or_returns_its_url(
             await second.ended.wait()
     assert (await cluster.counts()).done == 2
     assert cluster.archived() == ["http://a.test/1", "http://a.test/2"]
+
+
+async def test_a_stop_just_after_a_restart_of_the_server_repeats_the_lost_writes(site: Site, tmp_path: Path) -> None:
+    """The replica has no lease any more, so nothing else makes it call the server before it is gone."""
+    with ValkeyProcess(tmp_path, persistent=True) as server:
+        store = await connect(server.url)
+        cluster = await Cluster.of(store, "stop", site, tmp_path / "out")
+        # Given a replica that has settled a page,
+        async with cluster.replica("r1") as (first, _):
+            await cluster.push(first, "/1")
+            await asyncio.wait_for(site.page_asked.wait(), PATIENCE_S)
+            before = cut_log(tmp_path)
+            site.may_answer.set()
+            await cluster.until_done(1)
+            # when the server is restarted without that, and the replica is stopped at once,
+            server.kill()
+            cut_log(tmp_path, before)
+            server.start()
+            await cluster.stop(first, grace_s=PATIENCE_S)
+        # then the page is settled, and no other replica fetches it.
+        async with cluster.replica("r2", until_empty=True) as (second, _), asyncio.timeout(PATIENCE_S):
+            await second.ended.wait()
+        assert (await cluster.counts()).done == 1
+        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"]
+        assert cluster.archived() == ["http://a.test/1"]
+        await store.close()
