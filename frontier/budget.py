@@ -127,6 +127,7 @@ class Budget:
         self._found = (0, 0, 0)  # used permits, recounts and pages that the last recount found
         self._found_ms = 0  # since when recounts have found this
         self._answered_ms = 0
+        self._answered_by = ""  # the run of the server
         self._lapses_ms = 0
         self._sure_from_ms = 0  # from then on, this replica may expire the permits of others
 
@@ -270,26 +271,30 @@ class Budget:
         if wanted < 0:
             pages += self._taken
         self._calls += 1
+        run = self._store.run_of(self._keys[0])
         call = script_call(
             RESERVE_BUDGET,
             self._keys,
             self._replica,
             self._calls,
             pages,
-            self._reported,
+            self._reported if run == self._answered_by else 0,  # a new run may lack them
             keep,
             wanted,
             *limit,
             lapses_ms,
             now_ms if now_ms >= self._sure_from_ms else 0,
+            run,
+            now_ms,
         )
         match (await self._store.send([call]))[0]:
             case [b"reserved", permits, *numbers]:
                 self._answer = answer = _Answer(*map(int, numbers))
             case reply:
                 raise RedisMisused(f"reserve_budget returned {reply!r}")
-        self._answered_ms, self._lapses_ms, self._reported = now_ms, lapses_ms, pages
-        self.is_short = wanted >= 0 and limit.pages > 0 and answer.share < max(1, wanted)
+        self._answered_ms, self._lapses_ms, self._reported, self._answered_by = now_ms, lapses_ms, pages, run
+        is_short = answer.share < max(1, wanted) or int(permits) < wanted
+        self.is_short = is_short and wanted >= 0 and limit.pages > 0
         self._is_free = int(permits) < 0
         # Pages may have been settled during the call. Their permits were among those kept.
         self._permits = int(permits) - (self._pages - pages)

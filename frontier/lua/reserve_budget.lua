@@ -10,22 +10,32 @@
 -- is older than the replica's last one changes nothing. The permits of a replica that stopped reporting count as used,
 -- since some of them may have been: see recount.
 --
+-- A server that was restarted or replaced may have forgotten the last reports and permits. So it gives no permits for
+-- QUIET_MS, in which all replicas report what they hold.
+--
 -- KEYS[1] budget  hash  used, held, free (replicas without permits), counted (1 if `used` is known), recounts, revision,
---                       limit, replica:<replica> -> "permits pages call", with -1 permits if it fetches without
+--                       limit, run, quiet_ms, replica:<replica> -> "permits pages call", with -1 permits if it
+--                       fetches without
 -- KEYS[2] takers  zset  replica that holds or wants permits, or fetches without -> when they expire, ms
 -- ARGV[1] replica   ARGV[2] number of the call, rising   ARGV[3] its pages since its start
 -- ARGV[4] how many of them were already reported, used if Redis does not know the replica   ARGV[5] permits to keep,
 -- or -1 to fetch without   ARGV[6] total permits wanted, or -1 to leave   ARGV[7] limit, 0 for none
 -- ARGV[8] revision of the settings with this limit   ARGV[9] when its permits expire, ms
--- ARGV[10] expire the permits of others that end before this time, ms
+-- ARGV[10] expire the permits of others that end before this time, ms   ARGV[11] run: of the server process
+-- ARGV[12] now_ms
 --
 -- Returns {"reserved", its permits, used by all, permits of all, its share of the rest, counted, free, recounts, limit,
 -- revision}
 
+-- Replicas report once a second, and some hundred milliseconds after a short outage.
+local QUIET_MS = 3000
+
 local mine = 'replica:' .. ARGV[1]
-local keep, wanted = tonumber(ARGV[5]), tonumber(ARGV[6])
+local keep, wanted, run, now_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[11], tonumber(ARGV[12])
 
 local state = redis.call('HMGET', KEYS[1], mine, 'used', 'held', 'free', 'counted', 'recounts', 'revision', 'limit')
+local known_run, quiet_ms = unpack(redis.call('HMGET', KEYS[1], 'run', 'quiet_ms'))
+quiet_ms = tonumber(quiet_ms or '0')
 local permits, reported, call = string.match(state[1] or ('0 ' .. ARGV[4] .. ' 0'), '^(-?%d+) (%d+) (%d+)$')
 permits = tonumber(permits)
 for i = 2, #state do state[i] = tonumber(state[i] or '0') end
@@ -36,6 +46,12 @@ if tonumber(ARGV[2]) <= tonumber(call) then
 end
 if tonumber(ARGV[8]) > revision then
   limit, revision = tonumber(ARGV[7]), tonumber(ARGV[8])
+end
+
+if run ~= '' and run ~= known_run then
+  -- A replica that has called before knows of a run, even if the server has forgotten all.
+  if known_run or tonumber(ARGV[2]) > 1 then quiet_ms = now_ms + QUIET_MS end
+  redis.call('HSET', KEYS[1], 'run', run, 'quiet_ms', quiet_ms)
 end
 
 for _, silent in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', '(' .. ARGV[10], 'BYSCORE', 'LIMIT', 0, 10)) do
@@ -73,7 +89,9 @@ else
     local fair = math.ceil(math.max(0, limit - used) / math.max(1, redis.call('ZCARD', KEYS[2])))
     share = math.max(0, math.min(fair, limit - used - held))
   end
-  permits = wanted < 0 and 0 or math.max(keep, math.min(wanted, share))
+  -- Not more than the whole period, also after the server's clock has stepped back.
+  local is_quiet = quiet_ms > now_ms and quiet_ms <= now_ms + QUIET_MS
+  permits = wanted < 0 and 0 or math.max(keep, math.min(wanted, is_quiet and 0 or share))
   held = held + permits
 end
 if wanted < 0 then

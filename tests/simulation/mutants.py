@@ -107,8 +107,8 @@ MUTANTS = (
     _without(
         "holder-loses-permits",
         LUA + "reserve_budget.lua",
-        "math.max(keep, math.min(wanted, share))",
-        "math.min(wanted, share)",
+        "math.max(keep, math.min(wanted, is_quiet and 0 or share))",
+        "math.min(wanted, is_quiet and 0 or share)",
     ),
     _without(
         "idle-is-over", "crawler/app/engine.py", "if idle and await retry.call(self.counters.has_ended)", "if idle"

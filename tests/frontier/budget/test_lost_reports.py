@@ -1,0 +1,59 @@
+"""A server that was restarted has forgotten the last reports and permits."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.keys import CrawlKeys
+from frontier.store import RedisStore
+from tests.frontier.budget.spending import AT_ONCE, MakeBudget, fetch, keep_asking, settle
+from tests.frontier.helpers import CountingStore, ManualTime, ask
+
+LIMIT = 20
+QUIET_MS = 3_000
+
+
+class Restarted(CountingStore):
+    """A server with a run ID that a test may change."""
+
+    run = "before"
+
+    def run_of(self, key: str) -> str:
+        return self.run
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_nobody_gets_permits_until_all_had_time_to_report(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime, is_known: bool
+) -> None:
+    server = Restarted(store)
+    one, other = budget("one", LIMIT, server), budget("other", LIMIT, server)
+    # Given a replica that holds permits and has used some, all of which the server has forgotten,
+    await other.refresh(0, 0)
+    if is_known:
+        await one.refresh(AT_ONCE, 0)
+    kept = await ask(store, "DUMP", keys.budget), await ask(store, "DUMP", keys.takers)
+    await one.refresh(AT_ONCE, AT_ONCE)
+    pages = await fetch(one, store, keys, 3)
+    await one.refresh(AT_ONCE, AT_ONCE)
+    assert one.take()
+    for key, dump in zip((keys.budget, keys.takers), kept, strict=True):
+        await ask(store, "DEL", key)
+        if dump is not None:
+            await ask(store, "RESTORE", key, 0, dump)
+    server.run = "after"
+    # when others ask first, then they get nothing, and it keeps the permit of its page in progress.
+    late = budget("late", LIMIT, server)
+    await keep_asking(late, time, QUIET_MS // 2)
+    assert late.free == 0
+    await one.refresh(AT_ONCE, 0)
+    await settle(store, keys, 1)
+    one.used(1)
+    # Later there are permits again, and as many pages as the limit says.
+    await keep_asking(late, time, QUIET_MS)
+    pages += 1
+    for _ in range(20):
+        for replica in (one, late):
+            pages += await fetch(replica, store, keys)
+            await keep_asking(replica, time, 500)
+    assert pages == LIMIT
