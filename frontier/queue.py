@@ -188,6 +188,7 @@ class Frontier:
 
     def _push_call(self, shard: int, groups: dict[Group, list[Entry]]) -> Call:
         keys = self.keys.shards[shard]
+        self._recent.reached(shard)
         arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), self.settings.domain_cap]
         for (domain, mode), entries in groups.items():
             arguments += (domain, mode, len(entries))
@@ -207,6 +208,7 @@ class Frontier:
         now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
         limits = (max_domains, self.settings.batch, self.settings.delay_ms)
         shards = [shard for shard in shards if not self._recent.is_replaced(shard)]
+        self._recent.reached(*shards)
         calls = []
         for shard in shards:
             of = self.keys.shards[shard]
@@ -221,7 +223,6 @@ class Frontier:
                 fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
             else:
                 leased.append(_lease_reply(shard, reply, now_ms + lease_ms))
-                self._recent.reached(shard)
                 if leased[-1].leases:
                     self._calls[shard] = self._calls.get(shard, 1) + 1
         return leased, fenced
@@ -265,6 +266,7 @@ class Frontier:
         return settled
 
     def _settle_call(self, shard: int, settlements: Sequence[Settlement]) -> Call:
+        self._recent.reached(shard)
         arguments: list[str | int] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
         for settlement in settlements:
             arguments += settlement.words(self._clock.uncertainty_ms)
@@ -332,6 +334,7 @@ class Frontier:
 
     async def keep_links(self, links: Mapping[int, Sequence[tuple[int, Entry]]]) -> set[int]:
         """Put `links` into outboxes, as `Outboxes.keep` does, and remember them among the last writes."""
+        self._recent.reached(*links)
         full = await self.outboxes.keep(links)
         for shard, of_shard in links.items():
             if shard not in full:
@@ -367,8 +370,9 @@ class Frontier:
     async def repeat_settlements(self, runs: Mapping[int, str]) -> list[LeasedUrl]:
         """Send the settlements of the last seconds to the shards in `runs` again, after the pushes to all shards in
         `Frontier.replaced_runs`: no page may be settled before its links are queued. `runs`: those that have the
-        pushes. Returns the URLs that this replica has settled and that are not settled: others have leased them
-        meanwhile. Raises RedisAway."""
+        pushes; they are left out if they were replaced since. Returns the URLs that this replica has settled and that
+        are not settled: others have leased them meanwhile. Raises RedisAway."""
+        runs = {shard: run for shard, run in runs.items() if self._run_of(shard) == run}
         writes = [write for write in self._recent.of(runs) if write.settlement is not None]
         settlements = [write.settlement for write in writes if write.settlement is not None]
         stale = [

@@ -54,9 +54,12 @@ class RecentWrites:
         """The shards that were written to or leased from."""
         return self._runs.keys()
 
-    def reached(self, shard: int) -> None:
-        """Record that the server of `shard` was used."""
-        self._runs.setdefault(shard, self._run_of(shard))
+    def reached(self, *shards: int) -> None:
+        """Record that calls to `shards` are sent now. Another connection may notice a new run before the replies are
+        read."""
+        for shard in shards:
+            if run := self._run_of(shard):
+                self._runs.setdefault(shard, run)
 
     def pushed(self, shard: int, entries: Sequence[Entry]) -> None:
         """Record that `entries` were pushed into `shard`."""
@@ -71,7 +74,7 @@ class RecentWrites:
         self._add(Write(self._now_ms(), settlement.lease.shard, settlement=settlement))
 
     def _add(self, write: Write) -> None:
-        self.reached(write.shard)
+        self._runs.setdefault(write.shard, self._run_of(write.shard))
         self._writes.append(write)
         self._entries += len(write.entries)
         while self._is_safe(self._writes[0], write.at_ms) or self._entries > KEPT_ENTRIES + len(write.entries):

@@ -78,8 +78,10 @@ class GroupSettler:
     async def _settle_all(self) -> None:
         async def settle() -> Answered:
             holding = [visit for visit in self._open if visit.holds(self._runtime.now())]
-            if runs := self._frontier.replaced_runs():
+            repeated: dict[int, str] = {}
+            while repeated != (runs := self._frontier.replaced_runs()):
                 await self._frontier.repeat_pushes(runs)
+                repeated = runs
             return await self._settle(holding, list(self._open))
 
         self._note(await self._runtime.retry.call(settle))
@@ -90,6 +92,8 @@ class GroupSettler:
         holding = [visit for visit in visits if visit.holds(now)]
         if runs := self._frontier.replaced_runs():
             unsafe = await self._repeat_pushes(runs)
+            if self._frontier.replaced_runs() != runs:
+                return
             visits = [visit for visit in visits if visit not in unsafe]
         parts = retry.split(visits, lambda visit: visit.lease.shard)
         for answer in (await retry.each(parts, lambda part: self._settle(holding, part))).values():

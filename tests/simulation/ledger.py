@@ -142,6 +142,7 @@ class Ledger:
         domain.accepted += 1
         self.accepted.add(entry.url)
         domain.queued[entry.url] = entry.priority
+        domain.raw[entry.url] = entry.raw
         return "accepted"
 
     # outboxes

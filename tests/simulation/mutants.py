@@ -35,7 +35,7 @@ LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
 GROUP_SETTLER = "crawler/worker/group_settler.py"
-RUNS = "            if runs := self._frontier.replaced_runs():\n            "
+RUNS = "while repeated != (runs := self._frontier.replaced_runs()):"
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
 SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, self._pusher.keep, results)
         settler.begin(kept.duplicates)
@@ -120,8 +120,8 @@ MUTANTS = (
     _without(
         "one-push",
         GROUP_SETTLER,
-        RUNS + "    await",
-        RUNS.replace("self._frontier.replaced_runs()", "{}") + "    await",
+        RUNS,
+        RUNS.replace("while ", "while False and "),
     ),
     _without(
         "finished-lease-is-renewed",

@@ -1,0 +1,56 @@
+"""A server that is restarted while a reply of it is on its way, as another connection notices first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frontier.counters import Counters
+from frontier.store import Call, RedisStore, Reply
+from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
+
+
+class RestartedMeanwhile(CountingStore):
+    """A server that is restarted after it has carried out the calls of `during`."""
+
+    run, during = "before", ""
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await super().send(calls)
+        if any(call.script and call.script.name == self.during for call in calls):
+            self.run = "after"
+        return replies
+
+    def run_of(self, key: str) -> str:
+        return self.run
+
+
+async def test_what_a_server_has_done_before_its_restart_counts_as_lost(store: RedisStore, crawl_name: str) -> None:
+    server = RestartedMeanwhile(store)
+    frontier = await make_frontier(server, crawl_name, ManualTime())
+    server.during = "push"
+    await frontier.push([entry()])
+    assert frontier.replaced_runs() == {0: "after"}
+
+
+async def test_nothing_is_settled_again_on_a_server_that_lacks_the_pushes(store: RedisStore, crawl_name: str) -> None:
+    # Given a page and its link, and a first restart after which the link is pushed again,
+    server = RestartedMeanwhile(store)
+    frontier = await make_frontier(server, crawl_name, ManualTime())
+    await frontier.push([entry()])
+    lease = await lease_one(frontier)
+    await frontier.push([entry("https://a.test/link")])
+    await frontier.settle([settle_all(lease)])
+    server.run = "first"
+    runs = frontier.replaced_runs()
+    server.during = "push"
+    await frontier.repeat_pushes(runs)
+    # when the server is restarted a second time before the settlement is repeated,
+    settled = server.calls["settle"]
+    assert await frontier.repeat_settlements(runs) == []
+    # then this waits until the link was pushed once more.
+    assert server.calls["settle"] == settled
+    assert frontier.replaced_runs() == {0: "after"}
+    await frontier.repeat_pushes(frontier.replaced_runs())
+    await frontier.repeat_settlements(frontier.replaced_runs())
+    assert frontier.replaced_runs() == {}
+    assert (await Counters(store, frontier.keys).counts()).done == 1
