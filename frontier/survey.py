@@ -22,21 +22,24 @@ from frontier.store import Call, Reply, Store, command, script_call
 
 
 class DomainSample(msgspec.Struct, frozen=True):
-    """A domain found at an end of its shard's sets. `at_ms`: when it is due, or when its lease ends, in server time.
-    `queued`: number of URLs in its queue, without leased ones."""
+    """A domain found at an end of its shard's sets. `at_ms`: when it is due, when its lease ends, or when the first of its
+    waiting URLs is ready, in server time. `queued`: number of URLs in its queue, without leased ones; of a waiting domain,
+    which has none in its queue, how many of those that wait were found."""
 
     domain: str
     shard: int
-    held: Literal["due", "leased"]
+    held: Literal["due", "leased", "waiting"]
     at_ms: int
     queued: int
 
 
 class DomainDelay(msgspec.Struct, frozen=True):
-    """The delay of a domain, None before the first fetch. `state`: the politeness layer's own text."""
+    """The delay of a domain, None before the first fetch. `state`: the politeness layer's own text; `robots`: its records
+    of robots.txt files, not read for leased domains."""
 
     delay_ms: int | None
     state: str
+    robots: tuple[bytes, ...] = ()
 
 
 class ShardSurvey(msgspec.Struct, frozen=True):
@@ -82,15 +85,19 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
 
 async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
     """The delay and state of the domains of `samples`, by domain; unknown for those on nodes that are away."""
-    shards = {sample.domain: sample.shard for sample in samples}
-    calls = [command("HMGET", keys.shards[shard].domain(name), "delay", "state") for name, shard in shards.items()]
+    found = {sample.domain: sample for sample in samples}
+    idle = [sample for sample in found.values() if sample.held != "leased"]
+    calls = [command("HMGET", keys.shards[one.shard].domain(one.domain), "delay", "state") for one in found.values()]
+    calls += [command("HVALS", keys.shards[one.shard].robots(one.domain)) for one in idle]
     replies = await store.send_each(calls) if calls else []
-    return {name: _delay(reply) for name, reply in zip(shards, replies, strict=True)}
+    robots = dict(zip((one.domain for one in idle), replies[len(found) :], strict=True))
+    return {name: _delay(reply, robots.get(name, ())) for name, reply in zip(found, replies, strict=False)}
 
 
-def _delay(reply: Reply | RedisAway) -> DomainDelay:
+def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
     delay, state = (None, None) if isinstance(reply, RedisAway) else reply
-    return DomainDelay(int(delay) if delay else None, state.decode() if state else "")
+    records = () if isinstance(robots, RedisAway) else tuple(robots)
+    return DomainDelay(int(delay) if delay else None, state.decode() if state else "", records)
 
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
@@ -114,4 +121,4 @@ def _parsed(shard: int, reply: Reply) -> ShardSurvey:
 
 
 def _sample(shard: int, held: bytes, domain: bytes, at: bytes, queued: int) -> DomainSample:
-    return DomainSample(domain.decode(), shard, "leased" if held == b"leased" else "due", int(float(at)), queued)
+    return DomainSample(domain.decode(), shard, held.decode(), int(float(at)), queued)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -180,6 +180,13 @@ class RobotsCache:
                 except StopIteration as finished:
                     return cast(T, finished.value)
                 await asyncio.sleep(0)
+
+
+def next_unreachable(stored: Iterable[bytes]) -> RobotsRecord | None:
+    """The record of an unreachable file, without which nothing of its origin is fetched, that is to be fetched first. None
+    if there is none among the records `stored` for a domain."""
+    records = [record for one in stored if (record := _unpacked(one)) is not None and record.access == "disallow"]
+    return min(records, key=lambda record: record.retry_at_ms, default=None)
 
 
 def _unpacked(stored: bytes | None) -> RobotsRecord | None:

@@ -274,7 +274,7 @@ class _TwoLists:
 def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:
     if not lines:
         return Text("none", style="dim")
-    made = TextTable("domain", ">queued", "when", "why")
+    made = TextTable("domain", ">queued", "when", "why", wraps="why")
     for line in lines:
         when = "being fetched" if line.held == "leased" else _when(line.at_ms - now_ms)
         made.add_row(line.domain, f"{line.queued:,}", when, why(line))
@@ -286,11 +286,15 @@ def _when(ms: int) -> str:
 
 
 def why(line: DomainLine) -> str:
-    """Return why a domain waits: the rate limit of its address, its failures, or its delay."""
+    """Return why a domain waits: its robots.txt, the rate limit of its address, its failures, retries, or its delay."""
+    if line.robots:
+        return f"robots.txt unreachable ({line.robots})"
     if line.is_rate_limited:
         return "address rate limit"
     if line.failures:
         return f"{line.failures} x {line.reason or 'failed'}"
+    if line.held == "waiting":
+        return "retry"
     return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +197,10 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
         case "leased":
             return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
         case "waiting":
-            return f"will be tried again: {waits_for}"
+            return f"will be tried again: {_unreachable(facts) or waits_for}"
         case "queued" if robots.startswith("denied"):
-            return "queued, and will be denied by robots.txt"
+            unreachable = _unreachable(facts)
+            return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
         case "queued":
             return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
         case _ if line is not None:
@@ -215,6 +217,16 @@ def _not_found(where: str, searched: Sequence[str]) -> str:
         place = f" in {' or '.join(searched)}" if searched else ""
         return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"
     return f"settled, but not found in {' or '.join(searched)}" if searched else "settled; the output says how"
+
+
+def _unreachable(facts: Facts) -> str:
+    """Return that the URL needs a robots.txt that is unreachable, and when this is fetched again; "" if it is not."""
+    record = facts.robots.record if facts.robots else None
+    if record is None or record.access != "disallow":
+        return ""
+    backoff_ms = BackoffState.parse(facts.domain.state).until_ms
+    wait_s = ceil((max(record.retry_at_ms, backoff_ms, facts.domain.next_ms or 0) - facts.now_ms) / 1000)
+    return f"robots.txt unreachable ({record.reason}), next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
 
 
 def _is_blocked(facts: Facts) -> bool:
@@ -235,6 +247,8 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
 def _wait(facts: Facts) -> tuple[int | None, str]:
     """Return until when the URL waits (server ms), and for what."""
     status, domain = facts.status, facts.domain
+    if status.where == "waiting" and _unreachable(facts):
+        return status.ready_ms, "the next try of its robots.txt"
     if status.where == "waiting":
         return status.ready_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
     if status.where not in ("queued", "leased"):

@@ -22,6 +22,7 @@ from frontier.peer_loop import running_ms
 from frontier.store import RedisStore, command
 from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
 from politeness.backoff import BackoffState
+from politeness.robots_cache import next_unreachable
 
 LISTED = 20
 """Domains in each list."""
@@ -35,12 +36,13 @@ NAMED = 256
 
 class DomainLine(DomainSample, frozen=True):
     """A domain in one of the lists. `failures`: in a row, the last one for `reason`. `is_rate_limited`: it waits because of
-    the rate limit of its address."""
+    the rate limit of its address. `robots`: it waits because a robots.txt is unreachable for this reason."""
 
     delay_ms: int | None
     failures: int
     reason: str
     is_rate_limited: bool = False
+    robots: str = ""
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -141,8 +143,8 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
 
 def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample], ...]:
     """Return the domains with the most queued URLs, the longest-overdue ones, and those due last."""
-    overdue = [sample for sample in samples if sample.held == "due" and sample.at_ms <= now_ms]
-    resting = [sample for sample in samples if sample.held == "due" and sample.at_ms > now_ms]
+    overdue = [sample for sample in samples if sample.held != "leased" and sample.at_ms <= now_ms]
+    resting = [sample for sample in samples if sample.held != "leased" and sample.at_ms > now_ms]
     return (
         nlargest(LISTED, samples, key=attrgetter("queued")),
         nsmallest(LISTED, overdue, key=attrgetter("at_ms")),
@@ -152,12 +154,18 @@ def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample
 
 def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
     backoff = BackoffState.parse(delays.state)
+    record = next_unreachable(delays.robots)
+    if record is not None and sample.held != "waiting" and record.reason != backoff.reason:
+        record = None  # the domain has URLs of other origins
+    if record is not None:
+        sample = msgspec.structs.replace(sample, at_ms=max(sample.at_ms, record.retry_at_ms))
     return DomainLine(
         **msgspec.structs.asdict(sample),
         delay_ms=delays.delay_ms,
         failures=backoff.failures,
         reason=backoff.reason,
         is_rate_limited=backoff.until_ms <= now_ms < backoff.limited_until_ms,
+        robots=record.reason if record is not None else "",
     )
 
 

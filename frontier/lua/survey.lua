@@ -1,7 +1,8 @@
 -- survey: read the counters of a shard atomically, and list some of its domains. Changes nothing.
 --
--- The listed domains are those that have been due longest, those that will be due last, and those whose leases end
--- first. Each is found at an end of a sorted set, so the cost does not depend on the number of domains.
+-- The listed domains are those that have been due longest, those that will be due last, those whose leases end first, and
+-- those with URLs that wait for a retry, such as all URLs of a domain whose robots.txt is unreachable. Each is found at an
+-- end of a sorted set, so the cost does not depend on the number of domains.
 --
 -- KEYS[1] owner    hash  epoch, replica, since (the fence)
 -- KEYS[2] due      zset  domain -> due ms
@@ -12,8 +13,10 @@
 -- ARGV[1] now_ms   ARGV[2] number of domains to list at each end, at least 1
 --
 -- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, due domains that are ready,
---          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased", domain, ms, queued}, ...}
+--          oldest due ms or -1, {epoch, replica, since}, {"due" | "leased" | "waiting", domain, ms, queued}, ...}
+--   of a waiting domain: when the first of its listed URLs is ready, and how many of them were found
 
+local WAITING_EACH = 8  -- URLs read for each domain to list: a domain has many that wait for the same time
 local queue = KEYS[6] .. 'q:'
 local last = tonumber(ARGV[2]) - 1
 local first = redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES')
@@ -43,4 +46,23 @@ end
 name('due', first)
 name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES'))
 name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES'))
+
+local waiting = {}
+local function name_waiting(from, to)
+  local found, room = redis.call('ZRANGE', KEYS[4], from, to, 'WITHSCORES'), last + 1
+  for i = 1, #found, 2 do
+    local domain = string.match(found[i], '^[^\n]*')
+    local listed = waiting[domain]
+    if listed then
+      listed[4] = listed[4] + 1
+    elseif room > 0 and not (redis.call('ZSCORE', KEYS[2], domain) or redis.call('ZSCORE', KEYS[3], domain)) then
+      waiting[domain], room = {'waiting', domain, found[i + 1], 1}, room - 1
+      reply[#reply + 1] = waiting[domain]
+    end
+  end
+end
+
+local each = WAITING_EACH * ARGV[2]
+name_waiting(0, each - 1)
+name_waiting(math.max(each, reply[3] - each), -1)
 return reply

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from frontier.counters import SHARDS_A_PART, Counters, counts_of
-from frontier.queue import SettledUrl, Settlement
+from frontier.queue import SettledUrl, Settlement, postpone
 from frontier.store import RedisStore
 from frontier.survey import DomainDelay, domain_delays, survey
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 
 
 async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, crawl_name: str) -> None:
@@ -45,6 +45,45 @@ async def test_it_says_how_the_domains_it_named_rest(store: RedisStore, crawl_na
         other: DomainDelay(None, ""),
     }
     assert await domain_delays(store, frontier.keys, []) == {}
+
+
+async def test_domains_whose_urls_all_wait_are_named(store: RedisStore, crawl_name: str) -> None:
+    """Of others, the queue says when they are due."""
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "ab" for n in range(3)])
+    leased, _ = await frontier.lease([0], 1, "r1", 2)
+    for lease in leased[0].leases:
+        waits = lease.entries[: 3 if lease.domain == "a.test" else 1]
+        later = [postpone(one, "robots_unreachable", time.ms + 9_000) for one in waits]
+        await frontier.settle([Settlement(lease, time.ms, urls=later)])
+        await frontier.release([Settlement(lease, time.ms)])
+    for name in "ab":
+        await ask(store, "HSET", frontier.keys.shards[0].robots(f"{name}.test"), f"https://{name}.test", name)
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 9)
+    assert [(one.domain, one.held, one.at_ms - time.ms, one.queued) for one in found.domains] == [
+        ("b.test", "due", 0, 2),
+        ("a.test", "waiting", 9_000, 3),
+    ]
+    delays = await domain_delays(store, frontier.keys, found.domains)
+    assert (delays["a.test"].robots, delays["b.test"].robots) == ((b"a",), (b"b",))
+
+
+async def test_the_listed_waiting_domains_are_limited(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{n}.test/{u}", f"{n}.test") for n in range(40) for u in range(2)])
+    leased, _ = await frontier.lease([0], 1, "r1", 99)
+    for lease in leased[0].leases:
+        at_ms = time.ms + 1_000 * int(lease.domain.partition(".")[0])
+        later = [postpone(one, "robots_unreachable", at_ms) for one in lease.entries]
+        await frontier.settle([Settlement(lease, time.ms, urls=later)])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 2)
+    named = [one.domain for one in found.domains]
+    assert (len(named), named[:2]) == (4, ["0.test", "1.test"])
+    assert all(int(name.partition(".")[0]) > 30 for name in named[2:])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 40)
+    assert sorted((one.domain, one.queued) for one in found.domains) == sorted((f"{n}.test", 2) for n in range(40))
 
 
 async def test_domains_are_named_from_both_ends_and_once_each(store: RedisStore, crawl_name: str) -> None:

@@ -42,8 +42,8 @@ def domain(**changes: object) -> DomainStatus:
     return DomainStatus(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1) -> KnownRobots:
-    record = RobotsRecord(access, "ok", 200, NOW - 1_000, retry_at_ms, body)  # type: ignore[arg-type]
+def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1, reason: str = "ok") -> KnownRobots:
+    record = RobotsRecord(access, reason, 200, NOW - 1_000, retry_at_ms, body)  # type: ignore[arg-type]
     return KnownRobots(record, Rules.parse(body, "peercrawl") if access == "rules" else None)
 
 
@@ -82,6 +82,17 @@ NEVER = "never queued: no page that was crawled links to it, or a limit dropped 
         ),
         (explained(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
         (explained(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
+        (
+            explained(
+                UrlStatus("waiting", ENTRY, NOW + 1),
+                robots=robots("disallow", reason="http_503", retry_at_ms=NOW + 41_500),
+            ),
+            "will be tried again: robots.txt unreachable (http_503), next try in 42 s",
+        ),
+        (
+            explained(QUEUED, robots=robots("disallow", reason="timeout", retry_at_ms=NOW)),
+            "queued: robots.txt unreachable (timeout), next try now",
+        ),
         (explained(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
         (explained(UrlStatus("settled")), "settled; the output says how"),
         (explained(UrlStatus("settled"), searched=("pages",)), "settled, but not found in pages"),
