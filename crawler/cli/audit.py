@@ -14,7 +14,8 @@ from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.crawl_access import CrawlAccess
-from crawler.cli.output_folders import crawl_of
+from crawler.cli.notes import note
+from crawler.cli.output_folders import crawl_of, not_named
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import emit
 from crawler.settings.loading import CrawlSettings, Settings, load
@@ -62,6 +63,8 @@ def audit(
         throttle.delay, rate_limit_policy(loaded), token or loaded.fetch.user_agent, tolerance, throttle.parallel
     )
     found = judge(archive, rules)
+    if missing := not_named(given.replica, folders):
+        note(missing)
     source = f", as crawl {crawl!r} here has it" if crawl and delay is None else ""
     emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}"))
     if not found.ok:

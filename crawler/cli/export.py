@@ -10,9 +10,13 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from crawler.cli.notes import note
+from crawler.cli.output_folders import not_named
+from crawler.cli.shared_options import flags
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.logs import printable
+from crawler.settings.loading import load
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import Exported, ExportSettings, Form
@@ -58,6 +62,8 @@ def export(
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _told(done, settings, len(files)):
         Terminal().tell(line)
+    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()]):
+        note(missing)
     if still_open := [path for path in files if is_open(path)]:
         Terminal(stderr=True).tell(
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "

@@ -40,6 +40,21 @@ def output_folders(local: ReplicaSettings, crawl: str) -> list[Path]:
     return _existing(_read(local.data_dir).get(crawl, [])) or [local.out]
 
 
+def not_named(local: ReplicaSettings, folders: Sequence[Path]) -> str:
+    """Return which other folders the crawls of the embedded store have written to that have written to one of `folders`, as
+    a note; "" if there are none."""
+    given = {str(folder.resolve()) for folder in folders}
+    known = {} if local.redis else _read(local.data_dir)
+    others = {
+        str(folder.resolve()): shown(folder)
+        for written in known.values()
+        if given & {str(Path(folder).resolve()) for folder in written}
+        for folder in _existing(written)
+    }
+    missing = [name for path, name in others.items() if path not in given]
+    return f"the crawl has also written to {', '.join(missing)}: name all its folders" if missing else ""
+
+
 def crawl_of(local: ReplicaSettings, folders: Sequence[Path]) -> str:
     """Return the crawl of the embedded store that has written to all of `folders`, or "" if it is not known."""
     wanted = {str(folder.absolute()) for folder in folders}

@@ -24,7 +24,7 @@ from crawler.scope.seeds import Seed
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import url_rules
-from crawler.sinks.line_search import line_files, lines_in
+from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
@@ -109,12 +109,12 @@ async def _repair(
     restored = queued = without_links = 0
     # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
     for is_done in (True, False):
-        for lines in _batches(folders):
+        for lines in _batches(folders, crawl.name):
             ended = [_ended(line) for line in lines if (line.outcome == Outcome.DONE) is is_done]
             restored += await repair.restore(ended)
     queued += await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
-    for lines in _batches(folders):
+    for lines in _batches(folders, crawl.name):
         for line in lines:
             queued += await repair.push(_found(line, links, rules))
             without_links += line.links is None and line.link_count > 0
@@ -133,14 +133,18 @@ class _Line(msgspec.Struct):
     status: int | None = None
     link_count: int = 0
     links: list[str] | None = None
+    replica: str | None = None
 
 
-def _batches(folders: Sequence[Path]) -> Iterator[list[_Line]]:
+def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
     batch: list[_Line] = []
     for folder in folders:
         for path in line_files(folder):
             for raw in lines_in(path):
-                batch.append(msgspec.json.decode(raw, type=_Line))
+                line = msgspec.json.decode(raw, type=_Line)
+                if is_of_another(path, str(line.replica), crawl):
+                    continue
+                batch.append(line)
                 if len(batch) == PAGES_AT_ONCE:
                     yield batch
                     batch = []

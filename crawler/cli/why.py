@@ -16,7 +16,10 @@ from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
 OutToSearch = Annotated[
-    Path | None, typer.Option("--out", help="Output folder to search; default: those of the crawl.", show_default=False)
+    list[Path] | None,
+    typer.Option(
+        "--out", help="Output folder to search, once for each; default: those of the crawl.", show_default=False
+    ),
 ]
 
 
@@ -35,7 +38,7 @@ def why(
         crawler why https://example.com/private/ --out pages
     """
 
-    folders = [out] if out else output_folders(access.settings.replica, access.crawl)
+    folders = out or output_folders(access.settings.replica, access.crawl)
 
     async def work(store: RedisStore, opened: Crawl) -> Explanation:
         return await explain(store, opened, url, folders)

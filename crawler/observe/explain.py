@@ -119,7 +119,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     lookup, control = UrlLookup(store, frontier), Control(store, crawl.keys)
     await control.refresh()
-    lines = [line for folder in folders if (line := newest_line(folder, url.href)) is not None]
+    lines = [line for folder in folders if (line := newest_line(folder, url.href, crawl.name)) is not None]
     return Facts(
         asked=asked,
         url=url,
@@ -216,7 +216,9 @@ def _not_found(where: str, searched: Sequence[str]) -> str:
     if where == "queued_or_settled":
         place = f" in {' or '.join(searched)}" if searched else ""
         return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"
-    return f"settled, but not found in {' or '.join(searched)}" if searched else "settled; the output says how"
+    if not searched:
+        return "settled; the output says how"
+    return f"settled, but not found in {' or '.join(searched)}; name its output folders with --out, once for each"
 
 
 def _unreachable(facts: Facts) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from crawler.sinks.group_encoder import EncodedGroup, GroupEncoder
 from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
-from crawler.sinks.segment import LINES, Segment, open_path, sync_folder, translated
+from crawler.sinks.segment import LINES, Segment, file_name, open_path, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import Revoke, SettleLater
 from crawler.sinks.times import digits
@@ -306,5 +305,5 @@ def _step(making: Generator[None, None, EncodedGroup]) -> EncodedGroup | None:
 
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:
-    """The common part of the file names of a volume, valid in any file system."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{settings.crawl}-{settings.replica}-{digits(now)}-{serial:05d}")
+    """The common part of the file names of a volume."""
+    return file_name(f"{settings.crawl}-{settings.replica}-{digits(now)}-{serial:05d}")

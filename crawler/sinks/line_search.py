@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.sinks.open_files import open_and_finished, open_either
-from crawler.sinks.segment import LINES
+from crawler.sinks.segment import LINES, file_name
 
 
 def line_files(folder: Path) -> list[Path]:
@@ -16,11 +16,19 @@ def line_files(folder: Path) -> list[Path]:
     return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
 
 
-def newest_line(folder: Path, url: str) -> dict[str, object] | None:
-    """The line of the canonical `url` that was settled last. None if there is none, or no such folder."""
+def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
+    """The line of the canonical `url` that `crawl` settled last. None if there is none, or no such folder."""
     start = b'{"url":' + msgspec.json.encode(url) + b","
-    lines = [line for path in line_files(folder) for line in _lines_with(path, start)]
+    found = ((path, line) for path in line_files(folder) for line in _lines_with(path, start))
+    lines = [line for path, line in found if not is_of_another(path, str(line.get("replica")), crawl)]
     return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
+
+
+def is_of_another(path: Path, replica: str, crawl: str) -> bool:
+    """Whether the name of the file `path` says that the lines of `replica` in it are of another crawl than `crawl`, which
+    shares the folder."""
+    named, is_named, _ = path.name.partition(file_name(f"-{replica}-"))
+    return bool(is_named) and named != crawl
 
 
 def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:

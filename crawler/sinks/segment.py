@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,14 @@ from crawler.errors import SinkFull, UserError
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def file_name(name: str) -> str:
+    """`name` with underscores for characters that are not valid in any file system."""
+    return _UNSAFE.sub("_", name)
 
 
 class Segment:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Finished
+from tests.e2e.harness import Finished, answering
+from tests.e2e.test_requeue import Site
 from tests.typed import Typed
 
 URL = "http://127.0.0.1:1/"
@@ -42,6 +43,32 @@ def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Type
     elsewhere = typed("why", URL, "--out", "nowhere").out
     assert "robots_unreachable)" not in elsewhere
     assert elsewhere.splitlines()[-1].split() == ["searched", "nowhere"]
+
+
+@pytest.mark.usefixtures("crawled")
+def test_why_searches_all_folders_that_are_given(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    told = typed("why", URL, "--out", "other", "--out", "pages").out
+    assert "dead (robots_unreachable)" in told
+    assert told.splitlines()[-1].split() == ["searched", "other,", "pages"]
+
+
+def test_audit_and_export_name_the_other_folders_of_the_crawl(typed: Typed, tmp_path: Path) -> None:
+    with answering(Site()) as site:
+        options = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--delay", "0")
+        seed = f"http://127.0.0.1:{site.server_port}/"
+        assert typed("crawl", seed, *options, "--out", "first").code == 0
+        assert typed("seed", seed, "--again").code == 0
+        assert typed("crawl", *options, "--out", str(tmp_path / "second")).code == 0
+    for words in (("audit",), ("export",)):
+        assert "note: the crawl has also written to second/: name all its folders" in whole(typed(*words, "first").err)
+        assert "first/" in whole(typed(*words, "second").err)
+        assert "name all" not in whole(typed(*words, "first", "second").err)
+
+
+def whole(text: str) -> str:
+    """`text` without its line breaks."""
+    return " ".join(text.split())
 
 
 @pytest.mark.parametrize("words", [(), ("--replicas", "2")])

@@ -20,12 +20,14 @@ async def lose_shard(store: RedisStore, crawl: Crawl) -> None:
     await store.send([command("DEL", key) for key in lost])
 
 
-def test_the_page_counts_of_a_url_that_was_denied_before(hand: Hand, tmp_path: Path) -> None:
+def test_the_last_page_of_a_url_counts_and_other_crawls_do_not(hand: Hand, tmp_path: Path) -> None:
     """Its lines may be in any order, in the files of several replicas."""
     out = tmp_path / "out"
     out.mkdir()
-    for name, outcome in (("a", "denied"), ("b", "done"), ("c", "dead")):
-        line = {"url": "https://a.test/1", "domain": "a.test", "outcome": outcome, "reason": "x", "depth": 0}
+    for name, outcome in (("a", "denied"), ("b", "done"), ("c", "dead"), ("another-r1-2026", "done")):
+        path = "2" if name.startswith("another") else "1"  # a page of a crawl that shares the folder
+        line = {"url": f"https://a.test/{path}", "domain": "a.test", "outcome": outcome, "reason": "x", "depth": 0}
+        line["replica"] = "r1"
         (out / f"{name}.pages.jsonl").write_text(json.dumps(line) + "\n")
     hand.with_store(lose_shard)
     hand.type("repair", "--archive", str(out), "https://a.test/1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from crawler.observe.explain import CUT, Explanation, Facts, explanation, render, rows
@@ -95,7 +96,10 @@ NEVER = "never queued: no page that was crawled links to it, or a limit dropped 
         ),
         (explained(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
         (explained(UrlStatus("settled")), "settled; the output says how"),
-        (explained(UrlStatus("settled"), searched=("pages",)), "settled, but not found in pages"),
+        (
+            explained(UrlStatus("settled"), searched=("pages",)),
+            "settled, but not found in pages; name its output folders with --out, once for each",
+        ),
         (explained(QUEUED, rules=BLOCKED), "queued, and will be denied: its domain is blocked"),
         (
             explained(UrlStatus("waiting", ENTRY, NOW + 1), rules=BLOCKED),
@@ -167,8 +171,17 @@ def test_the_newest_line_of_a_url_is_found(tmp_path: Path) -> None:
         b'{"url":"https://a.test/x","settled_at":"2026-01-02T00:00:00.000Z"}\n'
         b'{"url":"https://a.test/x","settled_at":"2026-01-0'
     )
-    found = newest_line(tmp_path, "https://a.test/x")
+    found = newest_line(tmp_path, "https://a.test/x", "news")
     assert found is not None
     assert found["settled_at"] == "2026-01-02T00:00:00.000Z"
-    assert newest_line(tmp_path, "https://b.test/") is None
-    assert newest_line(tmp_path / "nowhere", "https://a.test/x") is None
+    assert newest_line(tmp_path, "https://b.test/", "news") is None
+    assert newest_line(tmp_path / "nowhere", "https://a.test/x", "news") is None
+
+
+@pytest.mark.parametrize(("crawl", "day"), [("news", "1"), ("news-eu", "2"), ("eu", None)])
+def test_lines_of_other_crawls_in_the_folder_are_left_out(tmp_path: Path, crawl: str, day: str | None) -> None:
+    for day_of, name in (("1", "news-host-1_a-20260101-00001"), ("2", "news-eu-host-1_a-20260102-00001.pages")):
+        line = {"url": "https://a.test/x", "settled_at": f"2026-01-0{day_of}", "replica": "host-1:a"}
+        (tmp_path / f"{name}.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    found = newest_line(tmp_path, "https://a.test/x", crawl)
+    assert (found and found["settled_at"]) == (day and f"2026-01-0{day}")
