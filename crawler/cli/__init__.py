@@ -2,7 +2,8 @@
 
 How a command runs, in the order in which data flows:
 
-1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
+1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line. `usage` words
+   those of a command line that cannot be parsed.
 2. `command_registry` lists which module has which command, in the groups of the help. `value_names` and `completion` say
    what an option takes, to people and to the shell. A module is imported when one of its commands is called, because
    importing all of them takes half a second.

@@ -25,7 +25,7 @@ OutToSearch = Annotated[
 
 @on_a_crawl
 def why(
-    url: Annotated[str, typer.Argument(help="The URL; it is normalized like a link. https:// may be left out.")],
+    url: Annotated[str, typer.Argument(help="URL to look up; it is normalized like a link. https:// may be left out.")],
     *,
     access: CrawlAccess,
     out: OutToSearch = None,

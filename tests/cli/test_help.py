@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from crawler.cli import completion
-from crawler.cli.command_registry import GROUPS, MODULES, _load
+from crawler.cli.command_registry import GROUPS, MODULES, load_command
 from crawler.scope.scope import Kind
 from crawler.settings import reference
 from crawler.settings.loading import ReplicaSettings
@@ -21,7 +21,7 @@ from tests.typed import Typed
 
 def paths() -> Iterator[tuple[str, ...]]:
     for name in MODULES:
-        command: Any = _load(name)
+        command: Any = load_command(name)
         yield (name,)
         for below in getattr(command, "commands", ()):
             yield (name, below)
@@ -95,4 +95,4 @@ def test_the_completed_words_are_those_that_are_accepted() -> None:
 def test_an_option_of_another_command_is_refused_with_the_whole_name(typed: Typed) -> None:
     done = typed("config", "check", "c.toml", "--max-pages", "3")
     assert done.code == 2
-    assert "error: `crawler config check` takes no --max-pages; use it with `crawler crawl`" in done.err
+    assert "error: `crawler config check` takes no --max-pages; use --max-pages with `crawler crawl`" in done.err

@@ -1,0 +1,109 @@
+"""A command line that cannot be parsed is answered in one line, which says what to type instead."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.cli.command_registry import MODULES, load_command
+from tests.cli.screen import Screen
+from tests.typed import Typed
+
+
+def commands() -> dict[str, Any]:
+    """The words of each command -> the command."""
+    found: dict[str, Any] = {}
+    for name in MODULES:
+        loaded: Any = load_command(name)
+        inner = getattr(loaded, "commands", {})
+        found |= {f"{name} {one}": command for one, command in inner.items()} or {name: loaded}
+    return found
+
+
+def long_options(command: Any) -> set[str]:
+    return {name for one in command.params for name in one.opts if name.startswith("--") and not one.hidden}
+
+
+def mistyped(option: str, number: int) -> str:
+    """Return `option` as it is often written: with underscores, one hyphen, another dash, or one letter too many."""
+    ways = (
+        option[1:],
+        f"\u2013{option[2:]}",
+        f"--{option[2:].replace('-', '_')}",
+        f"{option}x",
+        f"--{option[2:].upper()}",
+    )
+    return next(way for way in (*ways[number % len(ways) :], *ways) if way != option)
+
+
+@pytest.mark.parametrize("words", commands())
+def test_each_option_that_is_almost_right_is_suggested(typed: Typed, words: str) -> None:
+    for number, option in enumerate(sorted(long_options(commands()[words])), len(words)):
+        done = typed(*words.split(), mistyped(option, number), "1")
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+        assert f"did you mean {option}?" in done.err
+
+
+REQUIRED = [words for words, command in commands().items() if any(one.required for one in command.params)]
+
+
+def test_some_commands_need_an_argument() -> None:
+    assert {"export", "why", "block", "config check"} <= set(REQUIRED)
+
+
+@pytest.mark.parametrize("words", REQUIRED)
+def test_a_missing_argument_is_named_with_an_example_that_can_be_parsed(typed: Typed, words: str) -> None:
+    done = typed(*words.split())
+    said = re.fullmatch(rf"error: `crawler {words}` needs [A-Z]+ \(.+\); for example: crawler (.+)\n", done.err)
+    assert said is not None, done.err
+    assert (done.code, said[1].startswith(words)) == (2, True)
+    tried = typed(*shlex.split(said[1].partition(" |")[0])).err
+    assert re.search("needs|takes no|Invalid value", tried) is None, tried
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("crawl x --max_pages 3", "`crawler crawl` takes no --max_pages; did you mean --max-pages?"),
+        ("crawl x --maxpages=3", "`crawler crawl` takes no --maxpages; did you mean --max-pages?"),
+        ("crawl x --replica 3", "`crawler crawl` takes no --replica; did you mean --replicas?"),
+        ("crawl -max-pages 3", "`crawler crawl` takes no -max-pages; did you mean --max-pages?"),
+        ("crawl -z", "`crawler crawl` takes no -z; `crawler crawl --help` lists its options"),
+        ("crawl x --out", "`crawler crawl`: option '--out' requires an argument: --out FOLDER"),
+        ("status --until_empty", "`crawler status` takes no --until_empty; use --until-empty with `crawler run`"),
+        ("audit x --deley 3", "`crawler audit` takes no --deley; did you mean --delay?"),
+        (
+            "--crawl news status",
+            "`crawler` takes no --crawl; write it after the name of the command, such as `crawler crawl --crawl`",
+        ),
+        ("status news", "`crawler status` takes no argument 'news'; to name a crawl: --crawl news"),
+        (
+            "run https://a.test",
+            "`crawler run` takes no argument 'https://a.test'; URLs are for `crawler crawl` and `crawler seed`",
+        ),
+        ("statsu", "No such command 'statsu'. Did you mean 'status'?"),
+        ("config chek", "No such command 'chek'. Did you mean 'check'?"),
+        ("help", "No such command 'help'; `crawler --help` lists them"),
+        ("https://a.test", "No such command 'https://a.test'; to crawl a site: crawler crawl https://a.test"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(typed: Typed, tmp_path: Path, words: str, said: str) -> None:
+    done = typed(*words.split())
+    assert (done.code, done.out, done.err) == (2, "", f"error: {said}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_without_a_command_shows_its_help(typed: Typed) -> None:
+    done = typed("dead")
+    assert (done.code, "requeue" in done.out + done.err, "error" in done.out + done.err) == (2, True, False)
+
+
+def test_a_terminal_shows_no_box(tmp_path: Path) -> None:
+    with Screen(tmp_path, "export", columns=80) as screen:
+        assert screen.wait() == 2
+        assert screen.text.startswith("error: `crawler export` needs PATH")
+        assert "\u256d" not in screen.text
