@@ -2,7 +2,7 @@
 
 | reply | what follows |
 |---|---|
-| NOSCRIPT | the script's source is sent |
+| NOSCRIPT | the script's source is sent, once for all calls of it |
 | MOVED | the call goes to the node that is named, which has the slot now |
 | ASK | a plain command goes to the node that is named, for this once; a script waits |
 | TRYAGAIN, or a script that finds its slot moving | it waits until the slot has moved |
@@ -162,7 +162,9 @@ class Redirects:
         self._servers = servers
         self._is_cluster = is_cluster
         self._timeout_s = timeout_s
-        self._followed: dict[tuple[RedisServer, str], RedisServer] = {}  # in this round
+        # In this round:
+        self._followed: dict[tuple[RedisServer, str], RedisServer] = {}
+        self._taught: set[tuple[RedisServer, str | None, bytes]] = set()
 
     async def resolve(
         self, calls: Sequence[Call], replies: list[Reply | FrontierError], refused: Sequence[Refused]
@@ -174,6 +176,7 @@ class Redirects:
             again: list[Batch] = []
             late: list[Refused] = []
             self._followed.clear()
+            self._taught.clear()
             for one in refused:
                 try:
                     batch = await self._next(calls[one.at], one)
@@ -219,6 +222,10 @@ class Redirects:
         at, batch, error = refused
         word = first_word(error)
         if word == "NOSCRIPT" and call.script is not None:
+            lesson = (batch.server, batch.run_id, call.script.sha)
+            if lesson in self._taught:  # the source is sent right before
+                return self._batch(call, at, batch.server, batch.run_id)
+            self._taught.add(lesson)
             source = packed_by_source(call, guarded=self._is_cluster)
             return Batch(batch.server, batch.run_id, [at], source, acks_of([call]))
         if word == "MOVED":

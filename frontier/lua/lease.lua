@@ -68,9 +68,9 @@ if due_ms <= now_ms then
   end
 end
 
-local again_ms = math.min(due_ms, expiring_ms, waking_ms)
-if again_ms <= now_ms then
-  again_ms = math.min(first_ms(keys.due), first_ms(keys.leases), first_ms(keys.waiting))
-end
+-- What was read stays right until it is due. The leases that begin now end after the others.
+local function next_ms(key, before_ms) return before_ms > now_ms and before_ms or first_ms(key) end
+if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
+local again_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
 if again_ms < math.huge then reply[2] = again_ms end
 return reply

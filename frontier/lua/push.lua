@@ -19,9 +19,9 @@ local FILL = 208
 local base = KEYS[4]
 local now_ms, domain_cap = tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local stats = redis.call('HMGET', KEYS[3], 'seen', 'buckets', 'crawl')
-if stats[3] ~= ARGV[1] then return {'lost'} end
-local seen, buckets, half = tonumber(stats[1] or '0'), tonumber(stats[2] or '1'), 1
+local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets')
+if stats[1] ~= ARGV[1] then return {'lost'} end
+local seen, buckets, half = tonumber(stats[3] or '0'), tonumber(stats[4] or '1'), 1
 while half * 2 <= buckets do half = half * 2 end
 
 local seen_keys = {}  -- by bucket: formatting a number into a key costs half as much as a call
@@ -97,8 +97,7 @@ while at <= #ARGV do
 end
 
 if accepted > 0 then
-  redis.call('HINCRBY', KEYS[3], 'accepted', accepted)
-  redis.call('HSET', KEYS[3], 'seen', seen, 'buckets', buckets)
+  redis.call('HSET', KEYS[3], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
 if capped > 0 then
   redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped)

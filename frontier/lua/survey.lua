@@ -19,15 +19,19 @@
 local WAITING_EACH = 8  -- URLs read for each domain to list: a domain has many that wait for the same time
 local queue = KEYS[6] .. 'q:'
 local last = tonumber(ARGV[2]) - 1
-local first = redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES')
+local due, leased = redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3])
+
+-- Most shards of a crawl may be empty, so nothing is read that follows from what was read before.
+local first = due > 0 and redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES') or {}
+local is_ready = due > 0 and tonumber(first[2]) <= tonumber(ARGV[1])
 
 local reply = {
   'surveyed',
   redis.call('HGETALL', KEYS[5]),
   redis.call('ZCARD', KEYS[4]),
-  redis.call('ZCARD', KEYS[2]),
-  redis.call('ZCARD', KEYS[3]),
-  redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]),
+  due,
+  leased,
+  is_ready and redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]) or 0,
   first[2] or '-1',
   redis.call('HMGET', KEYS[1], 'epoch', 'replica', 'since'),
 }
@@ -44,8 +48,8 @@ local function name(kind, found)
 end
 
 name('due', first)
-name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES'))
-name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES'))
+if due > last + 1 then name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES')) end
+if leased > 0 then name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES')) end
 
 local waiting = {}
 local function name_waiting(from, to)
@@ -63,6 +67,6 @@ local function name_waiting(from, to)
 end
 
 local each = WAITING_EACH * ARGV[2]
-name_waiting(0, each - 1)
-name_waiting(math.max(each, reply[3] - each), -1)
+if reply[3] > 0 then name_waiting(0, each - 1) end
+if reply[3] > each then name_waiting(math.max(each, reply[3] - each), -1) end
 return reply

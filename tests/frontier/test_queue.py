@@ -153,6 +153,21 @@ class TestLease:
         assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
         assert (await counters.counts()).leases_expired == 1
 
+    async def test_a_reply_says_what_comes_first_after_it(self, frontier: Frontier, time: ManualTime) -> None:
+        await frontier.push([entry("https://a.test/1")])
+        (one,), _ = await frontier.lease([0], 1, "r1", 1)
+        assert one.next_ms == one.leases[0].expires_ms
+        time.ms += 10
+        await frontier.push([entry(f"https://{name}.test/1", f"{name}.test") for name in "bc"])
+        (two,), _ = await frontier.lease([0], 1, "r1", 1)
+        assert two.next_ms == time.ms  # another domain is due
+        await frontier.lease([0], 1, "r1", 1)
+        (none,), _ = await frontier.lease([0], 1, "r1", 1)
+        assert none.next_ms == one.leases[0].expires_ms
+        await frontier.release([Settlement(one.leases[0], two.leases[0].expires_ms + 5)])
+        (none,), _ = await frontier.lease([0], 1, "r1", 1)
+        assert none.next_ms == two.leases[0].expires_ms
+
     async def test_a_token_that_redis_forgot_is_never_used_again(
         self, store: RedisStore, frontier: Frontier, time: ManualTime
     ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
+from frontier.errors import ShardLost
 from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, SettledUrl, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
@@ -28,6 +31,15 @@ class TestSettle:
         await frontier.settle([settlement])
         await frontier.settle([settlement])
         assert (await counters.counts()).done == 1
+
+    async def test_a_shard_without_counters_is_lost_and_gets_none(self, frontier: Frontier, store: RedisStore) -> None:
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        stats = frontier.keys.shards[0].stats
+        await ask(store, "DEL", stats)
+        with pytest.raises(ShardLost):
+            await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")])])
+        assert await ask(store, "EXISTS", stats) == 0
 
     async def test_of_many_urls_only_those_in_flight_count(
         self, frontier: Frontier, counters: Counters, letters: DeadLetters

@@ -237,3 +237,13 @@ async def test_calls_that_make_a_script_known_at_once_are_no_restart(store: Redi
         calls = [script_call(unknown, keys)]
         replies = await asyncio.gather(*(store.send(calls * count) for count in (1, 200, 1, 400, 1, 800)))
         assert {reply for part in replies for reply in part} == {number}
+
+
+async def test_the_source_of_a_script_is_sent_once_for_all_calls_of_it(tmp_path: Path) -> None:
+    source = "return tonumber(ARGV[1])"
+    script = Script("unknown", source, hashlib.sha1(source.encode()).hexdigest().encode(), 1)
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        assert await store.send([script_call(script, ["x"], number) for number in range(50)]) == list(range(50))
+        assert (await store.info("commandstats"))["cmdstat_eval"].startswith("calls=1,")
+        await store.close()

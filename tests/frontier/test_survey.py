@@ -109,3 +109,17 @@ async def test_many_shards_are_read_in_parts(store: RedisStore, crawl_name: str)
     surveys = await survey(store, frontier.keys, range(2 * SHARDS_A_PART + 1), time.ms, 1)
     assert [found.shard for found in surveys] == list(range(2 * SHARDS_A_PART + 1))
     assert store.round_trips - before in (3, 4, 5)  # up to two more where the server has to be told the script
+
+
+async def test_what_follows_from_an_empty_set_is_not_read(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await survey(store, frontier.keys, [0], time.ms, 1)  # the server knows the script
+
+    async def commands() -> int:
+        return int((await store.info("stats"))["total_commands_processed"])
+
+    before = await commands()
+    await survey(store, frontier.keys, [0], time.ms, 1)
+    of_script = await commands() - before - 2  # INFO, EVALSHA
+    assert of_script == 5  # three sizes, the counters, the owner

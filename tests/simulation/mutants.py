@@ -152,7 +152,7 @@ MUTANTS = (
         "late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""
     ),
     _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
-    _without("push-into-lost-shard", LUA + "push.lua", "if stats[3] ~= ARGV[1] then", "if false then"),
+    _without("push-into-lost-shard", LUA + "push.lua", "if stats[1] ~= ARGV[1] then", "if false then"),
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("short-rosters", LUA + "claim.lua", "roster_key(open - 1))", "roster_key(open - 1), roster_key(open))"),
 )
