@@ -116,10 +116,11 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
 
 class RedisOutageBegan(msgspec.Struct, frozen=True, gc=False):
     """Redis is unreachable or refuses calls. The replica pauses. `node`: of a cluster; then only its shards pause. "" for
-    a single server."""
+    a single server. `has_lost`: the node answers, but has lost shards and with them all leases."""
 
     error: str
     node: str = ""
+    has_lost: bool = False
 
 
 class RedisOutageEnded(msgspec.Struct, frozen=True, gc=False):

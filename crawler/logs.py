@@ -171,6 +171,12 @@ class DetailListener:
         log(logging.DEBUG, name, replica=self._replica, **fields)
 
 
+def _obstacle(event: ev.Event) -> str:
+    if isinstance(event, ev.RedisOutageBegan):
+        return "redis_shards_lost" if event.has_lost else "redis_away"
+    return "redis_replicas_missing"
+
+
 class LogListener:
     """Logs the events in `LOGGED`."""
 
@@ -198,8 +204,7 @@ class LogListener:
                     )
             case ev.RedisOutageBegan(error, node) | ev.ReplicasMissed(error, node):
                 named = {"node": node} if node else {}
-                name = "redis_away" if isinstance(event, ev.RedisOutageBegan) else "redis_replicas_missing"
-                log(logging.WARNING, name, replica=self._replica, **named, error=error)
+                log(logging.WARNING, _obstacle(event), replica=self._replica, **named, error=error)
             case ev.RedisOutageEnded(away_s, node):
                 named = {"node": node} if node else {}
                 log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))

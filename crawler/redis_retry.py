@@ -9,20 +9,22 @@ like an outage, because an operator can fix both.
 **A cluster.** A node that hangs must cost only its own shards. So whatever a worker or a commit needs from several
 nodes is asked side by side (`each`), and what occupies a worker is asked once (`soon`). Both wait for an answer for
 `PATIENCE_S` at most. A node that has not answered by then counts as away: only `watch` asks it again, every `WATCH_S`,
-until it answers.
+until it answers. A node that has lost shards counts as away, too, until `watch` finds that they are restored. Only the
+loss of shards on the node of the crawl's own keys is raised, as on a single server.
 Calls that belong to one node and hold up nobody else (`call`) are repeated until they succeed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
 from frontier.clock import Clock
-from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
+from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost
 from frontier.nodes import Nodes
 
 T = TypeVar("T")
@@ -70,6 +72,7 @@ class RedisRetry:
         self._away_since: dict[str, float] = {}
         self._verify = verify
         self._asking: set[asyncio.Task[Any]] = set()
+        self._incomplete: set[str] = set()  # nodes that are away because they have lost shards
         self._watched: set[str] = set()  # nodes that `watch` is asking
 
     # state
@@ -89,8 +92,13 @@ class RedisRetry:
 
     @property
     def away_nodes(self) -> list[str]:
-        """The nodes of a cluster that are away. Empty for a single server."""
-        return sorted(self._away_since.keys() - {ANY}) if self._away_since and self.has_many_nodes else []
+        """The nodes of a cluster that do not answer. Empty for a single server."""
+        return sorted(self._away_since.keys() - self._incomplete - {ANY}) if self.has_many_nodes else []
+
+    @property
+    def incomplete_nodes(self) -> list[str]:
+        """The nodes of a cluster that have lost shards."""
+        return sorted(self._incomplete)
 
     @property
     def nodes(self) -> dict[str, bool]:
@@ -123,14 +131,15 @@ class RedisRetry:
 
     async def call(self, call: Callable[[], Awaitable[T]], node: str = ANY) -> T:
         """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. `node`: the one that it
-        needs. Raises what `verify` and `call` raise, except RedisAway and RedisMisused."""
+        needs. Raises what `verify` and `call` raise, except RedisAway, RedisMisused and the loss of shards of some nodes
+        only."""
         wait_s = FIRST_WAIT_S
         while True:
             try:
                 if self._away_since and self._verify is not None and self._must_verify(node):
                     await self._verify()
                 result = await call()
-            except (RedisAway, RedisMisused) as error:
+            except (RedisAway, RedisMisused, ShardLost) as error:
                 self.failed(error, node)
                 await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
                 wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.has_many_nodes else LONGEST_WAIT_S)
@@ -196,7 +205,7 @@ class RedisRetry:
             task.cancel()  # the store carries out what was sent
             return self._lost_in_time(TimeoutError(), node)
         error = task.exception()
-        if isinstance(error, (RedisAway, RedisMisused)):
+        if isinstance(error, (RedisAway, RedisMisused, ShardLost)):
             return self._lost_in_time(error, node)
         return task.result()
 
@@ -225,11 +234,24 @@ class RedisRetry:
         return node == self._nodes.crawl_node and node in self._away_since
 
     def failed(self, error: Exception, node: str = ANY) -> None:
-        """Record that a call to `node` failed. Emits RedisOutageBegan if it is the first one."""
+        """Record that a call to `node` failed. Emits RedisOutageBegan if it is the first one. Raises `error` if it means
+        that the crawl cannot go on."""
+        if isinstance(error, ShardLost):
+            self._failed_with_loss(error)
+            return
         name = self._name(node, error)
         if name not in self._away_since:
             self._away_since[name] = self._clock.monotonic()
             self._events.emit(RedisOutageBegan(str(error), name))
+
+    def _failed_with_loss(self, error: ShardLost) -> None:
+        nodes = {self.node_of(shard) for shard in error.shards}
+        if not self.has_many_nodes or self._nodes is None or self._nodes.crawl_node in nodes:
+            raise error
+        for node in sorted(nodes - self._incomplete):
+            self._incomplete.add(node)
+            self._away_since.setdefault(node, self._clock.monotonic())
+            self._events.emit(RedisOutageBegan(str(error), node, has_lost=True))
 
     def crawl_node_failed(self, error: Exception) -> None:
         """Record that a call to the node of the crawl's own keys failed."""
@@ -237,33 +259,38 @@ class RedisRetry:
 
     def answered(self, node: str = ANY) -> None:
         """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage."""
-        if not self._away_since:
+        if not self._away_since or self._name(node) in self._incomplete:
             return
         since = self._away_since.pop(self._name(node), None)
         if since is not None:
             self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, self._name(node)))
 
-    async def watch(self, ask: Callable[[str], Awaitable[object]]) -> None:
-        """Ask the nodes that are away whether they serve again, until cancelled. `ask` reads a key, and raises RedisAway or
-        RedisMisused."""
+    async def watch(self) -> None:
+        """Ask the nodes that are away whether they serve again and have their shards, until cancelled."""
         while True:
             await self._clock.sleep(WATCH_S)
             if self._nodes is None or not self._away_since:
                 continue
             for node in list(self._away_since) if self.has_many_nodes else ():
-                key = self._nodes.key_on(node)
-                if key is None:
-                    self.answered(node)  # the cluster no longer has it, and others serve its shards
+                if node not in self._nodes.names:
+                    self._is_back(node)  # the cluster no longer has it, and others serve its shards
                 elif node not in self._watched:
                     self._watched.add(node)
-                    self._ask(self._watch(node, ask(key)))
+                    self._ask(self._watch(self._nodes, node))
 
-    async def _watch(self, node: str, asking: Awaitable[object]) -> None:
+    def _is_back(self, node: str) -> None:
+        self._incomplete.discard(node)
+        self.answered(node)
+
+    async def _watch(self, nodes: Nodes, node: str) -> None:
         try:
-            await asking
+            await nodes.check(node)
         except (RedisAway, RedisMisused):
             pass  # asked again by `watch`
+        except ShardLost as error:
+            with contextlib.suppress(ShardLost):  # raised by whoever needs the shards
+                self.failed(error)
         else:
-            self.answered(node)
+            self._is_back(node)
         finally:
             self._watched.discard(node)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from frontier.clock import Clock
+from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys
-from frontier.store import Store
+from frontier.shards import lost_shards
+from frontier.store import Store, command
 
 T = TypeVar("T")
 
@@ -73,9 +75,11 @@ class Nodes:
             parts.setdefault(self._of_shard[shard_of(item)], []).append(item)
         return parts
 
-    def key_on(self, node: str) -> str | None:
-        """A key that `node` serves, to ask whether it answers. None if it serves nothing of this crawl."""
+    async def check(self, node: str) -> None:
+        """Ask `node` whether it serves and has its shards. Raises RedisAway, RedisMisused and ShardLost."""
         self._read()
-        if node in self._of_shard:
-            return self._keys.shards[self._of_shard.index(node)].stats
-        return self._keys.meta if node == self._crawl_node else None
+        shards = [shard for shard, name in enumerate(self._of_shard) if name == node]
+        if not shards:
+            await self._store.send([command("EXISTS", self._keys.meta)])
+        elif lost := await lost_shards(self._store, self._keys, shards):
+            raise ShardLost(self._keys.crawl, lost)

@@ -42,16 +42,17 @@ async def identify_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], 
         )
 
 
-async def lost_shards(store: Store, keys: CrawlKeys) -> Mapping[int, str]:
-    """The shards without the identity of the crawl, and the identity that each has instead, "" for none. Raises
-    RedisAway."""
+async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | None = None) -> Mapping[int, str]:
+    """Those of `shards`, or of all, that lack the identity of the crawl, and the identity that each has instead, "" for
+    none. Raises RedisAway."""
+    asked = range(len(keys.shards)) if shards is None else shards
     found: list[str] = []
     calls = (
-        [command("HGET", of.stats, "crawl") for of in keys.shards[at : at + SHARDS_A_PART]]
-        for at in range(0, len(keys.shards), SHARDS_A_PART)
+        [command("HGET", keys.shards[shard].stats, "crawl") for shard in asked[at : at + SHARDS_A_PART]]
+        for at in range(0, len(asked), SHARDS_A_PART)
     )
     await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
-    return {shard: identity for shard, identity in enumerate(found) if identity != keys.identity}
+    return {shard: identity for shard, identity in zip(asked, found, strict=True) if identity != keys.identity}
 
 
 def check_identity(crawl: str, shards: Iterable[int], replies: Iterable[Reply]) -> None:

@@ -14,19 +14,32 @@ import pytest
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded
 from crawler.redis_retry import PATIENCE_S, RedisRetry
 from frontier.clock import SystemClock
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, ShardLost
 from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
-from frontier.store import Store, command, connect
+from frontier.store import Call, Reply, Store, command, connect
 from tests.several_servers import until
 from tests.valkey import ValkeyProcess
 
 
-class Map:
-    """A store that knows only where keys are: shard 0 on a, shard 1 on b, and the crawl's keys on a."""
+class TwoNodes:
+    """A store with shard 0 on a, shard 1 on b, and the crawl's keys on a. `asked`: the keys that were read. `replies` are
+    given to the reads of an identity: None for a node that is away."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.replies: list[bytes | None] = []
 
     def node_of(self, key: str) -> str:
         return "b" if ":1}" in key else "a"
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        (call,) = calls
+        self.asked.append(str(call.arguments[1]))
+        reply = self.replies.pop(0)
+        if reply is None:
+            raise RedisAway("no", "b")
+        return [reply]
 
 
 class Fixture:
@@ -34,7 +47,8 @@ class Fixture:
         events, clock = Events(), SystemClock()
         self.seen: list[Event] = []
         events.subscribe(self.seen.append, RedisOutageBegan, RedisOutageEnded)
-        nodes = Nodes(cast(Store, Map()), CrawlKeys("crawl", shards), clock)
+        self.store, self.keys = TwoNodes(), CrawlKeys("crawl", shards, "its identity")
+        nodes = Nodes(cast(Store, self.store), self.keys, clock)
         self.retry = RedisRetry(clock, events, random.Random(1), nodes=nodes)
         self.hangs = asyncio.Event()
 
@@ -85,20 +99,65 @@ async def test_a_replica_that_is_stopped_itself_blames_no_node(tmp_path: Path, h
 async def test_a_node_is_asked_until_it_answers() -> None:
     its = Fixture()
     its.retry.failed(RedisAway("no"), "b")
-    tries = 0
-
-    async def ask(key: str) -> None:
-        nonlocal tries
-        tries += 1
-        assert key == CrawlKeys("crawl", 2).shards[1].stats
-        if tries < 3:
-            raise RedisAway("no", "b")
-
-    watching = asyncio.create_task(its.retry.watch(ask))
+    its.store.replies = [None, None, b"its identity"]
+    watching = asyncio.create_task(its.retry.watch())
     await until(lambda: not its.retry.away_nodes)
     watching.cancel()
-    assert tries == 3
+    assert its.store.asked == [its.keys.shards[1].stats] * 3
     assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
+
+
+@pytest.mark.parametrize("how", ["call", "each", "back from an outage"])
+async def test_a_node_that_has_lost_a_shard_is_away_until_it_is_restored(how: str) -> None:
+    its = Fixture()
+    is_restored = False
+
+    async def answer(shards: Sequence[int]) -> list[int]:
+        if 1 in shards and not is_restored:
+            raise ShardLost("crawl", [1])
+        return list(shards)
+
+    calling = None
+    its.store.replies = [b""]
+    if how == "call":
+        calling = asyncio.create_task(its.retry.call(lambda: answer([0, 1])))
+    elif how == "each":
+        answers = await its.retry.each(its.retry.split([0, 1], lambda shard: shard), answer)
+        assert answers["a"] == [0]
+        assert isinstance(answers["b"], RedisAway)
+    else:
+        its.retry.failed(RedisAway("no"), "b")
+    watching = asyncio.create_task(its.retry.watch())
+    its.store.replies += [b"identity:repair", b"identity:repair"]
+    await until(lambda: len(its.store.asked) == 2)
+    assert (its.retry.incomplete_nodes, its.retry.away_nodes, its.retry.is_away) == (["b"], [], False)
+    its.retry.answered("b")  # it answers what needs no shard
+    assert its.retry.is_shard_away(1)
+    is_restored = True
+    its.store.replies += [b"its identity"]
+    await until(lambda: not its.retry.is_shard_away(1))
+    watching.cancel()
+    if calling is not None:
+        assert await calling == [0, 1]
+    assert its.retry.incomplete_nodes == []
+    losses = [event for event in its.seen if isinstance(event, RedisOutageBegan) and event.has_lost]
+    assert [event.node for event in losses] == ["b"]
+    assert isinstance(its.seen[-1], RedisOutageEnded)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+async def test_the_loss_of_a_shard_next_to_the_crawls_own_keys_is_raised(shards: int) -> None:
+    """So on a single server."""
+    its = Fixture(shards)
+
+    async def answer(_: Sequence[int]) -> None:
+        raise ShardLost("crawl", [0])
+
+    with pytest.raises(ShardLost):
+        await its.retry.call(lambda: answer([0]))
+    with pytest.raises(ShardLost):
+        await its.retry.each(its.retry.split([0], lambda shard: shard), answer)
+    assert its.seen == []
 
 
 async def test_on_a_single_server_calls_are_repeated() -> None:

@@ -16,7 +16,7 @@ from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
 from crawler.app.tasks import Tasks
-from crawler.events import CrawlEnded, PageSettled, RedisOutageEnded
+from crawler.events import CrawlEnded, Event, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch.conditional import Validators
 from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
@@ -53,7 +53,6 @@ from frontier.nodes import Nodes
 from frontier.peer_loop import PeerLoop, PeerSettings
 from frontier.queue import Frontier, PushReply
 from frontier.reservations import Reservations
-from frontier.store import command
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
@@ -127,6 +126,7 @@ class Engine:
 
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
+        self._seams.events.subscribe(self._void_lost, RedisOutageBegan)
         queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
         self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
@@ -212,7 +212,7 @@ class Engine:
             self._follow_control(),
             self.allowance.run(self._on_spent),
             self._end_on_failure(),
-            self.runtime.retry.watch(lambda key: self._seams.store.send([command("EXISTS", key)])),
+            self.runtime.retry.watch(),
             self._outbox.run(),
         ]
         if self.periodic is not None:
@@ -293,6 +293,10 @@ class Engine:
         await self.tasks.failed.wait()
         self.ended.set()
 
+    def _void_lost(self, event: Event) -> None:
+        if isinstance(event, RedisOutageBegan) and event.has_lost:
+            self.held.void(event.node)
+
     async def _verify(self) -> None:
         """Raise CrawlLost if Redis no longer has the state of the crawl that this replica joined."""
         await verify_crawl(self._seams.store, self._seams.crawl)
@@ -351,13 +355,16 @@ class Engine:
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
-        view, away = self.leases.view, self.runtime.retry.away_nodes
-        if self.runtime.retry.is_away:
+        view, retry = self.leases.view, self.runtime.retry
+        away, incomplete = retry.away_nodes, retry.incomplete_nodes
+        if retry.is_away:
             return False, "Redis is away"
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:
             return False, "not in the view yet"
+        if incomplete:
+            return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
         if away:
             return True, f"ready, but Redis is away at {', '.join(away)}; {self.committer.parked} results wait for it"
         return True, "ready"

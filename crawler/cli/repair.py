@@ -64,9 +64,10 @@ def repair(
     """Restore shards whose data Redis has lost.
 
     A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them for
-    finished ones. This command records the URLs in the archives as settled, and queues the links of all pages and the
-    seeds. Give all seeds and the output folders of all machines. If Redis has lost everything, the crawl is created again
-    with the settings of this command.
+    finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
+    command records the URLs in the archives as settled, and queues the links of all pages and the seeds. Give all seeds and
+    the output folders of all machines. If Redis has lost everything, the crawl is created again with the settings of this
+    command.
 
     [bold]Examples[/bold]
 

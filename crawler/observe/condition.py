@@ -49,7 +49,9 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
     replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
     hindered = obstacles(records)
     if summary is not None and summary.shards_lost:
-        lost = f"{summary.shards_lost:,} of {summary.shards:,} shards have lost their data in Redis"
+        lost = (
+            f"{summary.shards_lost:,} of {summary.shards:,} shards have lost their data in Redis; run `crawler repair`"
+        )
         return Condition("data lost", "bad", [lost, *hindered])
     if state == "stop":
         return Condition("stopping" if records else "stopped", "warn", hindered)

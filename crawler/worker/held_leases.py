@@ -144,6 +144,12 @@ class HeldLeases:
             if not self._visits_of_shard[shard]:
                 self._poll(shard, now)
 
+    def void(self, node: str) -> None:
+        """Record that the leases of the shards on `node` have ended, because it has lost them."""
+        for visit in self:
+            if self._runtime.retry.node_of(visit.lease.shard) == node:
+                visit.renewed(float("-inf"), self._runtime.now())
+
     def forget(self, visit: Visit) -> None:
         """Remove `visit`, whose lease has ended."""
         if visit in self._visits:
