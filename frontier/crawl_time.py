@@ -179,8 +179,10 @@ class CrawlTime:
             or asked.is_moot(known, reading)
             or reading.at <= asked.reading.at + PATIENCE * self._interval_s
         ):
-            (members,) = await self._store.send([command("HKEYS", f"{self._key}:roster:{known.open_epoch}")])
-            if set(members) - {self._replica.encode()}:
+            calls = [command("HKEYS", f"{self._key}:claims"), command("GET", self._key)]
+            members, open_epoch = await self._store.send(calls)
+            # An epoch that was opened meanwhile may have few claims yet.
+            if int(open_epoch or 0) != known.open_epoch or set(members) - {self._replica.encode()}:
                 return False
         if not self._was_known:
             self.server_clock.use(reading)

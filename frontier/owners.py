@@ -33,9 +33,8 @@ class OwnerTable:
         return f"<OwnerTable {self.version or '-'} shards={self._shards} replicas={len(self._roster)}>"
 
     def read(self, version: str, table: bytes) -> None:
-        """Use the stored table. `table`: encoded, and ignored if `version` is already known."""
-        if version != self.version:
-            self.version, self.owners, self._roster = version, self._decoded(table), {}
+        """Use the stored table. `table`: encoded."""
+        self.version, self.owners, self._roster = version, self._decoded(table), {}
 
     def update(self, roster: Mapping[str, float]) -> bool:
         """Assign the shards to `roster` (id -> capacity). True if the table has changed and must be saved in Redis."""

@@ -1,14 +1,15 @@
 """The peer loop: each replica learns its ``(index, replicas)`` without a coordinator.
 
-Crawl time (`frontier.crawl_time`) is divided into epochs of one interval. In each epoch every replica claims an index.
-The claims of the previous epoch, which is closed by then, are the roster in effect. The index of a replica is the rank
-of its claim in that roster, so indices run from 1 to `replicas` without gaps. If nobody was left, because the loop
-begins or all have left it, the roster consists of the replica that opens the epoch. A replica that stops claiming is
-missing from the view one epoch later. There is no election and no failover.
+Crawl time (`frontier.crawl_time`) is divided into epochs of one interval. In each epoch every replica claims its place.
+The claims of the previous epoch, which is closed by then, are the roster in effect. A replica gets a number with its first
+claim and keeps it. Its index is the rank of its number in the roster, so indices run from 1 to `replicas` without gaps, and
+change only for those that came after a replica that left. If nobody was left, because the loop begins or all have left it,
+the roster consists of the replica that opens the epoch. A replica that stops claiming is missing from the view one epoch
+later. There is no election and no failover.
 
-Two rules make all views of an epoch equal. A claim for an epoch that is already closed counts for the open one
+All views of an epoch are equal, because a claim for an epoch that is already closed counts for the open one
 (`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random offset
-within the first half of the interval, so the order of the claims, and with it the indices, stays stable.
+within the first half of the interval, so that not all claim at once.
 
 Any program can use it to divide tasks by number, or to assign `shards` by the ring (`PeerSettings`)::
 
@@ -19,6 +20,7 @@ Any program can use it to divide tasks by number, or to assign `shards` by the r
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import secrets
@@ -127,6 +129,9 @@ class PeerLoop:
         self._working = True
         self._table = OwnerTable(settings.shards)
         self._claimed_epoch = 0
+        self._number = 0  # from the first claim
+        self._roster: tuple[Member, ...] = ()
+        self._roster_version = ""
 
     def advertise(self, address: str) -> None:
         """Publish `address` as the address of this replica in all later claims."""
@@ -142,22 +147,42 @@ class PeerLoop:
     async def tick(self) -> View:
         """Claim an index in the current epoch and return the view in effect. A replica that does not know crawl time yet
         (`time.is_known`) claims in the open epoch. Raises RedisAway."""
+        while not await self._share_out(await self._claim()):
+            pass  # the table changed between the two calls
+        return View(self._claimed_epoch, self._roster, self.replica, self._table.owners if self._roster else ())
+
+    async def _claim(self) -> str:
+        """Claim, and read the roster in effect. Returns the version of the table of owners that Redis has."""
         now_ms = self.server_clock.now_ms() if await self.time.check(self._claimed_epoch) else 0
         epoch = epoch_of(now_ms, self.settings.interval_s)
         runs_ms = int(max(RUNS_EPOCHS * self.settings.interval_s, RUNS_AT_LEAST_S) * 1000)
-        mine = (self.replica, self.settings.capacity, self.settings.address or "-")
+        mine = (self.replica, self.settings.capacity, self.settings.address or "-", self._number)
         time = (now_ms, int(self._working), runs_ms)
-        (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._table.version, *time)])
-        _, claimed_epoch, _, version, table, *fields = reply
-        self._claimed_epoch = int(claimed_epoch)
-        roster = parse_roster(fields)
-        self._table.read(version.decode(), table)
-        if self._table.update({member.replica: member.capacity for member in roster}):
+        (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._roster_version, *time)])
+        _, claimed_epoch, number, table_version, roster_version, roster = reply
+        self._claimed_epoch, self._number = int(claimed_epoch), int(number)
+        if roster_version.decode() != self._roster_version:
+            self._roster_version, self._roster = roster_version.decode(), parse_roster(roster)
+        return str(table_version.decode())
+
+    async def _share_out(self, stored: str) -> bool:
+        """Assign the shards to the roster, starting from the table whose version is `stored`. False if Redis no longer has
+        that table. A replica that has the table that `stored` was computed from does not read it, but computes it."""
+        capacities = {member.replica: member.capacity for member in self._roster}
+        before = self._table.version
+        has_changed = self._table.update(capacities)
+        if stored not in (before, self._table.version):
+            version, table = (await self._store.send([command("HMGET", f"{self._key}:owners", "version", "table")]))[0]
+            if (version or b"").decode() != stored:
+                return False
+            self._table.read(stored, table or b"")
+            has_changed = self._table.update(capacities)
+        if has_changed and self._table.version != stored:
             # Saved before any replica acts on it, so that the next change starts from it. If the epoch is over, Redis
             # refuses the table, and the next epoch starts from the same table as this one did.
-            kept = (claimed_epoch, self._table.version, self._table.encoded())
+            kept = (self._claimed_epoch, self._table.version, self._table.encoded())
             await self._store.send([script_call(SAVE_OWNERS, [self._key], *kept)])
-        return View(int(claimed_epoch), roster, self.replica, self._table.owners if roster else ())
+        return True
 
     async def views(self, on_away: Callable[[Exception], None] | None = None) -> AsyncIterator[View]:
         """Yield a view as soon as crawl time is known, and then one per interval until `leave` is called.
@@ -200,12 +225,13 @@ async def running_ms(store: Store, key: str, until_ms: int) -> int:
     return total_ms + (max(0, until_ms - last_ms) if last_ms else 0)
 
 
-def parse_roster(fields: list[bytes]) -> tuple[Member, ...]:
-    """The roster from a flat reply of replica, "index capacity address", ... Claimed indices are replaced by ranks."""
+def parse_roster(members: bytes) -> tuple[Member, ...]:
+    """The roster in a JSON list: replica, "number capacity address", ... An index is the rank of a number."""
+    fields = json.loads(members)
     claims = []
     for replica, claim in zip(fields[::2], fields[1::2], strict=True):
-        index, capacity, address = claim.decode().split(" ", 2)
-        claims.append((int(index), replica.decode(), float(capacity), "" if address == "-" else address))
+        number, capacity, address = claim.split(" ", 2)
+        claims.append((int(number), replica, float(capacity), "" if address == "-" else address))
     claims.sort()
     return tuple(
         Member(replica, rank, capacity, address) for rank, (_, replica, capacity, address) in enumerate(claims, start=1)

@@ -1,60 +1,64 @@
--- claim: take an index in the open epoch, and read the roster of the epoch before it.
+-- claim: put a replica into the roster of the next epoch, and read the roster in effect.
 --
--- Opening an epoch closes all earlier ones for good. A claim for a closed epoch counts for the open one, so a roster that
--- any replica has read never changes. If nobody was in the last roster, because the loop begins or all have left, the replica
--- that opens an epoch is put into the roster in effect, so that it does not wait for a whole epoch. A second claim by the
--- same replica returns its first index. Rosters do not expire, but are deleted when later epochs are opened, because the
--- server's clock may step.
+-- The claims in an epoch are the roster in effect in the next one. Opening an epoch closes all earlier ones for good. A claim
+-- for a closed epoch counts for the open one, so a roster that any replica has read never changes. If nobody has claimed,
+-- because the loop begins or all have left, the replica that opens an epoch is put into the roster in effect, so that it
+-- does not wait for a whole epoch. The roster in effect is encoded once, when its epoch is opened, and a replica that knows
+-- its version does not get it again: a claim costs the same with three replicas and with a thousand. Nothing expires,
+-- because the server's clock may step.
 --
 -- KEYS[1] peers  string  the open epoch
--- also   peers:claims:<epoch>  string  last index that was assigned
---        peers:roster:<epoch>  hash    replica -> "index capacity address"
---        peers:owners          hash    version, table: who owns which shard (save_owners.lua)
---        peers:running         hash    total_ms: how long replicas have worked; last_ms: of the last claim; working: since then
--- ARGV[1] epoch, 0 for the open one   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] known_version
--- ARGV[6] now_ms, 0 if the replica does not know the time   ARGV[7] 1 if the replica works, 0 if it is paused
--- ARGV[8] longest time between two claims of running replicas, ms
+-- also   peers:claims   hash  replica -> "number capacity address", the claims in the open epoch
+--        peers:roster   hash  the roster in effect: version, members: JSON, replica, "number capacity address", ...
+--        peers:numbers  string  last number that was given to a replica
+--        peers:owners   hash  version, table: who owns which shard (save_owners.lua)
+--        peers:running  hash  total_ms: how long replicas have worked; last_ms: of the last claim; working: since then
+-- ARGV[1] epoch, 0 for the open one   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] its number, 0 for none
+-- ARGV[6] version of the roster that it knows
+-- ARGV[7] now_ms, 0 if the replica does not know the time   ARGV[8] 1 if the replica works, 0 if it is paused
+-- ARGV[9] longest time between two claims of running replicas, ms
 --
--- Returns {"claimed", epoch, index, version, table, replica, "index capacity address", replica, ... of the epoch before};
--- version is empty if no table is stored; table is empty if the caller already has that version.
+-- Returns {"claimed", epoch, number, version of the table, version of the roster, roster}; the version of the table is empty
+-- if none is stored; the roster is empty if the caller knows it.
 
-local function claims_key(epoch) return KEYS[1] .. ':claims:' .. string.format('%.0f', epoch) end
-local function roster_key(epoch) return KEYS[1] .. ':roster:' .. string.format('%.0f', epoch) end
+local claims, rosters = KEYS[1] .. ':claims', KEYS[1] .. ':roster'
 
-local replica, runs_ms = ARGV[2], tonumber(ARGV[8])
+local replica, runs_ms = ARGV[2], tonumber(ARGV[9])
 local open = tonumber(redis.call('GET', KEYS[1]) or '0')
 local epoch = math.max(open, tonumber(ARGV[1]))
+local number = ARGV[5] ~= '0' and ARGV[5] or string.match(redis.call('HGET', claims, replica) or '', '^%d+')
+number = number or redis.call('INCR', KEYS[1] .. ':numbers')
+local claim = number .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
+
 if epoch > open then
-  local is_first = redis.call('EXISTS', roster_key(open)) == 0
-  redis.call('SET', KEYS[1], string.format('%.0f', epoch))
-  redis.call('DEL', claims_key(open - 1), roster_key(open - 1))
-  if open < epoch - 1 then redis.call('DEL', claims_key(open), roster_key(open)) end
-  if is_first then  -- nobody has read the roster in effect yet
-    redis.call('HSET', roster_key(epoch - 1), replica, '1 ' .. ARGV[3] .. ' ' .. ARGV[4])
+  local members, names, claimed = {}, {}, {}
+  if redis.call('EXISTS', claims) == 0 then  -- nobody has read the roster in effect yet
+    names[1], claimed[replica] = replica, claim
+  elseif open == epoch - 1 then
+    local fields = redis.call('HGETALL', claims)
+    for i = 1, #fields, 2 do names[#names + 1], claimed[fields[i]] = fields[i], fields[i + 1] end
+    table.sort(names)
   end
+  for i, name in ipairs(names) do members[2 * i - 1], members[2 * i] = name, claimed[name] end
+  local roster = #members > 0 and cjson.encode(members) or '[]'
+  redis.call('HSET', rosters, 'version', redis.sha1hex(roster), 'members', roster)
+  redis.call('DEL', claims)
+  redis.call('SET', KEYS[1], string.format('%.0f', epoch))
 end
+redis.call('HSET', claims, replica, claim)
 
 -- The time since the last claim counts if replicas have worked since then: if they are not paused, the last one has not left,
 -- and none of the epochs in between has passed without a claim.
-local running, now_ms = KEYS[1] .. ':running', tonumber(ARGV[6])
+local running, now_ms = KEYS[1] .. ':running', tonumber(ARGV[7])
 local before = redis.call('HMGET', running, 'last_ms', 'working')
 if now_ms > 0 then
   if before[1] and before[2] == '1' and epoch - open <= 2 and now_ms - before[1] <= runs_ms then
     redis.call('HINCRBY', running, 'total_ms', string.format('%.0f', math.max(0, now_ms - before[1])))
   end
-  redis.call('HSET', running, 'last_ms', math.max(now_ms, before[1] or 0), 'working', ARGV[7])
+  redis.call('HSET', running, 'last_ms', math.max(now_ms, before[1] or 0), 'working', ARGV[8])
 end
 
-local held = redis.call('HGET', roster_key(epoch), replica)
-local index = held and tonumber(string.match(held, '^%d+')) or redis.call('INCR', claims_key(epoch))
-redis.call('HSET', roster_key(epoch), replica, index .. ' ' .. ARGV[3] .. ' ' .. ARGV[4])
-
-local version, owners = redis.call('HGET', KEYS[1] .. ':owners', 'version') or '', ''
-if version ~= '' and version ~= ARGV[5] then
-  owners = redis.call('HGET', KEYS[1] .. ':owners', 'table')
-end
-local reply = {'claimed', string.format('%.0f', epoch), index, version, owners}
-for _, field in ipairs(redis.call('HGETALL', roster_key(epoch - 1))) do
-  reply[#reply + 1] = field
-end
-return reply
+local owners = redis.call('HGET', KEYS[1] .. ':owners', 'version') or ''
+local version, roster = redis.call('HGET', rosters, 'version') or '', ''
+if version ~= ARGV[6] then roster = redis.call('HGET', rosters, 'members') or '' end
+return {'claimed', string.format('%.0f', epoch), tonumber(number), owners, version, roster}

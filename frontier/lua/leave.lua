@@ -1,17 +1,15 @@
 -- leave: remove a replica from the open epoch, so that the next view no longer includes it.
 --
 -- KEYS[1] peers  string  the open epoch
--- also   peers:roster:<epoch>  hash  replica -> "index capacity address"
---        peers:running         hash  total_ms, last_ms, working (claim.lua)
+-- also   peers:claims   hash  replica -> "number capacity address", the claims in the open epoch
+--        peers:running  hash  total_ms, last_ms, working (claim.lua)
 -- ARGV[1] replica   ARGV[2] now_ms, 0 if the replica does not know the time
 --
 -- Returns {"left"} | {"absent"}
 
-local function roster_key(epoch) return KEYS[1] .. ':roster:' .. epoch end
-
-local open = redis.call('GET', KEYS[1])
-if open and redis.call('HDEL', roster_key(open), ARGV[1]) == 1 then
-  if redis.call('EXISTS', roster_key(open)) == 0 then  -- it was the last one, so nothing runs until the next claim
+local claims = KEYS[1] .. ':claims'
+if redis.call('HDEL', claims, ARGV[1]) == 1 then
+  if redis.call('EXISTS', claims) == 0 then  -- it was the last one, so nothing runs until the next claim
     local running = KEYS[1] .. ':running'
     local before = redis.call('HMGET', running, 'last_ms', 'working')
     if before[1] and before[2] == '1' and ARGV[2] ~= '0' then

@@ -154,7 +154,8 @@ MUTANTS = (
     _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
     _without("push-into-lost-shard", LUA + "push.lua", "if stats[1] ~= ARGV[1] then", "if false then"),
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
-    _without("short-rosters", LUA + "claim.lua", "roster_key(open - 1))", "roster_key(open - 1), roster_key(open))"),
+    _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
+    _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
 )
 
 
