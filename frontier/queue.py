@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from frontier.clock import ServerClock
-from frontier.entries import Entry, parse_entry
+from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, shard_keys
 from frontier.outboxes import Outboxes
@@ -26,9 +26,11 @@ from frontier.settlements import (
     KEEP,
     Lease,
     LeasedUrl,
+    LeaseReply,
     SettledUrl,
     Settlement,
     SettleReply,
+    lease_reply,
     postpone,
     retry,
     settle_reply,
@@ -84,14 +86,6 @@ class PushReply(msgspec.Struct, frozen=True):
     capped: int = 0
     outside: int = 0
     shards: frozenset[int] = frozenset()
-
-
-class LeaseReply(msgspec.Struct, frozen=True):
-    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
-
-    shard: int
-    leases: tuple[Lease, ...]
-    next_ms: int | None
 
 
 class Frontier:
@@ -222,7 +216,7 @@ class Frontier:
             if reply[0] == b"fenced":
                 fenced.append(Fenced(f"shard {shard} belongs to {reply[2].decode()} since epoch {int(reply[1])}"))
             else:
-                leased.append(_lease_reply(shard, reply, now_ms + lease_ms))
+                leased.append(lease_reply(shard, reply, now_ms + lease_ms))
                 if leased[-1].leases:
                     self._calls[shard] = self._calls.get(shard, 1) + 1
         return leased, fenced
@@ -342,17 +336,21 @@ class Frontier:
         return full
 
     async def repeat_pushes(self, shards: Collection[int]) -> None:
-        """Push the URLs of the last seconds to `shards` again, and put links into their outboxes again. Raises
-        RedisAway."""
+        """Push the URLs of the last seconds to `shards` again. Links that were in their outboxes and whose own shards are
+        still away are put there again. Raises RedisAway."""
         writes = [write for write in self._recent.of(shards) if write.entries]
-        kept = [write for write in writes if write.is_kept]
-        await self._push_again([write for write in writes if not write.is_kept])
+        stuck = {id(write) for write in writes if write.is_kept and self._has_away(write.entries)}
+        kept = [write for write in writes if id(write) in stuck]
+        await self._push_again([write for write in writes if id(write) not in stuck])
         links: dict[int, list[tuple[int, Entry]]] = defaultdict(list)
         for write in kept:
             links[write.shard] += [(self.shard_of(link.domain), link) for link in write.entries]
         full = await self.keep_links(links)
         self._recent.forget([write for write in kept if write.shard not in full])
         await self._push_again([write for write in kept if write.shard in full])
+
+    def _has_away(self, links: Sequence[Entry]) -> bool:
+        return any(self._is_away(self.shard_of(link.domain)) for link in links)
 
     async def _push_again(self, writes: Sequence[Write]) -> None:
         await self.push([entry for write in writes for entry in write.entries])
@@ -385,16 +383,3 @@ class Frontier:
         self._recent.forget(writes)
         self._recent.repeated(runs)
         return unsettled
-
-
-def _lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
-    leases = []
-    for domain_raw, token, delay_ms, state, entries in reply[2:]:
-        domain = domain_raw.decode()
-        parsed = tuple(
-            parse_entry(raw.decode(), domain, float(priority))
-            for raw, priority in zip(entries[::2], entries[1::2], strict=True)
-        )
-        leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
-    next_ms = int(reply[1])
-    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontier.entries import Entry
+from frontier.entries import Entry, parse_entry
+from frontier.store import Reply
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -118,3 +119,25 @@ def settle_reply(word: bytes, ms: int = -1) -> SettleReply:
     if word == b"held":
         return SettleReply(expires_ms=ms)
     return SettleReply(due_ms=None if ms < 0 else ms)
+
+
+class LeaseReply(msgspec.Struct, frozen=True):
+    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
+
+    shard: int
+    leases: tuple[Lease, ...]
+    next_ms: int | None
+
+
+def lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
+    """What the reply of `lease.lua` for `shard` says. `expires_ms`: when the leases end."""
+    leases = []
+    for domain_raw, token, delay_ms, state, entries in reply[2:]:
+        domain = domain_raw.decode()
+        parsed = tuple(
+            parse_entry(raw.decode(), domain, float(priority))
+            for raw, priority in zip(entries[::2], entries[1::2], strict=True)
+        )
+        leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
+    next_ms = int(reply[1])
+    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms)

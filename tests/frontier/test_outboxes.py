@@ -58,6 +58,12 @@ class HalfAway(CountingStore):
             raise RedisAway("away")
         return await super().send(calls)
 
+    def node_of(self, key: str) -> str:
+        return key
+
+    def is_away(self, node: str) -> bool:
+        return self.away != "" and self.away.startswith(node)
+
     def run_of(self, key: str) -> str:
         return self.run
 
