@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from frontier.domains import shard_of
 from frontier.keys import CrawlKeys
 from frontier.store import Store, command, pairs
 
@@ -87,6 +88,14 @@ class Control:
             await self._write("HDEL", f"delay {domain}")
         else:
             await self._write("HSET", f"delay {domain}", repr(float(seconds)))
+
+    async def show_delay(self, domain: str, delay_ms: int) -> None:
+        """Replace the delay that is stored for `domain`, which the next lease and readers use. A domain that was never
+        queued stores none."""
+        key = self._keys.shards[shard_of(domain, len(self._keys.shards))].domain(domain)
+        (is_known,) = await self._store.send([command("HEXISTS", key, "accepted")])
+        if is_known:
+            await self._store.send([command("HSET", key, "delay", delay_ms)])
 
     async def _write(self, verb: str, *words: str) -> None:
         # In this order: a replica that polls in between reads the new rules with the old version, and then reads them

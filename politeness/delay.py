@@ -61,6 +61,14 @@ def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float
     return ceil(round(1_000_000 * max(policy.min_delay_s, asked, share)) / 1000)
 
 
+def with_set_delay(policy: DelayPolicy, set_delay_s: float | None) -> DelayPolicy:
+    """`policy` for a domain whose delay an operator has set to `set_delay_s` seconds. None: no operator has."""
+    if set_delay_s is None:
+        return policy
+    share = policy.response_share if set_delay_s else 0.0  # 0 is for the operator's own sites
+    return msgspec.structs.replace(policy, min_delay_s=set_delay_s, response_share=share)
+
+
 def is_above_cap(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None) -> bool:
     """Whether the crawl has to leave out the domain, because the delay that it asks for is too long."""
     return (

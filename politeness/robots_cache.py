@@ -8,6 +8,7 @@ takeovers, and each origin is asked once for the whole cluster. It contains no m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TypeVar, cast
@@ -187,6 +188,17 @@ def next_unreachable(stored: Iterable[bytes]) -> RobotsRecord | None:
     if there is none among the records `stored` for a domain."""
     records = [record for one in stored if (record := _unpacked(one)) is not None and record.access == "disallow"]
     return min(records, key=lambda record: record.retry_at_ms, default=None)
+
+
+def longest_asked_delay(stored: Iterable[bytes]) -> float:
+    """The longest Crawl-delay or Request-rate, in seconds per request, of the records `stored` for a domain. 0 for none."""
+    longest = 0.0
+    for record in map(_unpacked, stored):
+        if record is not None and record.access == "rules":
+            with contextlib.suppress(BadRecord):  # a damaged record counts as missing
+                excerpt = Excerpt.unpack(record.excerpt)
+                longest = max(longest, excerpt.crawl_delay or 0.0, excerpt.request_rate or 0.0)
+    return longest
 
 
 def _unpacked(stored: bytes | None) -> RobotsRecord | None:

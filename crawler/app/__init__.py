@@ -14,6 +14,6 @@ How a replica lives, in the order in which data flows:
 5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    and `gc_schedule` runs the garbage collector in small steps.
 
-The command line starts crawls with it. Other rooms import: `build`, `embedded_valkey`, `installed`, `requeue`,
-`run`, `seed_check`, `settings_reload`, `start_settings`, `stopping`, `supervisor`.
+The command line starts crawls with it. Other rooms import: `build`, `domain_delay`, `embedded_valkey`, `installed`,
+`requeue`, `run`, `seed_check`, `settings_reload`, `start_settings`, `stopping`, `supervisor`.
 """

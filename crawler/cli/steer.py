@@ -55,13 +55,16 @@ dead = typer.Typer(
 
 
 def _apply(
-    access: CrawlAccess, change: ControlChange, as_json: bool, write: Callable[[Control], Awaitable[None]]
+    access: CrawlAccess,
+    change: ControlChange,
+    as_json: bool,
+    write: Callable[[Control, RedisStore, Crawl], Awaitable[None]],
 ) -> None:
     async def work(store: RedisStore, opened: Crawl) -> str:
         control = Control(store, opened.keys)
         await control.refresh()
         rules = control.rules
-        await write(control)
+        await write(control, store, opened)
         return await _doubt(store, opened, change, rules) if change.domain else ""
 
     if doubt := access.do(work):
@@ -92,7 +95,7 @@ def pause(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    _apply(access, ControlChange(access.crawl, "pause"), json, lambda control: control.set("pause"))
+    _apply(access, ControlChange(access.crawl, "pause"), json, lambda control, *_: control.set("pause"))
 
 
 @on_a_crawl
@@ -103,7 +106,7 @@ def resume(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler resume --crawl news
     """
-    _apply(access, ControlChange(access.crawl, "resume"), json, lambda control: control.set("run"))
+    _apply(access, ControlChange(access.crawl, "resume"), json, lambda control, *_: control.set("run"))
 
 
 @on_a_crawl
@@ -114,7 +117,7 @@ def stop(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler stop --crawl news
     """
-    _apply(access, ControlChange(access.crawl, "stop"), json, lambda control: control.set("stop"))
+    _apply(access, ControlChange(access.crawl, "stop"), json, lambda control, *_: control.set("stop"))
 
 
 @on_a_crawl
@@ -128,7 +131,7 @@ def block(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) 
         crawler block example.org
     """
     named = _domain_named(domain)
-    _apply(access, ControlChange(access.crawl, "block", named), json, lambda control: control.block(named))
+    _apply(access, ControlChange(access.crawl, "block", named), json, lambda control, *_: control.block(named))
 
 
 @on_a_crawl
@@ -140,7 +143,7 @@ def unblock(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False
         crawler unblock example.org
     """
     named = _domain_named(domain)
-    _apply(access, ControlChange(access.crawl, "unblock", named), json, lambda control: control.unblock(named))
+    _apply(access, ControlChange(access.crawl, "unblock", named), json, lambda control, *_: control.unblock(named))
 
 
 @on_a_crawl
@@ -163,12 +166,14 @@ def delay(
 
         crawler delay example.org
     """
+    from crawler.app.domain_delay import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
+
     named = _domain_named(domain)
     _apply(
         access,
         ControlChange(access.crawl, "delay", named, seconds),
         json,
-        lambda control: control.set_delay(named, seconds),
+        lambda _, store, opened: set_domain_delay(store, opened, named, seconds),
     )
 
 

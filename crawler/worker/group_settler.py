@@ -7,6 +7,7 @@ by side, and what a node has not answered is left to the next attempt.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from math import isfinite
 
 from crawler.worker.results import Result, VisitReport
 from crawler.worker.runtime import Runtime
@@ -154,6 +155,8 @@ class GroupSettler:
 
 def settlement(runtime: Runtime, visit: Visit, report: VisitReport) -> Settlement:
     """What `report` says about the lease of `visit`, and when its domain may be requested next."""
-    next_ms, delay_ms, state = runtime.server_ms(visit.next_at), visit.delay_ms, str(visit.backoff)
+    next_ms, state = runtime.server_ms(visit.next_at), str(visit.backoff)
+    # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
+    delay_ms = visit.delay_ms if isfinite(visit.ended_at) else None
     counts = (report.received_bytes, report.duplicates, report.cut)
     return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)

@@ -14,7 +14,7 @@ from crawler.worker.visit import Visit
 from frontier.control import Control
 from frontier.entries import Entry
 from politeness.backoff import BackoffState, after_failure, after_success, is_given_up, parse_retry_after
-from politeness.delay import delay_ms, is_above_cap
+from politeness.delay import delay_ms, is_above_cap, with_set_delay
 from politeness.robots_cache import KnownRobots
 
 
@@ -41,11 +41,8 @@ class Throttle:
 
     def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
-        policy = self._runtime.policy.throttle.delay
         set_delay_s = self._control.rules.delays.get(visit.domain)
-        if set_delay_s is not None:
-            share = policy.response_share if set_delay_s else 0.0  # 0 is for the operator's own sites
-            policy = msgspec.structs.replace(policy, min_delay_s=set_delay_s, response_share=share)
+        policy = with_set_delay(self._runtime.policy.throttle.delay, set_delay_s)
         # Compared with None because a file may ask for a delay and have no rules, and is then false.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)

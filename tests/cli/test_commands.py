@@ -17,9 +17,12 @@ from crawler.observe.summary import Summary
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
+from frontier.domains import shard_of
 from frontier.errors import BadUrl
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.store import RedisStore
+from frontier.store import RedisStore, command
+from politeness.robots_excerpt import Excerpt
+from politeness.robots_fetch import RobotsRecord
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 
@@ -60,6 +63,32 @@ def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
     hand.type("delay", "a.test")
     assert hand.with_store(rules).rules.delays == {}
+
+
+def test_a_changed_delay_is_shown_at_once(hand: Hand) -> None:
+    """Not only after the next response. A longer one that the robots.txt asks for stays."""
+
+    async def remember(store: RedisStore, crawl: Crawl) -> None:
+        excerpt = Excerpt(None, [], 4.0, None, ()).pack()
+        record = RobotsRecord("rules", "ok", 200, 1, 10**13, excerpt).pack()
+        robots = crawl.keys.shards[shard_of("a.test", crawl.shards)].robots("a.test")
+        await store.send([command("HSET", robots, "https://a.test", b"9" * 13 + record)])
+
+    def shown() -> set[float]:
+        (line,) = [line for line in hand.json("domains")["busiest"] if line["domain"] == "a.test"]
+        return {line["delay_ms"] / 1000, hand.json("why", "https://a.test/1")["delay_s"]}
+
+    hand.type("delay", "a.test", "2.5")
+    assert shown() == {2.5}
+    hand.type("delay", "a.test")
+    assert shown() == {1.0}
+    hand.with_store(remember)
+    hand.type("delay", "a.test", "2.5")
+    assert shown() == {4.0}
+    hand.type("delay", "a.test", "60")
+    assert shown() == {60.0}
+    hand.type("delay", "unknown.test", "60")
+    assert hand.json("why", "https://unknown.test/")["delay_s"] is None
 
 
 def test_dead_letters_are_listed_and_queued_again(hand: Hand) -> None:
