@@ -15,5 +15,5 @@ How a replica lives, in the order in which data flows:
    and `gc_schedule` runs the garbage collector in small steps.
 
 The command line starts crawls with it. Other rooms import: `build`, `domain_delay`, `embedded_valkey`, `installed`,
-`requeue`, `run`, `seed_check`, `settings_reload`, `start_settings`, `stopping`, `supervisor`.
+`listen_addresses`, `requeue`, `run`, `seed_check`, `settings_reload`, `start_settings`, `stopping`, `supervisor`.
 """

@@ -31,6 +31,7 @@ from crawler.errors import DataDirError
 from crawler.logs import log
 from crawler.parse.confinement import environment
 from crawler.settings.loading import ReplicaSettings
+from crawler.sinks.output_folder import obstacle
 from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect
 
@@ -85,7 +86,8 @@ class EmbeddedValkey:
                 problem = f"the embedded Valkey did not start within {START_TIMEOUT_S:.0f} s"
                 raise DataDirError(f"{problem}; see {self.data_dir / 'valkey.log'}") from error
             if isinstance(error, OSError):
-                problem = f"data directory {self.data_dir} cannot be used ({error.strerror})"
+                reason = obstacle(self.data_dir) or error.strerror
+                problem = f"data directory {self.data_dir} cannot be used ({reason})"
                 raise DataDirError(f"{problem}; choose another with --data-dir") from error
             raise
         self._keeper = asyncio.create_task(self._keep_running())

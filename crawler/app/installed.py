@@ -1,4 +1,4 @@
-"""Checks that this machine has the code that a crawl needs: hooks, sinks, a scorer, and optional packages."""
+"""Checks that this machine has what a crawl needs: hooks, sinks, a scorer, optional packages, and a place for uploads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def check_installed(settings: CrawlSettings) -> None:
 
 
 def missing(settings: CrawlSettings) -> Iterator[str]:
-    """Return one line for each function and package that `settings` need and that cannot be imported."""
+    """Return one line for each function and package that `settings` need and that cannot be imported, and for a place for
+    uploads that cannot be used."""
     archive, scorer = settings.archive, settings.frontier.scorer
     groups = {
         "archive.on_page": (archive.on_page, PAGE_HOOKS),
@@ -32,9 +33,9 @@ def missing(settings: CrawlSettings) -> Iterator[str]:
 
         yield from _problem(settings, "archive.parquet", lambda: require_pyarrow("Parquet"))
     if archive.upload:
-        from crawler.sinks.upload import require_obstore  # noqa: PLC0415
+        from crawler.sinks.upload import check_upload  # noqa: PLC0415
 
-        yield from _problem(settings, "archive.upload", require_obstore)
+        yield from _problem(settings, "archive.upload", lambda: check_upload(archive.upload))
 
 
 def _problem(settings: CrawlSettings, name: str, need: Callable[[], object]) -> Iterator[str]:

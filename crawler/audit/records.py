@@ -79,7 +79,7 @@ def read_archive(*folders: Path) -> ArchivedRequests:
     lines: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder")
+            raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
         found, written = open_and_finished(folder, WARC_SUFFIXES), line_files(folder)
         if not found and not written:
             raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")

@@ -26,6 +26,7 @@ from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import check, scorer, url_rules
+from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
@@ -209,6 +210,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(NO_SEEDS)
+        check_output_folder(local.out)
         seeds = await check_first(seeds, self.settings)
         shown = console if shows else None
         async with contextlib.AsyncExitStack() as stack:

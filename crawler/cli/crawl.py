@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from crawler import logs
+from crawler.app.listen_addresses import check_free, count_up
 from crawler.app.start_settings import OnDifference
 from crawler.cli.completion import scopes
-from crawler.cli.crawl_access import CrawlAccess, place_of
+from crawler.cli.crawl_access import CrawlAccess
 from crawler.cli.output_folders import remember, shown
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
 from crawler.settings.loading import Settings, load
+from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.errors import NoSuchCrawl
@@ -226,17 +228,22 @@ def run(
     logs.configure(loaded.replica.log, loaded.replica.log_level)
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)
+    access = CrawlAccess(crawl, redis, data_dir, settings)
     try:
-        look = None if when_told else _before_run(crawl, loaded, place_of(crawl, redis, data_dir, settings))
+        look = None if when_told else _before_run(access, loaded, replicas)
         _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, when_told, look)))
     except NoSuchCrawl:
-        CrawlAccess(crawl, redis, data_dir, settings).check()  # raises an error with the names of the crawls there
+        access.check()  # raises an error with the names of the crawls there
         raise
 
 
-def _before_run(crawl: str, loaded: Settings, place: str) -> Callable[[RedisStore, Crawl], Awaitable[None]]:
-    """Return what `run` does before replicas start: it logs where their output goes, and whether the crawl is paused. It
-    raises UserError for a stopped crawl. `place`: the options that select the crawl."""
+def _before_run(access: CrawlAccess, loaded: Settings, replicas: int) -> Callable[[RedisStore, Crawl], Awaitable[None]]:
+    """Check what can be checked before anything is created, and return what `run` does before replicas start: it logs where
+    their output goes, and whether the crawl is paused. Both raise UserError; the second one also for a stopped crawl."""
+    access.check_place()
+    check_output_folder(loaded.replica.out)
+    check_free(count_up(loaded.replica.listen, replicas))
+    crawl, place = access.crawl, access.place
 
     async def look(store: RedisStore, opened: Crawl) -> None:
         control = Control(store, opened.keys)
@@ -247,13 +254,8 @@ def _before_run(crawl: str, loaded: Settings, place: str) -> Callable[[RedisStor
             )
         if control.paused:
             logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
-        out = loaded.replica.out
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot write in {out}: {error.strerror}") from error
         others = remember(loaded.replica, crawl)
-        logs.log(logging.INFO, "output", folder=shown(out))
+        logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))
         if others:
             logs.log(logging.WARNING, "earlier_output", folders=", ".join(map(shown, others)))
 

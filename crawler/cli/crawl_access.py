@@ -45,18 +45,22 @@ class CrawlAccess:
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]]) -> T:
         """Open the crawl, run `work` on it, and return the result. Raises FrontierError, and UserError, without creating
         anything, if there is no such crawl."""
+        self.check_place()
+
+        async def opened() -> T:
+            async with open_store(self.settings.replica) as store:
+                return await work(store, await self._open(store))
+
+        return asyncio.run(opened())
+
+    def check_place(self) -> None:
+        """Raises UserError if the crawl would be in an embedded store that does not exist."""
         local = self.settings.replica
         if not local.redis and not local.data_dir.exists():
             raise UserError(
                 f"no crawl here, because there is no folder {local.data_dir}/: start one with `{self._command('crawl')} "
                 "URL`, or name its store with --data-dir or --redis"
             )
-
-        async def opened() -> T:
-            async with open_store(local) as store:
-                return await work(store, await self._open(store))
-
-        return asyncio.run(opened())
 
     def check(self) -> None:
         """Raises UserError if there is no such crawl, and FrontierError."""

@@ -14,6 +14,7 @@ from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.settings.loading import load
 from crawler.simweb import Features, Policy, RefereeLimits, World, expect, judge, read_log
+from crawler.sinks.output_folder import check_output_folder
 
 SEED = 7
 DELAY_S = 0.03
@@ -21,10 +22,15 @@ DELAY_S = 0.03
 
 TRIES = 4
 
+DEFAULT_OUT = Path("demo-out")
+
 
 async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
     """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
     console = Terminal()
+    if pages < domains:
+        raise UserError(f"{domains} domains need at least {domains} pages: give --pages {domains}, or fewer --domains")
+    check_output_folder(out or DEFAULT_OUT)
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         world = World(SEED, domains, pages, Features.mixed())
         log = Path(scratch) / "requests.jsonl"
@@ -57,9 +63,8 @@ def _output(out: Path | None) -> Path:
     """Return the output folder: `out`, or an emptied default folder."""
     if out is not None:
         return out
-    folder = Path("demo-out")
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder
+    shutil.rmtree(DEFAULT_OUT, ignore_errors=True)
+    return DEFAULT_OUT
 
 
 async def _serve(domains: int, pages: int, log: Path) -> asyncio.subprocess.Process:

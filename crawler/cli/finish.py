@@ -76,7 +76,7 @@ def finish(
     """
     folder = folder or access.settings.replica.out
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder")
+        raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
     logs.configure(access.settings.replica.log, "warning")
     try:
         with translated(folder), contextlib.ExitStack() as stack:

@@ -28,6 +28,7 @@ from crawler.sinks.content import NOTHING, UNREADABLE, Content, TextForm, conten
 from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
+from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.pages import PageLines
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.segment import OPEN_SUFFIX, open_path
@@ -101,6 +102,7 @@ def export(
     """
     if settings.form == "parquet":
         require_pyarrow("--format parquet")
+    check_output_folder(settings.out)
     total = Exported()
     try:
         settings.out.mkdir(parents=True, exist_ok=True)

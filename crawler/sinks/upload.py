@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawler.errors import CrawlerError, UserError
+from crawler.sinks.output_folder import obstacle
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -39,6 +40,21 @@ def require_obstore() -> None:
         raise UserError("uploads need obstore: pip install 'peercrawl[upload]'") from error
 
 
+def check_upload(url: str) -> None:
+    """Raises UserError for a `url` that no depot has, and for a folder that can neither be written nor created."""
+    require_obstore()
+    folder = _folder(url)
+    if folder is None and url.partition("://")[0] not in SCHEMES:
+        raise UserError("use s3://, gs://, az:// or a folder")
+    if folder is not None and (reason := obstacle(folder)):
+        raise UserError(f"cannot write in {folder}: {reason}")
+
+
+def _folder(url: str) -> Path | None:
+    scheme, mark, rest = url.partition("://")
+    return Path(rest or scheme) if not mark or scheme == "file" else None
+
+
 class Depot:
     """The store to which finished files are copied, under their own names."""
 
@@ -56,15 +72,13 @@ class Depot:
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import LocalStore, from_url  # noqa: PLC0415
 
-        scheme, mark, rest = url.partition("://")
         try:
-            if not mark or scheme == "file":
-                return cls(LocalStore(Path(rest or scheme).absolute(), mkdir=True), url)
-            if scheme not in SCHEMES:
-                raise UserError(f"archive.upload: {url!r}: use s3://, gs://, az:// or a folder")
+            check_upload(url)
+            if folder := _folder(url):
+                return cls(LocalStore(folder.absolute(), mkdir=True), url)
             retries = {"max_retries": _RETRIES, "retry_timeout": _RETRY_FOR}
             return cls(from_url(url, retry_config=retries), url)  # type: ignore[call-overload]
-        except (BaseError, ValueError, OSError) as error:
+        except (BaseError, ValueError, OSError, UserError) as error:
             raise UserError(f"archive.upload: {url!r}: {error}") from error
 
     def has(self, path: Path) -> bool:
