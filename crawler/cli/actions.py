@@ -18,7 +18,7 @@ from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output_folders import remember
 from crawler.cli.progress import progress_logged
-from crawler.cli.seed_lists import gather_seeds
+from crawler.cli.seed_lists import about, gather_seeds
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.page import LinkKind
@@ -181,7 +181,7 @@ def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
     parameters, is reported and skipped."""
     found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
     for broken in errors:
-        Terminal(stderr=True).print(f"seed {broken.text[:80]}: {broken.reason}")
+        Terminal(stderr=True).tell(f"seed {broken.text[:80]!r}: {about(broken)}")
     return found
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from crawler.cli.notes import note
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.scope.seeds import Seed, SeedError, read_seeds
@@ -15,6 +16,9 @@ from frontier.urls import UrlRules
 
 SHOWN_BROKEN = 20
 """Lines of a seed file that are no seeds, of which each is reported."""
+
+SHOWN_TEXT = 80
+"""Characters of a line that is no seed, in its report."""
 
 SAMPLED = 65_536
 """Bytes at the beginning of a file that are searched for what no text contains."""
@@ -27,19 +31,38 @@ _FILE_NAME = re.compile(r"[^/:?#]+\.(txt|csv|tsv|lst|list|urls|json|jsonl|xml|gz
 
 
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
-    """Return the seeds from the command line and the files. Invalid lines in files are reported and skipped. Raises
-    UserError for an invalid URL on the command line, and for a file that cannot be read or is no text."""
+    """Return the seeds from the command line and the files. A note says which scheme was chosen for URLs without one.
+    Invalid lines in files are reported and skipped. Raises UserError for an invalid URL on the command line, and for a file
+    that cannot be read or is no text."""
     rules, urls = url_rules(settings), tuple(urls)
     for word in urls:
         _check_word(word)
     seeds, errors = read_seeds(urls, rules)
     if errors:
-        raise UserError(_about(errors[0]))
+        more = f" (and {len(errors) - 1} more of the URLs cannot be used)" if len(errors) > 1 else ""
+        raise UserError(f"seed {_shown(errors[0])}: {about(errors[0])}{more}")
+    for seed in seeds:
+        if not seed.has_scheme:
+            note(f"{seed.text.split()[0]} has no scheme, so it is fetched as {_choice(seed)}")
     for path in files:
         found, errors = _read(path, rules)
         seeds += found
         _report(path, errors)
+        plain = [seed for seed in found if not seed.has_scheme and seed.url.href.startswith("http:")]
+        if plain:
+            more = f", and {len(plain) - 1:,} more seeds" if len(plain) > 1 else ""
+            note(f"{path}:{plain[0].line}: no scheme, so it is fetched as {_choice(plain[0])}{more}")
     return seeds
+
+
+def _shown(error: SeedError) -> str:
+    return repr(error.text if len(error.text) <= SHOWN_TEXT else error.text[:SHOWN_TEXT] + "...")
+
+
+def _choice(seed: Seed) -> str:
+    scheme, _, rest = seed.url.href.partition("://")
+    other = "https" if scheme == "http" else "http"
+    return f"{seed.url.href}; for {other}, write {other}://{rest}"
 
 
 def _check_word(word: str) -> None:
@@ -52,13 +75,28 @@ def _check_word(word: str) -> None:
         raise UserError(f"{word} looks like a file, but there is none here; name a seed file with -f FILE")
 
 
-def _about(error: SeedError) -> str:
-    if error.reason == "colon":
-        scheme, _, rest = error.text.partition("/")
-        return (
-            f"seed {error.text!r}: the colon is missing; write it as {scheme.lower().rstrip(';:')}://{rest.lstrip('/')}"
-        )
-    return f"seed {error.text!r}: {error.reason}; write it as https://HOST/PATH"
+_REASONS = {
+    "scheme": "only http and https can be crawled; write {url}",
+    "host": "the host is missing or not valid; write {url}",
+    "length": "a URL can have 2,048 characters; shorten it or leave it out",
+    "syntax": "this is not a URL; write {url}",
+    "priority": "the priority is not a number; write it as priority=5",
+    "option": "only priority=NUMBER can follow a URL, after a space; give each URL {place}",
+    "comma": "no host has a comma; give each URL {place}, and nothing else",
+    "colon": "the colon is missing; write {url}",
+}
+"""Reason of a `SeedError` -> what is wrong, and what to do."""
+
+_WITH_SCHEME = re.compile(r"([a-z]+)[;:]?//?(?=[^/\s])(\S+)", re.IGNORECASE)
+
+
+def about(error: SeedError, place: str = "as an argument of its own") -> str:
+    """Return what is wrong with a seed and what to do about it. `place`: where seeds are given."""
+    url = "it as https://HOST/PATH"
+    if error.reason in ("scheme", "colon") and (parts := _WITH_SCHEME.fullmatch(error.text)):
+        scheme = "http" if parts[1].lower() in ("http", "htp", "htt", "ttp", "hhtp", "htttp") else "https"
+        url = f"it as {scheme}://{parts[2]}"
+    return _REASONS[error.reason].format(url=url, place=place)
 
 
 def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
@@ -75,6 +113,6 @@ def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
 def _report(path: Path, errors: list[SeedError]) -> None:
     console = Terminal(stderr=True)
     for broken in errors[:SHOWN_BROKEN]:
-        console.print(f"{path}:{broken.line}: {broken.reason}: {broken.text[:80]}")
+        console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about(broken, 'on a line of its own')}")
     if len(errors) > SHOWN_BROKEN:
         console.tell(f"{path}: and {len(errors) - SHOWN_BROKEN:,} more lines that are no seeds")

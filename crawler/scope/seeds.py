@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,17 +23,18 @@ _LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
 
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
-    comment."""
+    comment. `has_scheme`: whether the list gives it; otherwise see `_with_scheme`."""
 
     url: Url
     priority: float | None
     line: int
     text: str
+    has_scheme: bool = True
 
 
 class SeedError(msgspec.Struct, frozen=True):
     """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
-    `option`, or `colon` if that of a scheme is missing."""
+    `option`, `colon` if that of a scheme is missing, or `comma` if the host has one."""
 
     line: int
     text: str
@@ -57,16 +60,37 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     location, *options = text.split()
     if _LACKS_COLON.match(location):
         raise BadUrl(text, "colon")
-    if not _HAS_SCHEME.match(location):
-        location = "https:" + location if location.startswith("//") else "https://" + location
-    url = canonicalize(location, rules=rules)
+    has_scheme = _HAS_SCHEME.match(location) is not None
+    url = canonicalize(location if has_scheme else _with_scheme(location), rules=rules)
+    if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
+        raise BadUrl(text, "comma")
     priority: float | None = None
     for option in options:
         name, _, value = option.partition("=")
         if name != "priority":
             raise BadUrl(text, "option")
         priority = _priority(text, value)
-    return Seed(url, priority, line, text)
+    return Seed(url, priority, line, text, has_scheme)
+
+
+def _with_scheme(location: str) -> str:
+    """Return `location` with a scheme: https, or http for an IP address, localhost, and a port other than 443. Servers of
+    one's own, which are addressed like this, seldom have a certificate."""
+    rest = location.removeprefix("//")
+    parts = urlsplit(canonicalize(f"https://{rest}").origin)
+    host = parts.hostname or ""
+    if re.match(r"[^/?#]*:443(?![^/?#])", rest):
+        return f"https://{rest}"
+    is_own = parts.port is not None or host == "localhost" or host.endswith(".localhost") or _is_address(host)
+    return f"{'http' if is_own else 'https'}://{rest}"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _priority(text: str, value: str) -> float:

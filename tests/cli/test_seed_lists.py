@@ -39,7 +39,59 @@ def test_names_without_a_scheme_are_still_seeds(typed: Typed, tmp_path: Path) ->
     done = typed("seed", "-f", "list", "localhost.test:8080", "a.test/seeds.txt", "//b.test/")
     assert done.code == 0, done.err
     assert "6 seeds queued" in done.out
-    assert done.err == "list:4: colon: http//a.test/\n"
+    assert done.err.splitlines() == [
+        "note: localhost.test:8080 has no scheme, so it is fetched as http://localhost.test:8080/; for https, write "
+        "https://localhost.test:8080/",
+        "note: a.test/seeds.txt has no scheme, so it is fetched as https://a.test/seeds.txt; for http, write "
+        "http://a.test/seeds.txt",
+        "note: //b.test/ has no scheme, so it is fetched as https://b.test/; for http, write http://b.test/",
+        "list:4: 'http//a.test/': the colon is missing; write it as http://a.test/",
+    ]
+
+
+BROKEN = {
+    "ftp://a.test/": "only http and https can be crawled; write it as https://a.test/",
+    "htp://a.test/x": "only http and https can be crawled; write it as http://a.test/x",
+    "mailto:a@a.test": "only http and https can be crawled; write it as https://HOST/PATH",
+    "a..b": "the host is missing or not valid; write it as https://HOST/PATH",
+    "https://": "the host is missing or not valid; write it as https://HOST/PATH",
+    f"https://a.test/{'x' * 3000}": "a URL can have 2,048 characters; shorten it or leave it out",
+    "1,a.test": "no host has a comma; give each URL {place}, and nothing else",
+    "https://a.test/ priority=high": "the priority is not a number; write it as priority=5",
+    "https://a.test/ https://b.test/": "only priority=NUMBER can follow a URL, after a space; give each URL {place}",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BROKEN.items(), ids=[text[:30] for text in BROKEN])
+def test_a_bad_seed_is_reported_with_what_is_wrong_and_what_to_do(
+    typed: Typed, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "list").write_text(f"https://c.test/\n{text}\n")
+    done = typed("seed", "-f", "list")
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
+    said_of_line = said.format(place="on a line of its own")
+    assert (done.code, done.err) == (0, f"list:2: '{shown}': {said_of_line}\n")
+    done = typed("seed", "https://c.test/", text)
+    said_of_word = said.format(place="as an argument of its own")
+    assert (done.code, done.err) == (2, f"error: seed '{shown}': {said_of_word}\n")
+
+
+def test_further_bad_seeds_are_counted(typed: Typed) -> None:
+    done = typed("crawl", "ftp://a.test/", "c.test", "ftp://b.test/", "ftp://d.test/")
+    assert (done.code, done.err.endswith("write it as https://a.test/ (and 2 more of the URLs cannot be used)\n")) == (
+        2,
+        True,
+    )
+
+
+def test_the_scheme_of_own_servers_in_a_file_is_named_once(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("a.test\n127.0.0.1:3000\nlocalhost:3000/x\n")
+    done = typed("seed", "-f", "list", "--allow", "localhost", "--port", "3000")
+    assert (done.code, done.err) == (
+        0,
+        "note: list:2: no scheme, so it is fetched as http://127.0.0.1:3000/; for https, write https://127.0.0.1:3000/, "
+        "and 1 more seeds\n",
+    )
 
 
 def test_a_file_that_is_no_text_is_refused(typed: Typed, tmp_path: Path) -> None:

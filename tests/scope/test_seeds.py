@@ -30,9 +30,30 @@ def test_a_list_is_read_line_by_line() -> None:
         ("https://example.com/a", None, 1),
         ("https://example.org/", None, 4),
         ("http://example.net/", 2.5, 5),
-        ("https://localhost:8080/x", -1.0, 6),
+        ("http://localhost:8080/x", -1.0, 6),
         ("https://example.com/b", None, 7),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "url"),
+    [
+        ("a.test", "https://a.test/"),
+        ("a.test:443/x", "https://a.test/x"),
+        ("a.test:80", "http://a.test/"),
+        ("//a.test:3000/x?y", "http://a.test:3000/x?y"),
+        ("localhost", "http://localhost/"),
+        ("app.localhost", "http://app.localhost/"),
+        ("10.1.2.3/x", "http://10.1.2.3/x"),
+        ("93.184.215.14", "http://93.184.215.14/"),
+        ("[::1]:3000", "http://[::1]:3000/"),
+        ("[::1]:443", "https://[::1]/"),
+        ("HTTPS://localhost:3000", "https://localhost:3000/"),
+    ],
+)
+def test_without_a_scheme_servers_of_ones_own_get_http(line: str, url: str) -> None:
+    (seed,), errors = read_seeds([line])
+    assert (seed.url.href, seed.has_scheme, errors) == (url, "://" in line, [])
 
 
 @pytest.mark.parametrize(
@@ -45,6 +66,7 @@ def test_a_list_is_read_line_by_line() -> None:
         ("http://example.com/" + "x" * 3000, "length"),
         ("example.com priority=high", "priority"),
         ("example.com priority=nan", "priority"),
+        ("1,example.com", "comma"),
         ("example.com weight=3", "option"),
         ("example.com example.org", "option"),
     ],
