@@ -21,6 +21,7 @@ from crawler.cli.progress import progress_logged
 from crawler.cli.seed_lists import about, gather_seeds
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
+from crawler.observe.health_record import health_records
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.loading import CrawlSettings, Settings
@@ -28,7 +29,7 @@ from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import check, scorer, url_rules
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
-from frontier.counters import Counters
+from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
@@ -225,8 +226,9 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_installed(applied)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
-            if not (stored.created or pushed.accepted):
-                console.tell(f"crawl {self.crawl} " + ("continues where it stopped" if before.open else NOTHING_LEFT))
+            running = len(await health_records(store, stored.keys))
+            if not stored.created and (said := _resumed(before, pushed.accepted, running, applied.limits.max_pages)):
+                console.tell(f"crawl {self.crawl} {said}")
             remember(local, self.crawl)
             good_before = good_pages(before)
             await Control(store, stored.keys).set("run")
@@ -246,3 +248,15 @@ class CrawlJob(msgspec.Struct, frozen=True):
         local = self.settings.replica
         data_dir = local.data_dir if "data_dir" in local.model_fields_set else None
         return place_of(self.crawl, local.redis, None if local.redis else data_dir, None)
+
+
+def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str:
+    """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
+    that run already; `max_pages`: 0 for no limit."""
+    if running:
+        return f"is being crawled by {running:,} replica{'s' * (running > 1)} already; this command adds more"
+    if 0 < max_pages <= before.done:
+        return f"has reached its limit of {max_pages:,} pages, so nothing more is fetched"
+    if accepted:
+        return ""
+    return "continues where it stopped" if before.open else NOTHING_LEFT

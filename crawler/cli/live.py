@@ -156,6 +156,8 @@ def summary(found: Status, out: Path) -> RenderableType:
 
 def how_to_continue(found: Status) -> str:
     """Return what to do about the URLs that are left."""
+    if found.replicas:
+        return f"{len(found.replicas):,} other replicas go on with them"
     if found.max_pages and found.done >= found.max_pages:
         more = 2 * found.max_pages
         return (

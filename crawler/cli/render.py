@@ -149,7 +149,7 @@ def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> R
         parts.append(old(snapshot.error, snapshot.age_s))
     parts += alerts(snapshot.condition, bool(snapshot.replicas), place or f"--crawl {snapshot.crawl}")
     if snapshot.summary is not None:
-        parts.append(_figures(snapshot.summary))
+        parts.append(_figures(snapshot.summary, bool(snapshot.replicas)))
     parts += rules(snapshot.rules, rows)
     if snapshot.replicas:
         parts.append(_panel("replicas", Replicas(snapshot.replicas)))
@@ -185,8 +185,9 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[min(7, int(8 * value / most))] for value in values)
 
 
-def _figures(summary: Summary) -> RenderableType:
-    unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned else "all owned"
+def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
+    owned = "all owned" if has_replicas else "none owned"
+    unowned = f"[yellow]{summary.shards_unowned} unowned[/yellow]" if summary.shards_unowned and has_replicas else owned
     overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
     cells = [
         f"done [b]{summary.done:,}[/b]",

@@ -18,6 +18,7 @@ from frontier.urls import shard_of
 from tests.cli.conftest import Hand
 from tests.cli.screen import Screen
 from tests.e2e.harness import answering
+from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
 ADDRESS = "crawler-17.example.internal:29410"
@@ -65,6 +66,31 @@ def test_a_crawl_without_a_replica_is_not_running(hand: Hand) -> None:
         assert "no replica" in shown
         assert "running" not in shown
         assert f"crawler run --crawl {hand.crawl} --redis {hand.url}" in " ".join(shown.split())
+
+
+def test_no_shard_is_owned_while_no_replica_runs(hand: Hand) -> None:
+    def owned() -> str:
+        return hand.type("top", "--once").partition("shards, ")[2].split("\n")[0].strip()
+
+    assert owned() == "none owned"
+    report(hand, record("r1", 1))
+    assert owned() != "none owned"
+
+
+def test_a_crawl_that_is_joined_does_not_continue(hand: Hand, typed: Typed) -> None:
+    """In a crawl of its own, whose only URL is refused at once."""
+    joined = Hand(hand.url, f"{hand.crawl}-joined")
+    place = ("--crawl", joined.crawl, "--redis", joined.url)
+    own = {
+        "CRAWLER_FETCH__ALLOW": '["127.0.0.1"]',
+        "CRAWLER_FETCH__PORTS": "[1]",
+        "CRAWLER_POLITENESS__TRIES": "1",
+    }
+    assert typed("seed", "http://127.0.0.1:1/", *place, environment=own).code == 0
+    report(joined, record("r1", 1))
+    done = typed("crawl", "--quiet", *place, environment=own)
+    told = f"crawl {joined.crawl} is being crawled by 1 replica already; this command adds more\n"
+    assert (told in done.err, "continues" in done.err) == (True, False), done.err
 
 
 def test_paused_and_stopped_are_shown_with_what_to_do(hand: Hand) -> None:

@@ -136,7 +136,7 @@ def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None
         assert len(done.err.splitlines()) == 4
         done = folder.type("crawl", "--quiet", "--keep-settings")
         assert done.code == 0, done.err
-        assert "continues where it stopped" in done.err
+        assert "crawl crawl has reached its limit of 3 pages, so nothing more is fetched" in done.err
         assert folder.counts == (3, 0, PAGES - 3)
         assert "limits.max_pages = 3 is reached" in done.out
         done = folder.type("crawl", "--quiet", "--max-pages", "4")
