@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 
 import hiredis
 
@@ -55,6 +55,7 @@ class Cluster(ServerWatcher):
         self._by_address: dict[Address, RedisServer] = {}
         self._by_slot: list[RedisServer | None] = [None] * SLOTS
         self._map: SlotMap = ()
+        self._moves = 0  # changes of `_by_slot`
         self._hints: list[Address] = []  # nodes that others have named since the last refresh
         self._refreshing: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
@@ -84,6 +85,9 @@ class Cluster(ServerWatcher):
     def members(self) -> Collection[RedisServer]:
         """All nodes that serve slots."""
         return self._by_address.values()
+
+    def runs(self) -> Hashable:
+        return (self._moves, *(server.run_id for server in self.members))
 
     def keep_time_by(self, key: str) -> None:
         self._time_key = key
@@ -122,6 +126,7 @@ class Cluster(ServerWatcher):
             await target.connect(self._limits.probe_s)
         if is_moved:
             self._by_slot[slot] = target
+            self._moves += 1
         if info.get("role", "master") != "master":
             raise RedisAway(f"Redis at {server.name} cannot serve now: {target.name} has taken over", server.name)
         return target
@@ -245,7 +250,10 @@ class Cluster(ServerWatcher):
         by_slot: list[RedisServer | None] = [None] * SLOTS
         for one in found:
             by_slot[one.first : one.last + 1] = [servers[one.master]] * (one.last + 1 - one.first)
-        self._by_slot, self._map = by_slot, found
+        if by_slot != self._by_slot:
+            self._by_slot = by_slot
+            self._moves += 1
+        self._map = found
         for address in self._by_address.keys() - masters - hinted - set(self._hints):
             self._by_address.pop(address).retire()
 

@@ -107,7 +107,7 @@ class Frontier:
         self.outboxes = Outboxes(store, keys)
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
         self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
-        self._recent = RecentWrites(self._run_of, self._is_away, clock.now_ms)
+        self._recent = RecentWrites(self._run_of, store.runs, self._is_away, clock.now_ms)
 
     def apply(self, settings: FrontierSettings) -> None:
         """Use `settings` from now on. Existing leases keep their duration."""

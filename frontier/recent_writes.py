@@ -8,7 +8,7 @@ the last seconds. Both can be repeated: what the server still has does not chang
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -36,15 +36,25 @@ class Write(msgspec.Struct, frozen=True, eq=False):
 class RecentWrites:
     """The writes of the last `KEPT_MS`, and older ones to a server that is away or was replaced since.
 
-    `run_of`: shard -> the run ID of the server process that serves it; `is_away`: shard -> whether its server is away."""
+    `run_of`: shard -> the run ID of the server process that serves it; `runs`: what changes if one of these does;
+    `is_away`: shard -> whether its server is away."""
 
-    def __init__(self, run_of: Callable[[int], str], is_away: Callable[[int], bool], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        run_of: Callable[[int], str],
+        runs: Callable[[], Hashable],
+        is_away: Callable[[int], bool],
+        now_ms: Callable[[], int],
+    ) -> None:
         self._run_of = run_of
+        self._all_runs = runs
         self._is_away = is_away
         self._now_ms = now_ms
         self._writes: deque[Write] = deque()
         self._entries = 0
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
+        self._replaced: dict[int, str] = {}
+        self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
 
     def __repr__(self) -> str:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
@@ -92,8 +102,12 @@ class RecentWrites:
 
     def replaced_runs(self) -> dict[int, str]:
         """The shards that are served by another run than the one with the writes, and that run."""
-        now = {shard: self._run_of(shard) for shard in self._runs}
-        return {shard: run for shard, run in now.items() if run != self._runs[shard]}
+        runs = self._all_runs()
+        if self._compared != runs:  # asked several times for each group of pages, with thousands of shards
+            now = {shard: self._run_of(shard) for shard in self._runs}
+            self._replaced = {shard: run for shard, run in now.items() if run != self._runs[shard]}
+            self._compared = runs
+        return self._replaced.copy()
 
     def of(self, shards: Collection[int]) -> list[Write]:
         """The writes to `shards`, oldest first."""
@@ -108,3 +122,4 @@ class RecentWrites:
     def repeated(self, runs: Mapping[int, str]) -> None:
         """Record that all writes to the shards in `runs` were sent again to these runs."""
         self._runs.update(runs)
+        self._compared = None

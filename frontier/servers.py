@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from typing import Protocol
 
 from frontier.errors import FrontierError, RedisMisused
@@ -24,6 +24,9 @@ class Servers(Protocol):
 
     def server_named(self, name: str) -> RedisServer | None:
         """The server `name`, if it serves keys."""
+
+    def runs(self) -> Hashable:
+        """What changes whenever another server, or another process of it, serves a key."""
 
     def keep_time_by(self, key: str) -> None:
         """Take the time from the server of `key`."""
@@ -71,6 +74,9 @@ class SingleServer(ServerWatcher):
 
     def server_named(self, name: str) -> RedisServer | None:
         return self._server if name == self._server.name else None
+
+    def runs(self) -> Hashable:
+        return self._server.run_id
 
     def keep_time_by(self, key: str) -> None:
         """There is only one clock."""

@@ -12,7 +12,7 @@ says which errors are temporary.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_call
@@ -65,6 +65,9 @@ class Store(Protocol):
         """The run ID of the server process that serves `key`, "" before the first connection to it. It changes with each
         restart, failover and slot move. A batch is carried out by the run that was named when it was sent, or raises
         RedisAway; only while a slot moves, the next owner may carry it out, which has everything the last one had."""
+
+    def runs(self) -> Hashable:
+        """What changes whenever `run_of` changes for any key. It takes no time that depends on the number of keys."""
 
     def keep_time_by(self, key: str) -> None:
         """Take the time from the node that serves `key`."""
@@ -182,6 +185,9 @@ class RedisStore:
             return self._servers.server_of(key).run_id
         except RedisAway:
             return ""
+
+    def runs(self) -> Hashable:
+        return self._servers.runs()
 
     def keep_time_by(self, key: str) -> None:
         self._servers.keep_time_by(key)

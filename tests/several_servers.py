@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -47,6 +47,9 @@ class SeveralServers:
 
     def run_of(self, key: str) -> str:
         return self._stores[self.node_of(key)].run_of(key)
+
+    def runs(self) -> Hashable:
+        return tuple(store.runs() for store in self._stores.values())
 
     def keep_time_by(self, key: str) -> None:
         self._time_key = key

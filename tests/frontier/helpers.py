@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from frontier.clock import ServerClock
 from frontier.crawls import open_crawl
@@ -57,6 +57,9 @@ class CountingStore:
 
     def run_of(self, key: str) -> str:
         return self._store.run_of(key)
+
+    def runs(self) -> Hashable:
+        return self._store.runs()
 
     def keep_time_by(self, key: str) -> None:
         self._store.keep_time_by(key)

@@ -197,8 +197,10 @@ async def test_a_node_that_joins_and_one_that_leaves_are_followed(
     await asyncio.to_thread(cluster.move_slots, [slot_of(key)], cluster.masters[2], added)
     assert await clustered.send([command("GET", key)]) == [b"kept"]
     assert clustered.node_of(key) == added.name
+    runs = clustered.runs()
     await asyncio.to_thread(cluster.move_slots, [slot_of(key)], added, cluster.masters[2])
     assert await clustered.send([command("GET", key)]) == [b"kept"]
+    assert clustered.runs() != runs
     await asyncio.to_thread(cluster.remove_node, added)
     assert await clustered.send([command("GET", key)]) == [b"kept"]
 
@@ -207,13 +209,14 @@ async def test_a_failover_with_consent_shows_the_new_run_before_it_carries_out_a
     cluster: ValkeyCluster, clustered: RedisStore
 ) -> None:
     key = key_of(clustered, cluster.masters[0])
-    first = clustered.run_of(key)
+    first, runs = clustered.run_of(key), clustered.runs()
     await asyncio.to_thread(cluster.failover, cluster.replicas[0])
     with pytest.raises(RedisAway):
         while True:
             await clustered.send([command("INCR", key)])
             assert clustered.run_of(key) == first
     await until(lambda: clustered.run_of(key) not in ("", first), 2)
+    assert clustered.runs() != runs
     before = int(cluster.replicas[0].ask("GET", key) or 0)  # type: ignore[call-overload]
     assert await clustered.send([command("INCR", key)]) == [before + 1]
 

@@ -1,16 +1,17 @@
-"""A server that is restarted while a reply of it is on its way, as another connection notices first."""
+"""The last writes, and the shards whose servers may lack them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from frontier.counters import Counters
+from frontier.recent_writes import RecentWrites
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
 
 class RestartedMeanwhile(CountingStore):
-    """A server that is restarted after it has carried out the calls of `during`."""
+    """A server that is restarted after it has carried out the calls of `during`, before their replies are read."""
 
     run, during = "before", ""
 
@@ -21,6 +22,9 @@ class RestartedMeanwhile(CountingStore):
         return replies
 
     def run_of(self, key: str) -> str:
+        return self.run
+
+    def runs(self) -> str:
         return self.run
 
 
@@ -54,3 +58,39 @@ async def test_nothing_is_settled_again_on_a_server_that_lacks_the_pushes(store:
     await frontier.repeat_settlements(frontier.replaced_runs())
     assert frontier.replaced_runs() == {}
     assert (await Counters(store, frontier.keys).counts()).done == 1
+
+
+class Runs:
+    """The run of each of two nodes, which serve the even and the odd shards."""
+
+    def __init__(self) -> None:
+        self.nodes = ["a", "b"]
+        self.asked = 0
+        self.writes = RecentWrites(self.of, lambda: tuple(self.nodes), lambda _: False, lambda: 0)
+        for shard in range(1000):
+            self.writes.reached(shard)
+
+    def of(self, shard: int) -> str:
+        self.asked += 1
+        return self.nodes[shard % 2]
+
+
+def test_shards_of_a_new_run_are_named_until_the_writes_are_repeated() -> None:
+    runs = Runs()
+    assert runs.writes.replaced_runs() == {}
+    runs.nodes[1] = "c"
+    assert runs.writes.replaced_runs() == dict.fromkeys(range(1, 1000, 2), "c")
+    runs.writes.repeated({1: "c"})
+    assert runs.writes.replaced_runs() == dict.fromkeys(range(3, 1000, 2), "c")
+    runs.nodes[1] = "b"  # the slots have moved back
+    assert runs.writes.replaced_runs() == {1: "b"}
+
+
+def test_nothing_is_compared_again_while_the_runs_are_the_same() -> None:
+    runs = Runs()
+    runs.writes.replaced_runs()
+    runs.asked = 0
+    assert runs.writes.replaced_runs() == {}
+    runs.writes.reached(5000)
+    assert runs.writes.replaced_runs() == {}
+    assert runs.asked == 1  # by `reached`

@@ -19,7 +19,7 @@ import asyncio
 import random
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import RedisAway
@@ -280,6 +280,9 @@ class SimStore:
         return node in self._away
 
     def run_of(self, key: str) -> str:
+        return self._network.run_seen_by(self._loop.name)
+
+    def runs(self) -> Hashable:
         return self._network.run_seen_by(self._loop.name)
 
     def keep_time_by(self, key: str) -> None:

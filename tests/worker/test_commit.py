@@ -196,6 +196,9 @@ class RestartedStore(CountingStore):
     def run_of(self, key: str) -> str:
         return self.run
 
+    def runs(self) -> str:
+        return self.run
+
 
 class ForgettingSink:
     """While a group is written, Redis is restarted so fast that no call fails, and forgets what was pushed to a shard."""

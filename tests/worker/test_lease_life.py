@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -84,6 +84,9 @@ class CuttableStore(CountingStore):
 
     def run_of(self, key: str) -> str:
         return self._store.run_of(key)
+
+    def runs(self) -> Hashable:
+        return self._store.runs()
 
     def keep_time_by(self, key: str) -> None:
         self._store.keep_time_by(key)
