@@ -303,6 +303,7 @@ class Frontier:
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
                 answers[place] = None if answer == UNKNOWN else bool(answer)
+        self._recent.withdraw({url for url, answer in zip(urls, answers, strict=True) if answer})
         return answers
 
     # restarts of the server
@@ -373,13 +374,9 @@ class Frontier:
         runs = {shard: run for shard, run in runs.items() if self._run_of(shard) == run}
         writes = [write for write in self._recent.of(runs) if write.settlement is not None]
         settlements = [write.settlement for write in writes if write.settlement is not None]
-        stale = [
-            LeasedUrl(one.lease.shard, one.lease.domain, one.lease.token, settled.entry)
-            for one, reply in zip(settlements, await self.settle(settlements), strict=True)
-            for settled in one.urls
-            if reply.stale
-        ]
-        unsettled = [url for url, answer in zip(stale, await self.revoke(stale), strict=True) if answer]
+        replies = await self.settle(settlements)
         self._recent.forget(writes)
+        stale = [url for one, reply in zip(settlements, replies, strict=True) if reply.stale for url in one.leased]
+        unsettled = [url for url, answer in zip(stale, await self.revoke(stale), strict=True) if answer]
         self._recent.repeated(runs)
         return unsettled

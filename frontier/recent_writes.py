@@ -8,12 +8,13 @@ the last seconds. Both can be repeated: what the server still has does not chang
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 
 import msgspec
+from msgspec.structs import replace
 
 from frontier.entries import Entry
-from frontier.settlements import Settlement
+from frontier.settlements import LeasedUrl, Settlement
 
 KEPT_MS = 10_000
 """How long writes are kept. `everysec` loses up to two seconds, replication normally less."""
@@ -118,6 +119,18 @@ class RecentWrites:
         gone = set(map(id, writes))
         self._writes = deque(write for write in self._writes if id(write) not in gone)
         self._entries = sum(len(write.entries) for write in self._writes)
+
+    def withdraw(self, urls: Set[LeasedUrl]) -> None:
+        """Drop the settlements of `urls`, which had no effect. Their pages are removed, so they must never have one."""
+        if not urls:
+            return
+        writes, self._writes = self._writes, deque()
+        for write in writes:
+            if (one := write.settlement) is not None and not urls.isdisjoint(one.leased):
+                left = [url for url, leased in zip(one.urls, one.leased, strict=True) if leased not in urls]
+                write = replace(write, settlement=replace(one, urls=left))
+            if write.entries or (write.settlement is not None and write.settlement.urls):
+                self._writes.append(write)
 
     def repeated(self, runs: Mapping[int, str]) -> None:
         """Record that all writes to the shards in `runs` were sent again to these runs."""

@@ -72,6 +72,12 @@ class Settlement(msgspec.Struct):
     duplicates: int = 0
     cut: Mapping[str, int] = {}
 
+    @property
+    def leased(self) -> list[LeasedUrl]:
+        """The URLs of `urls` under their lease."""
+        lease = self.lease
+        return [LeasedUrl(lease.shard, lease.domain, lease.token, url.entry) for url in self.urls]
+
     def words(self, uncertainty_ms: int) -> list[str | int]:
         """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
         ends = _ends(self.urls)

@@ -191,6 +191,25 @@ class TestALostTail:
         assert later.leases == ()
         assert await counts(one) == (1, 1, 0)
 
+    async def test_what_was_found_unsettled_is_not_settled_after_the_next_restart(self, server: Server) -> None:
+        """Its page was removed meanwhile."""
+        one, two = await server.replica(), await server.replica()
+        kept = server.log_size()
+        # Given a URL of another replica, which the server loses, with its settlement, and which is not pushed again yet,
+        await two.push([entry()])
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one, two)
+        assert await repeat(one) == urls(lease)
+        # when the server is restarted once more after the URL was pushed,
+        await repeat(two)
+        server.restart()
+        await notice(one)
+        # then the URL is fetched again.
+        assert await repeat(one) == []
+        assert await counts(one) == (1, 0, 1)
+
     async def test_the_heir_of_a_dead_holder_learns_what_was_lost(self, server: Server) -> None:
         """Even after others have fetched the URL again and settled it."""
         one, two = await server.replica(), await server.replica()

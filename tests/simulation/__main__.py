@@ -18,7 +18,7 @@ from tests.valkey import ValkeyProcess
 TOLD = 80
 """Lines of history that are printed without -vv."""
 
-OVERRIDES = ("faulty", "replicas", "interval", "nodes")
+OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts")
 """Options with a number that replaces what the seed would draw."""
 
 
@@ -31,8 +31,8 @@ def main() -> int:
         started = time.process_time()
         breaches, events, calls = 0, 0, 0
         for seed in seeds:
-            drawn = (arguments.faulty, arguments.replicas, arguments.interval, arguments.chain, arguments.nodes)
-            scenario = Scenario.draw(seed, *drawn)
+            drawn = (arguments.faulty, arguments.replicas, arguments.interval, arguments.chain)
+            scenario = Scenario.draw(seed, *drawn, arguments.nodes, arguments.restarts)
             run = Run(scenario, wire)
             try:
                 result = run.go()
@@ -59,6 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--faulty", type=float, metavar="SECONDS", help="simulated seconds during which faults happen")
     parser.add_argument("--replicas", type=int)
     parser.add_argument("--nodes", type=int, help="the nodes of the Redis Cluster")
+    parser.add_argument("--restarts", type=int, help="how often the server is restarted, without its last writes")
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="the interval of the replicas")
     parser.add_argument("--chain", action="store_true", help="each page links to the next one only")
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")

@@ -13,7 +13,11 @@ STALE_S = 150.0
 """For how long a replica that is paused or cut off may use its last reading of the server's clock, at most."""
 
 RARE = 0.1
-"""The chance that a run has `BRIEF_S` for its interval, and the chance that its pages are a chain."""
+"""The chance that a run has `BRIEF_S` for its interval, the chance that its pages are a chain, and the chance that it has
+`MANY_RESTARTS`."""
+
+MANY_RESTARTS = 20
+"""So many restarts that some lose the repetition of what others have lost."""
 
 BRIEF_S = 0.2
 """So short an interval that several epochs pass while an answer is awaited, or while the server stalls."""
@@ -71,9 +75,10 @@ class Scenario:
         interval_s: float | None = None,
         is_chain: bool = False,
         nodes: int | None = None,
+        restarts: int | None = None,
     ) -> Scenario:
-        """The scenario of `seed`; `faulty_s`, `replicas`, `interval_s` and `nodes` replace what would have been drawn, and
-        so does `is_chain` where it is true."""
+        """The scenario of `seed`; `faulty_s`, `replicas`, `interval_s`, `nodes` and `restarts` replace what would have been
+        drawn, and so does `is_chain` where it is true."""
         rng = random.Random(f"scenario {seed}")
         parallel, delay_ms = rng.choice(((1, 1), (1, 1), (1, 0), (3, 0), (3, 1)))
         crowd = rng.random() < 0.02
@@ -108,6 +113,12 @@ class Scenario:
         if is_chain or draws_chain:
             # Its settings name the domains, because with "seeds" each domain of a chain would need a seed.
             usual = replace(usual, is_chain=True, scope="domains", urls=urls)
+        if rare.random() < RARE:
+            usual = replace(usual, restarts=MANY_RESTARTS)
+        if restarts is not None:
+            usual = replace(usual, restarts=restarts)
+        if usual.restarts == MANY_RESTARTS:
+            usual = replace(usual, max_pages=0)  # which pages were settled is uncertain for most of the time
         drawn_nodes = random.Random(f"nodes {seed}").choice((1, 1, 3))
         return replace(
             usual, nodes=nodes or drawn_nodes, interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s)

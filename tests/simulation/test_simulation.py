@@ -11,7 +11,7 @@ from tests.simulation.history import Breach
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
-from tests.simulation.scenario import BRIEF_S, Scenario
+from tests.simulation.scenario import BRIEF_S, MANY_RESTARTS, Scenario
 from tests.simulation.wire import Wire
 
 SEEDS = 32
@@ -31,10 +31,12 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
 
 
 def test_these_seeds_include_the_rare_worlds() -> None:
-    """Only a chain shows that the counters must be read twice, and only a short interval that rosters must be kept."""
+    """Only a chain shows that the counters must be read twice, and only a short interval that rosters must be kept. Many
+    restarts lose what was repeated after others."""
     drawn = [Scenario.draw(seed) for seed in range(SEEDS)]
     assert any(scenario.is_chain for scenario in drawn)
     assert any(scenario.interval_s == BRIEF_S for scenario in drawn)
+    assert any(scenario.restarts == MANY_RESTARTS for scenario in drawn)
 
 
 def test_a_seed_tells_the_same_story_again(wire: Wire) -> None:
