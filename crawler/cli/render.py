@@ -287,16 +287,16 @@ def _when(ms: int) -> str:
 
 
 def why(line: DomainLine) -> str:
-    """Return why a domain waits: its robots.txt, the rate limit of its address, its failures, retries, or its delay."""
+    """Return why a domain waits: its robots.txt, the rate limit of its address, retries, its failures and its delay."""
     if line.robots:
         return f"robots.txt unreachable ({line.robots})"
     if line.is_rate_limited:
         return "address rate limit"
-    if line.failures:
-        return f"{line.failures} x {line.reason or 'failed'}"
-    if line.held == "waiting":
+    if line.held == "waiting" and not line.failures:
         return "retry"
-    return "" if line.delay_ms is None else f"{span(line.delay_ms / 1000)} delay"
+    failures = [f"{line.failures} x {line.reason or 'failed'}"] if line.failures else []
+    delay = [] if line.delay_ms is None else [f"{span(line.delay_ms / 1000)} delay"]
+    return ", ".join(failures + delay)
 
 
 def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:

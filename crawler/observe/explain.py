@@ -30,6 +30,7 @@ from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
 from politeness.robots_cache import KnownRobots, RobotsCache
+from politeness.robots_fetch import RobotsRecord
 
 CUT = {
     "length": "its body is longer than limits.max_body",
@@ -226,9 +227,14 @@ def _unreachable(facts: Facts) -> str:
     record = facts.robots.record if facts.robots else None
     if record is None or record.access != "disallow":
         return ""
-    backoff_ms = BackoffState.parse(facts.domain.state).until_ms
-    wait_s = ceil((max(record.retry_at_ms, backoff_ms, facts.domain.next_ms or 0) - facts.now_ms) / 1000)
+    wait_s = ceil((_robots_due_ms(facts, record) - facts.now_ms) / 1000)
     return f"robots.txt unreachable ({record.reason}), next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
+
+
+def _robots_due_ms(facts: Facts, record: RobotsRecord) -> int:
+    """Return when the unreachable file is fetched again: not before its domain may be requested."""
+    backoff_ms = BackoffState.parse(facts.domain.state).until_ms
+    return max(record.retry_at_ms, backoff_ms, facts.domain.next_ms or 0)
 
 
 def _is_blocked(facts: Facts) -> bool:
@@ -249,8 +255,8 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
 def _wait(facts: Facts) -> tuple[int | None, str]:
     """Return until when the URL waits (server ms), and for what."""
     status, domain = facts.status, facts.domain
-    if status.where == "waiting" and _unreachable(facts):
-        return status.ready_ms, "the next try of its robots.txt"
+    if status.where in ("waiting", "queued") and facts.robots and facts.robots.record.access == "disallow":
+        return _robots_due_ms(facts, facts.robots.record), "the next try of its robots.txt"
     if status.where == "waiting":
         return status.ready_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
     if status.where not in ("queued", "leased"):
@@ -312,14 +318,16 @@ def render(found: Explanation) -> RenderableType:
 
 def rows(found: Explanation) -> list[tuple[str, str]]:
     """Return the explanation as pairs of name and text. Pairs with an empty text are not shown."""
+    # Denied URLs that can be queued again are kept with the dead ones, and counted as denied.
+    state = "denied" if found.dead_reason in KEPT_DENIALS else found.where
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
     tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
     priority = "" if found.priority is None else f", priority {found.priority:g}"
     delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
     return [
         ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
-        ("state", found.where + (f": {tried}{priority}" if tried else "")),
-        ("dead for", found.dead_reason),
+        ("state", state + (f": {tried}{priority}" if tried else "")),
+        (f"{state} for", found.dead_reason),
         ("waits for", found.waits_for and f"{found.waits_for}, until {found.waits_until}"),
         ("in scope", found.scope),
         ("trap", found.trap),

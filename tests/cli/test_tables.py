@@ -55,6 +55,21 @@ def domains() -> RenderableType:
     return render.domains(lines, NOW_MS)
 
 
+@pytest.mark.parametrize(
+    ("held", "facts", "why"),
+    [
+        ("leased", {"delay_ms": 5_000}, "5.0 s delay"),
+        ("due", {"delay_ms": 5_000, "failures": 2, "reason": "http_503"}, "2 x http_503, 5.0 s delay"),
+        ("waiting", {"delay_ms": 5_000}, "retry"),
+        ("waiting", {"robots": "refused"}, "robots.txt unreachable (refused)"),
+    ],
+)
+def test_why_a_domain_waits(held: str, facts: dict[str, object], why: str) -> None:
+    """A changed delay is shown for a domain that has failed, too."""
+    known: dict[str, object] = {"delay_ms": None, "failures": 0, "reason": "", **facts}
+    assert render.why(DomainLine("a.test", 1, held, 0, 9, **known)) == why  # type: ignore[arg-type]
+
+
 def failures() -> RenderableType:
     url = "https://example.org/" + "long/" * 60
     failure = Failure(NOW_MS, url, "dead", "robots_unreachable")

@@ -185,3 +185,20 @@ def test_lines_of_other_crawls_in_the_folder_are_left_out(tmp_path: Path, crawl:
         (tmp_path / f"{name}.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
     found = newest_line(tmp_path, "https://a.test/x", crawl)
     assert (found and found["settled_at"]) == (day and f"2026-01-0{day}")
+
+
+def test_a_denied_url_that_is_kept_is_not_called_dead() -> None:
+    shown = dict(rows(explained(UrlStatus("dead", ENTRY, reason="blocked"))))
+    assert shown["state"].startswith("denied: ")
+    assert shown["denied for"] == "blocked"
+    assert dict(rows(explained(UrlStatus("dead", ENTRY, reason="timeout"))))["dead for"] == "timeout"
+
+
+def test_an_unreachable_robots_txt_is_not_asked_during_a_backoff() -> None:
+    found = explained(
+        UrlStatus("waiting", ENTRY, NOW + 5_000),
+        robots=robots("disallow", reason="http_503", retry_at_ms=NOW + 5_000),
+        domain=domain(state=f"2 {NOW + 9_000} 0 http_429"),
+    )
+    assert found.verdict == "will be tried again: robots.txt unreachable (http_503), next try in 9 s"
+    assert (found.waits_for, found.waits_until) == ("the next try of its robots.txt", "2023-11-14T22:13:29+00:00")
