@@ -5,11 +5,14 @@
 -- accepted once more and stays counted as dead or denied, so accepted minus settled is still the number of open URLs.
 -- `requeued:` counts by outcome and reason what readers subtract from both.
 --
+-- A URL may have several dead letters, if it was seeded again, and may be queued or leased already. It is queued once, or
+-- accepted would exceed what can be settled, and the crawl would never end.
+--
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  accepted, <outcome>:<reason>, requeued:<outcome>:<reason>
 -- KEYS[4] dead    hash  "domain LF entry" -> reason
--- KEYS[5] the prefix of q:<domain> zset, d:<domain> hash (next, state)
+-- KEYS[5] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next, state)
 -- ARGV[1] now_ms   ARGV[2] priority
 -- ARGV[3...] for each dead letter: domain, entry
 --
@@ -17,7 +20,7 @@
 
 local base = KEYS[5]
 local now_ms = tonumber(ARGV[1])
-local requeued = 0
+local requeued, queued = 0, 0
 
 -- Count one URL that was settled for `reason`. No reason of denied URLs is also one of dead URLs.
 local function count_again(reason)
@@ -33,7 +36,9 @@ for i = 3, #ARGV, 2 do
     redis.call('HDEL', KEYS[4], domain .. '\n' .. entry)
     -- Character 4 counts the tries, character 6 how often the entry was lost with its holder.
     local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
-    redis.call('ZADD', base .. 'q:' .. domain, ARGV[2], fresh)
+    if not redis.call('ZSCORE', base .. 'inflight:' .. domain, fresh) then
+      queued = queued + redis.call('ZADD', base .. 'q:' .. domain, 'NX', ARGV[2], fresh)
+    end
     count_again(reason)
     if not redis.call('ZSCORE', KEYS[2], domain) then
       redis.call('HDEL', base .. 'd:' .. domain, 'state')
@@ -42,7 +47,5 @@ for i = 3, #ARGV, 2 do
     end
   end
 end
-if requeued > 0 then
-  redis.call('HINCRBY', KEYS[3], 'accepted', requeued)
-end
+if queued > 0 then redis.call('HINCRBY', KEYS[3], 'accepted', queued) end
 return {'requeued', requeued}

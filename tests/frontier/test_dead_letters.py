@@ -80,6 +80,39 @@ async def test_requeueing_twice_counts_once(store: RedisStore, frontier: Frontie
     assert (await Counters(store, frontier.keys).counts()).open == 1
 
 
+async def test_a_url_with_two_letters_is_queued_once(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    """It was given up after one try, seeded again, and given up after three. The crawl ends when it is settled."""
+    letters, counters = DeadLetters(store, frontier.keys), Counters(store, frontier.keys)
+    url = ("https://a.test/1", "a.test")
+    await bury(frontier, time, url)
+    await frontier.push([entry(*url, tries=2, mode="again")])
+    (lease,) = [lease for answer in (await frontier.lease(range(4), 1, "r1", 9))[0] for lease in answer.leases]
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "dead", "timeout")])])
+    assert await letters.requeue(await found(letters), time.ms) == 2
+    counts = await counters.counts()
+    assert (counts.accepted, counts.dead, counts.open) == (1, 0, 1)
+    (lease,) = [lease for answer in (await frontier.lease(range(4), 1, "r1", 9))[0] for lease in answer.leases]
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "200")])])
+    assert await counters.has_ended()
+
+
+async def test_a_letter_of_a_url_that_is_leased_is_not_queued(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    """Given a dead URL that was seeded again and leased, then its return does not merge with a queued copy."""
+    letters, counters = DeadLetters(store, frontier.keys), Counters(store, frontier.keys)
+    url = ("https://a.test/1", "a.test")
+    await bury(frontier, time, url)
+    await frontier.push([entry(*url, mode="again")])
+    (lease,) = [lease for answer in (await frontier.lease(range(4), 1, "r1", 9))[0] for lease in answer.leases]
+    assert await letters.requeue(await found(letters), time.ms) == 1
+    await frontier.release([Settlement(lease, time.ms)])
+    assert (await counters.counts()).open == 1
+    (lease,) = [lease for answer in (await frontier.lease(range(4), 1, "r1", 9))[0] for lease in answer.leases]
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "200")])])
+    assert await counters.has_ended()
+
+
 async def test_a_domain_under_lease_keeps_its_holder(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
     letters = DeadLetters(store, frontier.keys)
     await bury(frontier, time, ("https://a.test/1", "a.test"))
