@@ -1,6 +1,9 @@
 """Pages per CPU second: the whole product against a bare aiohttp fetch loop and other crawlers, on the same real pages.
 
     python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1]
+    python -m tests.bench.throughput --cluster [--copies 4] [--runs 3] [--tls]
+
+With `--cluster`, the product against itself: on one Valkey, and on a cluster of three masters, both over TCP.
 
 A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
 flight, no delay, robots.txt obeyed, links extracted, kept and followed. The product writes WARC (the links, too), JSON
@@ -29,7 +32,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,10 +42,11 @@ from typing import TypeVar
 import msgspec
 
 from tests.bench.contenders import CONTENDERS, Contender
-from tests.bench.docweb import DocWeb, serve
+from tests.bench.docweb import DocWeb, free_port, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
 from tests.bench.speed import speedometer
 from tests.valkey import ValkeyProcess
+from tests.valkey_cluster import ValkeyCluster
 
 T = TypeVar("T")
 
@@ -93,7 +98,30 @@ class Run:
         return self.redis_cpu_s * self.speed / self.pages * 1e6
 
 
-def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
+Servers = Callable[[Path], AbstractContextManager[tuple[str, Sequence[int]]]]
+"""Starts Valkey with its files in a folder, for a block. Gives its URL and the process ids of its servers."""
+
+
+@contextmanager
+def by_socket(scratch: Path) -> Iterator[tuple[str, Sequence[int]]]:
+    with ValkeyProcess(scratch, persistent=False) as valkey:
+        yield valkey.url, [valkey.pid]
+
+
+@contextmanager
+def by_tcp(scratch: Path) -> Iterator[tuple[str, Sequence[int]]]:
+    port = free_port()
+    with ValkeyProcess(scratch, persistent=False, options=("--port", str(port))) as valkey:
+        yield f"redis://127.0.0.1:{port}", [valkey.pid]
+
+
+@contextmanager
+def three_masters(_: Path) -> Iterator[tuple[str, Sequence[int]]]:
+    with ValkeyCluster(with_replicas=False) as cluster:
+        yield cluster.url, [node.pid for node in cluster.masters]
+
+
+def run_product(web: DocWeb, servers: Servers, scratch: Path) -> tuple[Run, list[str]]:
     """One replica of the product; returns the URLs that it fetched, too."""
     out, seeds, settings = scratch / "out", scratch / "seeds.txt", scratch / "settings.toml"
     seeds.write_text("\n".join(web.address_seeds))
@@ -103,14 +131,14 @@ def run_product(web: DocWeb, scratch: Path) -> tuple[Run, list[str]]:
         # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
         "[archive]\nrevisits = 0\n"
     )
-    with ValkeyProcess(scratch, persistent=False) as valkey:
+    with servers(scratch) as (url, pids):
         crawler = [sys.executable, "-m", "crawler"]
-        where = ["--redis", valkey.url, "--settings", str(settings)]
+        where = ["--redis", url, "--settings", str(settings)]
         subprocess.run([*crawler, "seed", "-f", str(seeds), *where], check=True, stdout=subprocess.DEVNULL)
-        before, since = cpu_s(valkey.pid), time.monotonic()
+        before, since = sum(map(cpu_s, pids)), time.monotonic()
         run = [*crawler, "run", *where, "--out", str(out), "--until-empty", "--interval", "1"]
         usage = used_by(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
-        redis_cpu_s = cpu_s(valkey.pid) - before
+        redis_cpu_s = sum(map(cpu_s, pids)) - before
     lines = (msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb"))
     urls = [line["url"] for line in lines if line["status"]]
     return counted(web, usage, since, redis_cpu_s), urls
@@ -170,13 +198,32 @@ def compare(
     pairs: dict[str, list[Pair]] = defaultdict(list)
     with serve(copies, tls) as web, serve(slow_copies, tls) as small_web:
         for _ in range(runs):
-            ours, urls = in_scratch(partial(run_product, web))
+            ours, urls = in_scratch(partial(run_product, web, by_socket))
             pairs[BARE].append(Pair(ours, run_bare(web, urls)))
             for rival in rivals:
-                ours, _ = in_scratch(partial(run_product, web))
+                ours, _ = in_scratch(partial(run_product, web, by_socket))
                 theirs = in_scratch(partial(run_contender, rival, web if rival.name in FAST else small_web))
                 pairs[f"{rival.name} {rival.version()}"].append(Pair(ours, theirs))
     return pairs
+
+
+def compare_cluster(runs: int, copies: int, tls: bool = False) -> list[Pair]:
+    """The product on one server, and on a cluster right after it, `runs` times."""
+    speedometer()
+    with serve(copies, tls) as web:
+        return [
+            Pair(*(in_scratch(partial(run_product, web, servers))[0] for servers in (by_tcp, three_masters)))
+            for _ in range(runs)
+        ]
+
+
+def show_cluster(pairs: Sequence[Pair]) -> None:
+    """A table like that of `show`, and how much more CPU a page takes on the cluster."""
+    show({"three masters": list(pairs)}, "one server")
+    crawler, servers = median(pair.ratio for pair in pairs), median(p.theirs.redis_us / p.ours.redis_us for p in pairs)
+    print(
+        f"on the cluster, a page takes {crawler:.2f} times the CPU of the crawler, {servers:.2f} times that of Valkey"
+    )
 
 
 def in_scratch(one: Callable[[Path], T]) -> T:
@@ -185,13 +232,13 @@ def in_scratch(one: Callable[[Path], T]) -> T:
         return one(Path(scratch))
 
 
-def show(pairs: dict[str, list[Pair]]) -> None:
+def show(pairs: dict[str, list[Pair]], we: str = "peercrawl") -> None:
     """The table: medians, and the median of how many times the product's pages per CPU second are those of each."""
     heading = ("pages", "again", "pages/CPU s", "we: x", "wall s", "peak MB", "Redis us/page", "speed")
     print(f"{'':20} {heading[0]:>7} {heading[1]:>6} {heading[2]:>12} {heading[3]:>6} ", end="")
     print(f"{heading[4]:>7} {heading[5]:>8} {heading[6]:>14} {heading[7]:>6}")
     ours = {id(pair.ours): pair.ours for of_one in pairs.values() for pair in of_one}
-    _show("peercrawl", list(ours.values()), 1.0)
+    _show(we, list(ours.values()), 1.0)
     for name, of_one in pairs.items():
         _show(name, [pair.theirs for pair in of_one], median(pair.ratio for pair in of_one))
 
@@ -224,7 +271,11 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true", help="over HTTPS")
     parser.add_argument("--against", nargs="*", default=[], choices=[*CONTENDERS, "all"])
     parser.add_argument("--slow-copies", type=int, default=1)
+    parser.add_argument("--cluster", action="store_true", help="on a cluster, against itself on one server")
     options = parser.parse_args()
+    if options.cluster:
+        show_cluster(compare_cluster(options.runs, options.copies, options.tls))
+        return
     names = list(CONTENDERS) if "all" in options.against else options.against
     show(compare(names, options.runs, options.copies, options.slow_copies, options.tls))
 
