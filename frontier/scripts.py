@@ -28,10 +28,10 @@ def _load(name: str, keys: int, parts: tuple[str, ...] = ()) -> Script:
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
 
 
-LEASE_PARTS = ("identity", "lost_tail", "first_ms", "fence", "lease_again", "take_back", "wake")
+LEASE_PARTS = ("identity", "lost_tail", "first_ms", "fence", "lease_again", "take_back", "count_merged", "wake")
 """The files of `lease` besides its own, in the order in which they use each other."""
 
-SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "wake", "resettle", "count")
+SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "count_merged", "wake", "resettle", "count")
 """The same of `settle`."""
 
 PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS)

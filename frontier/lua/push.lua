@@ -1,5 +1,6 @@
 -- push: queue URLs that have not been seen before. Idempotent: a second call with the same URLs adds nothing.
--- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were leased in between.
+-- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were settled in between. One that
+-- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice.
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
@@ -8,7 +9,7 @@
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, drop:<reason>
--- KEYS[4] the prefix of q:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
+-- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
@@ -53,7 +54,7 @@ local accepted, known, capped, outside = 0, 0, 0, 0
 local function push_domain(domain, again, from, to)
   local domain_key = base .. 'd:' .. domain
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
-  local new, size = {}, 0
+  local inflight, new, size = base .. 'inflight:' .. domain, {}, 0
   for i = from, to, 3 do
     local fingerprint = ARGV[i]
     local key = seen_key(fingerprint)
@@ -61,7 +62,7 @@ local function push_domain(domain, again, from, to)
       local is_new = redis.call('SADD', key, fingerprint) == 1
       if is_new then seen = seen + 1 end
       if seen > buckets * FILL then split_one() end
-      if is_new or again then
+      if is_new or (again and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
         new[size + 1], new[size + 2] = ARGV[i + 1], ARGV[i + 2]
         size = size + 2
       else

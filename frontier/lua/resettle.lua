@@ -1,7 +1,7 @@
 -- resettle: part of `settle`. Settle URLs whose lease the server has lost with its last writes. Its other URLs are queued
 -- again, so a URL counts if it is still in the queue. If another replica has leased it since, that replica's page is kept.
 --
--- keys: table with the keys due, leases, waiting and lost, and `shard`, the prefix of the keys of a domain
+-- keys: table with the keys due, leases, waiting, stats and lost, and `shard`, the prefix of the keys of a domain
 --
 -- noticed_owner returns the fields of the owner, after a new run was noticed
 -- remove_queued removes entries from the queue, and remembers that they were settled; it returns how many it found

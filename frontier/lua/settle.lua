@@ -24,7 +24,7 @@
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 
-local keys = {due = KEYS[1], leases = KEYS[2], waiting = KEYS[3], lost = KEYS[7], shard = KEYS[8]}
+local keys = {due = KEYS[1], leases = KEYS[2], waiting = KEYS[3], stats = KEYS[4], lost = KEYS[7], shard = KEYS[8]}
 local base, now_ms = KEYS[8], tonumber(ARGV[3])
 local expiry_ms = ARGV[3] + ARGV[4]
 local owner = nil  -- read when a lease is unknown, which is rare
@@ -43,7 +43,9 @@ local function settle_urls(domain, remove, at, last)
         redis.call('HSET', KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
       elseif outcome == 'retry' then
         local ready_ms, priority, entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
-        redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry)
+        if redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry) == 0 then
+          count_merged(KEYS[4])
+        end
       end
     end
     at = at + 4 + entries

@@ -11,7 +11,10 @@ local function wake_ready(keys, now_ms)
   if waking_ms > now_ms then return waking_ms end
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', keys.waiting, '-inf', now_ms, 'LIMIT', 0, WAKE)) do
     local domain, priority, entry = string.match(member, '^([^\n]*)\n([^\n]*)\n(.*)$')
-    redis.call('ZADD', keys.shard .. 'q:' .. domain, priority, entry)
+    local is_leased = redis.call('ZSCORE', keys.shard .. 'inflight:' .. domain, entry)
+    if is_leased or redis.call('ZADD', keys.shard .. 'q:' .. domain, 'NX', priority, entry) == 0 then
+      count_merged(keys.stats)
+    end
     redis.call('ZREM', keys.waiting, member)
     if not redis.call('ZSCORE', keys.leases, domain) then
       local next_ms = tonumber(redis.call('HGET', keys.shard .. 'd:' .. domain, 'next') or '0')

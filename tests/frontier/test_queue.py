@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
-from frontier.queue import Frontier, FrontierSettings, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings, Settlement, postpone, retry
 from frontier.shards import identify_shards
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
@@ -51,6 +53,38 @@ class TestPush:
         assert (await frontier.push([entry(mode="again")])).accepted == 1
         counts = await counters.counts()
         assert (counts.accepted, counts.open, counts.seen) == (2, 1, 1)
+
+    @pytest.mark.parametrize("when", ["leased", "waiting", "woken while leased", "waiting twice"])
+    async def test_a_url_that_is_queued_again_while_it_is_open_is_settled_once(
+        self, frontier: Frontier, counters: Counters, time: ManualTime, when: str
+    ) -> None:
+        """Both copies become one entry. The crawl ends when that is settled."""
+
+        async def wait() -> None:
+            lease = await lease_one(frontier)
+            await frontier.settle([Settlement(lease, 0, urls=[postpone(lease.entries[0], "x", time.ms + 50)])])
+
+        await frontier.push([entry()])
+        if when == "leased":
+            lease = await lease_one(frontier)
+            assert (await frontier.push([entry(mode="again")])).accepted == 0
+            await frontier.release([Settlement(lease, 0)])
+        else:
+            await wait()
+            assert (await frontier.push([entry(mode="again")])).accepted == 1
+            if when == "waiting twice":
+                await wait()
+            if when == "woken while leased":
+                lease = await lease_one(frontier)
+                time.ms += 50
+                await frontier.lease([0], 1, "r1", 1)
+                await frontier.release([Settlement(lease, 0)])
+            time.ms += 50
+        assert not await counters.has_ended()
+        await frontier.settle([settle_all(await lease_one(frontier))])
+        counts = await counters.counts()
+        assert (counts.accepted, counts.done, counts.denied, counts.open) == (1, 1, 0, 0)
+        assert await counters.has_ended()
 
     async def test_the_seen_set_stays_exact_and_compact_while_its_buckets_split(
         self, store: RedisStore, frontier: Frontier
