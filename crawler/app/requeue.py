@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from frontier.crawls import Crawl, crawl_clock
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.queue import Frontier, FrontierSettings
@@ -31,12 +33,25 @@ async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: s
     A robots.txt that was unreachable is asked again first. Otherwise its count of failures, which is stored, would end
     these URLs as dead at once.
     """
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    robots, letters, number = RobotsCache(store, frontier, ""), DeadLetters(store, crawl.keys), 0
+    number = 0
     while found := await find_letters(store, crawl, domain, reason, AT_ONCE):
-        await robots.forget_failures({origin_of(letter.url): letter.domain for letter in found}, clock.now_ms())
-        number += await letters.requeue(found, clock.now_ms())
+        number += await _requeue(store, crawl, found)
         if len(found) < AT_ONCE:
             break  # URLs that are given up again in the meantime are left alone
     return number
+
+
+async def requeue_urls(store: RedisStore, crawl: Crawl, urls: Collection[str]) -> set[str]:
+    """Queue the dead letters of `urls` again. Returns the URLs that had one. Raises RedisAway."""
+    found = [letter async for letter in DeadLetters(store, crawl.keys).find() if letter.url in urls]
+    for at in range(0, len(found), AT_ONCE):
+        await _requeue(store, crawl, found[at : at + AT_ONCE])
+    return {letter.url for letter in found}
+
+
+async def _requeue(store: RedisStore, crawl: Crawl, found: Sequence[DeadLetter]) -> int:
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    origins = {origin_of(letter.url): letter.domain for letter in found}
+    await RobotsCache(store, frontier, "").forget_failures(origins, clock.now_ms())
+    return await DeadLetters(store, crawl.keys).requeue(found, clock.now_ms())

@@ -10,6 +10,7 @@ import msgspec
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
+from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.app.stopping import on_stop_signal
@@ -148,8 +149,9 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
 async def push_seeds(
     store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
 ) -> PushReply:
-    """Queue the seeds at depth 0, as `mode` says. `read_by`: the settings with which they were parsed. Raises UserError for
-    a scorer in Redis that `read_by` does not accept."""
+    """Queue the seeds at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
+    does. `read_by`: the settings with which they were parsed. Raises UserError for a scorer in Redis that `read_by` does
+    not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
     check_local(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
@@ -172,9 +174,14 @@ async def push_seeds(
         )
         for seed in seeds
     ]
+    requeued = await requeue_urls(store, crawl, {entry.url for entry in entries}) if mode == "again" else set()
+    entries = [entry for entry in entries if entry.url not in requeued]
     parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
     await Control(store, crawl.keys).seeded()
-    return PushReply(*(sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")))
+    accepted_now, known, capped = (
+        sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")
+    )
+    return PushReply(accepted_now + len(requeued), known, capped)
 
 
 def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:

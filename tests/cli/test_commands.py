@@ -65,6 +65,15 @@ def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.with_store(rules).rules.delays == {}
 
 
+def test_a_dead_url_that_is_seeded_again_is_dead_no_longer(hand: Hand) -> None:
+    hand.with_store(bury_all)
+    assert "2 seeds queued" in hand.type("seed", "--again", "https://a.test/1", "https://new.test/")
+    assert "https://a.test/1" not in {one["url"] for one in hand.json("dead", "list")}
+    found = hand.json("status")
+    assert (found["accepted"], found["dead"], found["open"]) == (5, 3, 2)
+    assert hand.json("why", "https://a.test/1")["where"] == "queued"
+
+
 def test_a_changed_delay_is_shown_at_once(hand: Hand) -> None:
     """Not only after the next response. A longer one that the robots.txt asks for stays."""
 
