@@ -69,7 +69,8 @@ def _apply(
 
     if doubt := access.do(work):
         note(doubt)
-    seconds = "" if change.seconds is None else f" {change.seconds:g} s"
+    default = " as the crawl's own" if change.action == "delay" else ""
+    seconds = default if change.seconds is None else f" {change.seconds:g} s"
     emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
 
 

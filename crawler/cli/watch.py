@@ -146,9 +146,8 @@ def shards(*, access: CrawlAccess, json: AsJson = False) -> None:
 
     lines = access.do(look)
     total = max(1, sum(len(line.shards) for line in lines))
-    emit(
-        lines, json, render.shards(lines, total, time.time() * 1000) if lines else Text("no shard has been leased yet")
-    )
+    none = Text("no shard has work, and none is leased")
+    emit(lines, json, render.shards(lines, total, time.time() * 1000) if lines else none)
 
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.page import KEPT_DENIALS
+from crawler.scope.seeds import with_scheme
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
@@ -104,10 +105,13 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Explanation:
-    """Return the explanation of the URL `asked`. Without a scheme it is taken for https, or for http if the crawl has
-    seen only that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
+    """Return the explanation of the URL `asked`. Without a scheme it is taken for the one that a seed would get, or
+    for the other if the crawl has seen only that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
-    named = [asked] if "://" in asked else [f"https://{asked}", f"http://{asked}"]
+    named = [asked]
+    if "://" not in asked:
+        first = with_scheme(asked)
+        named = [first, f"{'https' if first.startswith('http:') else 'http'}://{asked}"]
     explanations = [explanation(await gather(store, crawl, url, folders), settings) for url in named]
     return next((one for one in explanations if one.seen), explanations[0])
 

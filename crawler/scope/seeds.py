@@ -23,7 +23,7 @@ _LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
 
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
-    comment. `has_scheme`: whether the list gives it; otherwise see `_with_scheme`."""
+    comment. `has_scheme`: whether the list gives it; otherwise see `with_scheme`."""
 
     url: Url
     priority: float | None
@@ -61,7 +61,7 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     if _LACKS_COLON.match(location):
         raise BadUrl(text, "colon")
     has_scheme = _HAS_SCHEME.match(location) is not None
-    url = canonicalize(location if has_scheme else _with_scheme(location), rules=rules)
+    url = canonicalize(location if has_scheme else with_scheme(location), rules=rules)
     if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
         raise BadUrl(text, "comma")
     priority: float | None = None
@@ -73,9 +73,9 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     return Seed(url, priority, line, text, has_scheme)
 
 
-def _with_scheme(location: str) -> str:
-    """Return `location` with a scheme: https, or http for an IP address, localhost, and a port other than 443. Servers of
-    one's own, which are addressed like this, seldom have a certificate."""
+def with_scheme(location: str) -> str:
+    """Return `location`, which has no scheme, with one: https, or http for an IP address, localhost, and a port other than
+    443. Servers of one's own, which are addressed like this, seldom have a certificate. Raises BadUrl."""
     rest = location.removeprefix("//")
     parts = urlsplit(canonicalize(f"https://{rest}").origin)
     host = parts.hostname or ""

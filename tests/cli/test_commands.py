@@ -61,7 +61,7 @@ def test_any_host_or_url_of_a_domain_blocks_it(hand: Hand) -> None:
 def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.json("delay", "a.test", "2.5")["seconds"] == 2.5
     assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
-    hand.type("delay", "a.test")
+    assert "delay a.test as the crawl's own" in hand.type("delay", "a.test")
     assert hand.with_store(rules).rules.delays == {}
 
 
@@ -227,6 +227,8 @@ def test_a_url_may_be_given_without_its_scheme(hand: Hand) -> None:
     hand.type("seed", "http://plain.test/")
     assert hand.json("why", "plain.test")["url"] == "http://plain.test/"
     assert hand.json("why", "unknown.test")["verdict"].startswith("never queued")
+    assert hand.json("why", "localhost:3000/x")["url"] == "http://localhost:3000/x"
+    assert hand.json("why", "10.0.0.1")["url"] == "http://10.0.0.1/"
     with pytest.raises(BadUrl):
         hand.type("why", "a b c")
 
