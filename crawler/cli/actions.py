@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,6 +61,12 @@ NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
 # seeds
 
 
+def _no_seeds(files: Sequence[Path]) -> str:
+    return (
+        f"no seeds in {', '.join(map(str, files))}: give a file with one URL per line, or URLs" if files else NO_SEEDS
+    )
+
+
 class SeedLists(msgspec.Struct, frozen=True):
     """The seeds of a command. `again`: queue also those that were queued before."""
 
@@ -74,7 +81,7 @@ async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_differ
     check(settings)
     seeds = gather_seeds(settings.crawl, lists.urls, lists.files)
     if not seeds:
-        raise UserError(NO_SEEDS)
+        raise UserError(_no_seeds(lists.files))
     seeds = await check_first(seeds, settings)
     async with open_store(settings.replica) as store:
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
@@ -217,7 +224,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         check_installed(self.settings)
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
-            raise UserError(NO_SEEDS)
+            raise UserError(_no_seeds(self.files))
         check_output_folder(local.out)
         seeds = await check_first(seeds, self.settings)
         shown = console if shows else None

@@ -69,6 +69,8 @@ def _check_word(word: str) -> None:
     """Raises UserError if `word` is probably the name of a seed file."""
     if "://" in word or any(char.isspace() for char in word):
         return
+    if Path(word).is_file() and word.endswith(".toml"):
+        raise UserError(f"{word} is a file here, not a URL: to use its settings, write --settings {word}")
     if Path(word).is_file():
         raise UserError(f"{word} is a file here, not a URL: to read seeds from it, write -f {word}")
     if _FILE_NAME.fullmatch(word):
@@ -100,6 +102,8 @@ def about(error: SeedError, place: str = "as an argument of its own") -> str:
 
 
 def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
+    if path.suffix == ".toml" and path.is_file():
+        raise UserError(f"seed file {path} is a settings file: use it with --settings {path}")
     try:
         with path.open("rb") as file:
             if _NO_TEXT.search(file.read(SAMPLED)):

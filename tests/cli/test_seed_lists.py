@@ -15,6 +15,9 @@ from tests.typed import Typed
     ("word", "told"),
     [
         ("seeds.txt", "seeds.txt is a file here, not a URL: to read seeds from it, write -f seeds.txt"),
+        ("own.toml", "own.toml is a file here, not a URL: to use its settings, write --settings own.toml"),
+        ("--file=own.toml", "seed file own.toml is a settings file: use it with --settings own.toml"),
+        ("--file=empty", "no seeds in empty: give a file with one URL per line, or URLs"),
         ("missing.txt", "missing.txt looks like a file, but there is none here; name a seed file with -f FILE"),
         (
             "http//localhost:8101/",
@@ -29,6 +32,8 @@ from tests.typed import Typed
 )
 def test_a_word_that_is_no_url_is_refused(typed: Typed, tmp_path: Path, command: str, word: str, told: str) -> None:
     (tmp_path / "seeds.txt").write_text("https://a.test/")
+    (tmp_path / "own.toml").touch()
+    (tmp_path / "empty").touch()
     done = typed(command, word)
     assert (done.code, done.err) == (2, f"error: {told}\n")
     assert not (tmp_path / ".crawler").exists()
