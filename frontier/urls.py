@@ -25,6 +25,7 @@ For editors: `canonicalize(canonicalize(x).href)` must return the same value aga
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
@@ -256,18 +257,23 @@ def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to 
 
     @lru_cache(maxsize=_REMEMBERED_LINKS)
     def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
+        if not _is_plain(href):
+            href = _without_fragment(href)
+            if not href:
+                return None
         if _is_plain(href) and (site := plain_site_of(directory)):
             domain, origin = site
             url = (origin if href[0] == "/" else directory) + href
             return Url(url, domain, origin) if len(url) <= rules.max_length else "length"
-        text = _without_fragment(href)
-        if not text:
-            return None
-        if text[0] in "?hH" and not text.startswith(_HTTP):
+        if href[0] in "?hH" and not href.startswith(_HTTP):
             return _TO_PAGE  # `?page=2` and `http:?page=2` keep the last segment of the base
-        return join(directory, text) if text != href else _join(text, parse(directory), rules)
+        return _join(href, parse(directory), rules)
 
     return join
+
+
+# Otherwise the remembered URLs outlive the library that made them, which reports them as leaks when the interpreter exits.
+atexit.register(_joiner.cache_clear)
 
 
 def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:

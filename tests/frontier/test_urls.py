@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 
 import pytest
@@ -238,3 +240,10 @@ def test_the_whatwg_suite_is_met() -> None:
         pytest.skip("the conformance data is not here (../shared/conformance/urltestdata.json)")
     assert score.failures == []
     assert score.cases >= 400
+
+
+def test_nothing_is_reported_when_the_interpreter_exits() -> None:
+    """The library that parses URLs reports those that outlive it."""
+    code = "from frontier.urls import canonicalize_links; canonicalize_links(['b c', 'd;e#f'], 'http://a.test/x/')"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b"", b"")
