@@ -319,6 +319,16 @@ class Frontier:
         them now. What was written in the last seconds may be lost: see `repeat_pushes`."""
         return self._recent.replaced_runs()
 
+    def may_repeat(self, url: LeasedUrl) -> bool:
+        """Whether this replica still keeps a settlement under the lease of `url`, to send it again after a restart. Then it
+        may turn out that `url` is not settled. May be called in any thread."""
+        return self._recent.may_repeat(url)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether servers may have lost the last writes to them, and this replica could not send them again yet."""
+        return self._recent.is_in_doubt
+
     async def look_for_new_runs(self) -> None:
         """Ask each node that was written to for a sign of life, so that a new run is noticed. Raises RedisAway."""
         keys = self.keys.shards

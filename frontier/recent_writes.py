@@ -7,7 +7,7 @@ the last seconds. Both can be repeated: what the server still has does not chang
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 
 import msgspec
@@ -53,6 +53,8 @@ class RecentWrites:
         self._now_ms = now_ms
         self._writes: deque[Write] = deque()
         self._entries = 0
+        self._swept_ms = 0
+        self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
         self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
@@ -87,9 +89,36 @@ class RecentWrites:
     def _add(self, write: Write) -> None:
         self._runs.setdefault(write.shard, self._run_of(write.shard))
         self._writes.append(write)
-        self._entries += len(write.entries)
+        self._count(write, 1)
         while self._is_safe(self._writes[0], write.at_ms) or self._entries > KEPT_ENTRIES + len(write.entries):
-            self._entries -= len(self._writes.popleft().entries)
+            self._count(self._writes.popleft(), -1)
+        if write.at_ms >= self._swept_ms + KEPT_MS:  # there may be safe ones behind one that is not
+            self._swept_ms = write.at_ms
+            self._replace([one for one in self._writes if not self._is_safe(one, write.at_ms)])
+
+    def _count(self, write: Write, by: int) -> None:
+        self._entries += by * len(write.entries)
+        if write.settlement is not None:
+            lease = write.settlement.lease
+            self._leases[lease.shard, lease.token] += by
+            if not self._leases[lease.shard, lease.token]:
+                del self._leases[lease.shard, lease.token]
+
+    def _replace(self, writes: Sequence[Write]) -> None:
+        self._writes = deque(writes)
+        self._entries = sum(len(write.entries) for write in writes)
+        # Replaced as a whole, because another thread may be reading it.
+        self._leases = Counter((one.lease.shard, one.lease.token) for write in writes if (one := write.settlement))
+
+    def may_repeat(self, url: LeasedUrl) -> bool:
+        """Whether a settlement under the lease of `url` is kept, so it may turn out that `url` is not settled. May be
+        called in any thread."""
+        return (url.shard, url.token) in self._leases
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the servers may lack some of the writes, and nobody can tell now."""
+        return bool(self.replaced_runs()) or any(self._is_away(write.shard) for write in self._writes)
 
     def _is_safe(self, write: Write, now_ms: int) -> bool:
         """Whether the server that took `write` runs since then, long enough to keep it."""
@@ -117,20 +146,20 @@ class RecentWrites:
     def forget(self, writes: Collection[Write]) -> None:
         """Drop `writes`, which were sent again. Each is recorded again by its sender."""
         gone = set(map(id, writes))
-        self._writes = deque(write for write in self._writes if id(write) not in gone)
-        self._entries = sum(len(write.entries) for write in self._writes)
+        self._replace([write for write in self._writes if id(write) not in gone])
 
     def withdraw(self, urls: Set[LeasedUrl]) -> None:
         """Drop the settlements of `urls`, which had no effect. Their pages are removed, so they must never have one."""
         if not urls:
             return
-        writes, self._writes = self._writes, deque()
-        for write in writes:
+        left: list[Write] = []
+        for write in self._writes:
             if (one := write.settlement) is not None and not urls.isdisjoint(one.leased):
-                left = [url for url, leased in zip(one.urls, one.leased, strict=True) if leased not in urls]
-                write = replace(write, settlement=replace(one, urls=left))
+                settled = [url for url, leased in zip(one.urls, one.leased, strict=True) if leased not in urls]
+                write = replace(write, settlement=replace(one, urls=settled))
             if write.entries or (write.settlement is not None and write.settlement.urls):
-                self._writes.append(write)
+                left.append(write)
+        self._replace(left)
 
     def repeated(self, runs: Mapping[int, str]) -> None:
         """Record that all writes to the shards in `runs` were sent again to these runs."""

@@ -200,7 +200,7 @@ class Engine:
         """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
         empty. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
-        await self._seams.sink.start(self.frontier.revoke)
+        await self._seams.sink.start(self.frontier.revoke, self.frontier.may_repeat)
         self.peers.advertise(address)
         await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
         self._following = [self.tasks.spawn(self._follow_views())]
@@ -249,7 +249,7 @@ class Engine:
         await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
-        is_in_doubt = bool(self.frontier.replaced_runs())  # the server may still lack the last writes
+        is_in_doubt = self.frontier.is_in_doubt
         if is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)

@@ -27,7 +27,7 @@ from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, file_name, open_path, sync_folder, translated
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.sink import Revoke, SettleLater
+from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.times import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
@@ -65,15 +65,17 @@ class Archive:
         self._volume: Volume | None = None
         self._aside: list[Volume] = []  # whose last groups are settled later
         self._serial = 0
+        self._may_repeat: MayRepeat = lambda url: False
         self._in_doubt = False  # whether the last group may be unsettled
         self.written_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Archive {self._settings.folder} volumes={self._serial} {self._volume}>"
 
-    async def start(self, revoke: Revoke | None = None) -> None:
+    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
         """Create the folder and finish the files of dead writers in it. Without `revoke`, all their pages count as settled.
-        If it cannot answer now, the files in question are left to a later start."""
+        If it cannot answer now, the files in question are left to a later start. `may_repeat`: see `DurableSink.start`."""
+        self._may_repeat = may_repeat or self._may_repeat
         orphans = await self._in_thread(self._find_orphans)
         try:
             unsettled = [await self._unsettled(orphan, revoke) for orphan in orphans]
@@ -245,7 +247,8 @@ class Archive:
         self._serial += 1
         name = volume_name(self._settings, now, self._serial)
         folder = self._settings.folder
-        volume = Volume(now, self._settings.fsync, Segment.create(folder / (name + JOURNAL)), SortedLines(folder))
+        journal, index = Segment.create(folder / (name + JOURNAL)), SortedLines(folder)
+        volume = Volume(now, self._settings.fsync, journal, index, may_repeat=self._may_repeat)
         try:
             if self._settings.warc:
                 warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)

@@ -1,7 +1,8 @@
 """The journal of a volume: the groups of the last seconds, which may not be settled.
 
 A group is settled before the next one is written, so only the last group may be unsettled. But a server that is restarted
-may lose what was settled in its last seconds. So the groups of the last `KEPT_S` are in doubt, too.
+may lose what was settled in its last seconds. So the groups of the last `KEPT_S` are in doubt, too, and older ones while
+their settlements may still have to be repeated.
 
 Before the records of a group are appended, a line is written to the volume's `.journal` file: where the group begins, and
 for each page its lease and which bytes are its own. If the writer dies, the replica that finishes the volume asks the
@@ -27,8 +28,8 @@ JOURNAL = ".journal"
 
 
 KEPT_S = 3 * RECENT_MS / 1000
-"""How long a group stays in the journal after it was settled, in seconds: until its writer has repeated what it settled,
-even if it first has to wait for several replies that do not come."""
+"""How long a group stays in the journal after it was settled, in seconds: for a writer that was suspended. It stays longer
+if its writer cannot repeat what it settled because a node is away."""
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):

@@ -15,6 +15,9 @@ Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool | None]]]
 """Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease, None if that is
 unknown. Raises RedisAway."""
 
+MayRepeat = Callable[[LeasedUrl], bool]
+"""Whether it may still turn out that a URL that was settled is not."""
+
 SettleLater = Callable[[Collection[int]], Awaitable[None]]
 """`DurableSink.settled` for a group that was set aside."""
 
@@ -43,8 +46,9 @@ class DurableSink(Protocol):
     def written_bytes(self) -> int:
         """Bytes made durable since the start."""
 
-    async def start(self, revoke: Revoke | None = None) -> None:
-        """Prepare for `write`. `revoke` says which of the pages that dead replicas wrote last were not settled."""
+    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
+        """Prepare for `write`. `revoke` says which of the pages that dead replicas wrote last were not settled. A page for
+        which `may_repeat` is true can be taken back however long ago it was written."""
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()

@@ -9,7 +9,7 @@ from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.sinks.sink import DurableSink, Revoke, SettleLater, Sink
+from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater, Sink
 from frontier.queue import LeasedUrl
 
 Call = tuple[Sink, Sequence[Page], Sequence[Exchange]]
@@ -37,8 +37,8 @@ class Tee:
         """Bytes that the archive made durable. The additional sinks write the same pages elsewhere."""
         return self._archive.written_bytes
 
-    async def start(self, revoke: Revoke | None = None) -> None:
-        await self._archive.start(revoke)
+    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
+        await self._archive.start(revoke, may_repeat)
         for sink in self._sinks:
             await sink.start()
 

@@ -12,7 +12,11 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import lines_of, write_index
 from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.segment import Segment
+from crawler.sinks.sink import MayRepeat
 from frontier.queue import LeasedUrl
+
+LOOK_AGAIN_S = 1.0
+"""How often a group that is kept longer is looked at."""
 
 SERVED_AT_LEAST = 16
 """Lines that the journal has in vain, at least, before it is rewritten."""
@@ -21,8 +25,8 @@ SERVED_AT_LEAST = 16
 class Volume(msgspec.Struct):
     """The open files of an archive; `warc` or `pages` may be None. `opened_at`: seconds since 1970. `index`: index lines
     of the WARC file, without those of the last group, which are in `latest`. `doubt`: the last group, until its URLs are
-    settled. `recent`: the groups before it, and until when (monotonic seconds) they are in the journal. `is_broken`: the
-    files are closed and left to a recovery."""
+    settled. `recent`: the groups before it, and until when (monotonic seconds) they are in the journal. `may_repeat` is
+    called in the thread of the archive. `is_broken`: the files are closed and left to a recovery."""
 
     opened_at: float
     fsync: bool
@@ -33,6 +37,7 @@ class Volume(msgspec.Struct):
     latest: list[bytes] = msgspec.field(default_factory=list)
     doubt: JournalEntry | None = None
     recent: list[tuple[float, JournalEntry]] = msgspec.field(default_factory=list)
+    may_repeat: MayRepeat = lambda url: False
     served: int = 0  # lines of the journal that are not needed any more
     is_broken: bool = False
 
@@ -159,11 +164,16 @@ class Volume(msgspec.Struct):
         self._close()
 
     def _shorten_journal(self, now: float) -> None:
-        """Keep the last group for a while, and rewrite the journal when most of its lines have served their time."""
+        """Keep the last group for a while, or longer if a page may have to be taken back. Rewrite the journal when most
+        of its lines have served their time."""
         if self.doubt is not None:
             self.recent.append((now + KEPT_S, self.doubt))
             self.doubt = None
-        kept = [(until, group) for until, group in self.recent if until > now]
+        kept = [
+            (until, group) if until > now else (now + LOOK_AGAIN_S, group)
+            for until, group in self.recent
+            if until > now or any(map(self.may_repeat, group.leased))
+        ]
         self.served += len(self.recent) - len(kept)
         self.recent = kept
         if self.served > len(kept) + SERVED_AT_LEAST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frontier.counters import Counters
-from frontier.recent_writes import RecentWrites
+from frontier.recent_writes import KEPT_MS, RecentWrites
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
@@ -13,13 +13,16 @@ from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, 
 class RestartedMeanwhile(CountingStore):
     """A server that is restarted after it has carried out the calls of `during`, before their replies are read."""
 
-    run, during = "before", ""
+    run, during, away = "before", "", False
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         replies = await super().send(calls)
         if any(call.script and call.script.name == self.during for call in calls):
             self.run = "after"
         return replies
+
+    def is_away(self, node: str) -> bool:
+        return self.away
 
     def run_of(self, key: str) -> str:
         return self.run
@@ -94,3 +97,35 @@ def test_nothing_is_compared_again_while_the_runs_are_the_same() -> None:
     runs.writes.reached(5000)
     assert runs.writes.replaced_runs() == {}
     assert runs.asked == 1  # by `reached`
+
+
+async def test_a_settlement_is_kept_while_its_server_is_away(store: RedisStore, crawl_name: str) -> None:
+    """Until then, the page stays in the journal, so that it can be removed."""
+    server, time = RestartedMeanwhile(store), ManualTime()
+    frontier = await make_frontier(server, crawl_name, time)
+    await frontier.push([entry()])
+    lease = await lease_one(frontier)
+    settlement = settle_all(lease)
+    (url,) = settlement.leased
+    assert not frontier.may_repeat(url)
+    await frontier.settle([settlement])
+    server.away = True
+    time.ms += 10 * KEPT_MS
+    await frontier.push([entry("https://a.test/2")])
+    assert frontier.may_repeat(url)
+    assert frontier.is_in_doubt
+    server.away = False
+    await frontier.push([entry("https://a.test/3")])
+    assert not frontier.may_repeat(url)
+    assert not frontier.is_in_doubt
+
+
+def test_writes_that_are_safe_are_dropped_behind_one_that_is_not() -> None:
+    time, away = ManualTime(), {0}
+    recent = RecentWrites(lambda shard: "run", lambda: "run", away.__contains__, time.now_ms)
+    recent.pushed(0, [entry()])
+    for _ in range(100):
+        recent.pushed(1, [entry()])
+        time.ms += KEPT_MS // 10
+    assert len(recent.of([0])) == 1
+    assert len(recent.of([1])) <= 20

@@ -17,7 +17,7 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.crawl_settings import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings, ReplicaSettings
-from crawler.sinks.sink import Revoke, SettleLater
+from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.keys import shard_keys
@@ -66,10 +66,12 @@ class SimSink:
         self._doubt: list[LeasedUrl] = []  # of the last group, in the order of `_kept`, its numbers in it
         self._kept: list[int] = []
         self._settled: list[tuple[float, LeasedUrl]] = []  # of the groups before, and when they were settled
+        self._may_repeat: MayRepeat = lambda url: False
         self._aside: list[list[tuple[int, LeasedUrl]]] = []  # of groups that were set aside
 
-    async def start(self, revoke: Revoke | None = None) -> None:
+    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
         """Nothing is left from a run before. What dead replicas leave, `SimReplica.recover` sees to."""
+        self._may_repeat = may_repeat or self._may_repeat
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -90,7 +92,7 @@ class SimSink:
 
     def _settle(self, doubt: Iterable[tuple[int, LeasedUrl]], unsettled: Collection[int]) -> None:
         now = self._clock.monotonic()
-        self._settled = [(at, one) for at, one in self._settled if at > now - JOURNAL_S]
+        self._settled = [(at, one) for at, one in self._settled if at > now - JOURNAL_S or self._may_repeat(one)]
         for number, one in doubt:
             if number in unsettled:
                 self._here.recorded[one.entry.url] -= 1

@@ -14,7 +14,7 @@ from crawler.page import Outcome
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, Share, decoded, encoded, without
+from crawler.sinks.journal import JOURNAL, KEPT_S, JournalEntry, JournalRewrite, Share, decoded, encoded, without
 from crawler.sinks.segment import LINES, Segment
 from crawler.sinks.volume import Volume
 from frontier.entries import Entry
@@ -300,3 +300,15 @@ def test_the_journal_is_written_before_what_it_describes(tmp_path: Path) -> None
     entry = JournalEntry("news", 0, 0, [])
     volume.append(b"records", b"lines", doubt=entry)
     assert [decoded(data) for data in (*warc.seen, *pages.seen)] == [entry, entry]
+
+
+@pytest.mark.parametrize("may_repeat", [True, False])
+def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: Path, may_repeat: bool) -> None:
+    """Its writer could not repeat that it was settled, because a node is away."""
+    journal, pages = Segment.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
+    volume = Volume(0.0, False, journal, SortedLines(tmp_path), None, pages, may_repeat=lambda url: may_repeat)
+    volume.append(b"", b"{}\n", doubt=JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)]))
+    for later in (1.0, 1.0 + KEPT_S, 1.0 + 2 * KEPT_S):
+        volume.append(b"", b"", now=later)
+    assert volume.take_back_urls([leased("a")]) == may_repeat
+    assert (tmp_path / "b.open").read_bytes() == (b"" if may_repeat else b"{}\n")
