@@ -257,10 +257,8 @@ def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to 
 
     @lru_cache(maxsize=_REMEMBERED_LINKS)
     def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
-        if not _is_plain(href):
-            href = _without_fragment(href)
-            if not href:
-                return None
+        if not _is_plain(href) and not (href := _without_fragment(href)):
+            return None
         if _is_plain(href) and (site := plain_site_of(directory)):
             domain, origin = site
             url = (origin if href[0] == "/" else directory) + href
