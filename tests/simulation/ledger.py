@@ -334,11 +334,10 @@ class Ledger:
         """The server has lost the lease with its last writes. What is queued is settled nevertheless."""
         domain, token = self.domains[about[0]], int(about[1])
         self._history.note(replica, "settle lost", (*about, ends))
-        if ends:
-            for other in self.domains.values():
-                if other.shard == domain.shard:
-                    self._wake(other, now_ms)
+        here = [other for other in self.domains.values() if other.shard == domain.shard]
         for outcome, again, raw in each_end(ends):
+            for other in here:
+                self._wake(other, now_ms)
             url = parse_entry(raw, domain.name, 0.0).url
             if url in domain.queued and (token, raw) not in book.resettled and domain.raw.get(url, raw) == raw:
                 del domain.queued[url]

@@ -117,7 +117,7 @@ class Scenario:
             usual = replace(usual, restarts=MANY_RESTARTS)
         if restarts is not None:
             usual = replace(usual, restarts=restarts)
-        if usual.restarts == MANY_RESTARTS:
+        if usual.restarts >= MANY_RESTARTS:
             usual = replace(usual, max_pages=0)  # which pages were settled is uncertain for most of the time
         drawn_nodes = random.Random(f"nodes {seed}").choice((1, 1, 3))
         return replace(
