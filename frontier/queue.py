@@ -314,6 +314,11 @@ class Frontier:
     def _is_away(self, shard: int) -> bool:
         return self._store.is_away(self._store.node_of(self.keys.shards[shard].base))
 
+    def runs(self) -> dict[int, str]:
+        """The run that serves each shard, as far as it is known."""
+        runs = {shard: self._run_of(shard) for shard in range(len(self.keys.shards))}
+        return {shard: run for shard, run in runs.items() if run}
+
     def replaced_runs(self) -> dict[int, str]:
         """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves
         them now. What was written in the last seconds may be lost: see `repeat_pushes`."""

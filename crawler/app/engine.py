@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from crawler.app.build import Plan, frontier_settings, plan_of
@@ -60,6 +61,9 @@ from politeness.robots_cache import RobotsCache
 HOSTS_A_DOMAIN = 2
 """Hosts for each leased domain whose robots.txt and addresses are cached. Many domains have two, with and without
 `www.`."""
+
+REPEATED_S = 3.0
+"""Within this time after a restart of a server, all replicas have normally repeated their last writes."""
 
 PART_S = 2.0
 """How long one step of leaving the cluster may take, in seconds. If Redis is unavailable, the other replicas notice the
@@ -338,13 +342,21 @@ class Engine:
 
     async def _find_end(self) -> None:
         """End the crawl when the counters show that nothing is left. While this replica holds leases, the crawl cannot be
-        empty, so the counters are not read."""
-        retry = self.runtime.retry
+        empty, so the counters are not read. Nor do they count soon after a restart of a server: it may lack links that
+        other replicas are about to push again."""
+        retry, clock = self.runtime.retry, self._seams.clock
+        runs, changed_at = self.frontier.runs(), -math.inf
         while True:
             await self._seams.clock.sleep(min(0.5, self._local.interval / 2))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):
+                latest = self.frontier.runs()
+                if any(runs.get(shard, run) != run for shard, run in latest.items()):
+                    changed_at = clock.monotonic()
+                runs |= latest
+                if clock.monotonic() < changed_at + REPEATED_S:
+                    continue
                 await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 self._end("empty")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.build import fetch_settings, sink
-from crawler.app.engine import Engine
+from crawler.app.engine import REPEATED_S, Engine
 from crawler.app.seams import Seams
 from crawler.events import Events, GroupCommitted
 from crawler.fetch import compat
@@ -73,6 +73,7 @@ class CuttableStore(CountingStore):
     def __init__(self, store: RedisStore) -> None:
         super().__init__(store)
         self.is_cut = False
+        self.run = ""  # the run ID that is shown instead of the server's
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         if self.is_cut:
@@ -83,7 +84,7 @@ class CuttableStore(CountingStore):
         return self._store.node_of(key)
 
     def run_of(self, key: str) -> str:
-        return self._store.run_of(key)
+        return self.run or self._store.run_of(key)
 
     def runs(self) -> Hashable:
         return self._store.runs()
@@ -279,3 +280,15 @@ async def test_a_stop_just_after_a_restart_of_the_server_repeats_the_lost_writes
         assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"]
         assert cluster.archived() == ["http://a.test/1"]
         await store.close()
+
+
+async def test_a_crawl_does_not_end_soon_after_a_restart_of_the_server(cluster: Cluster, site: Site) -> None:
+    """Other replicas may be about to repeat what it has lost."""
+    loop = asyncio.get_running_loop()
+    async with cluster.replica("r1", until_empty=True) as (engine, link):
+        await cluster.push(engine, "/1")
+        await asyncio.wait_for(site.page_asked.wait(), PATIENCE_S)
+        link.run, restarted_at = "after", loop.time()
+        site.may_answer.set()
+        await asyncio.wait_for(engine.ended.wait(), PATIENCE_S)
+        assert loop.time() >= restarted_at + REPEATED_S
