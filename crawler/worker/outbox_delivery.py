@@ -16,7 +16,10 @@ from frontier.outboxes import KeptLink
 from frontier.queue import Frontier, PushReply
 
 POLL_S, IDLE_POLL_S = 1.0, 30.0
-"""How often the outboxes are looked at: on a cluster, and on a single server, where nothing new is put there."""
+"""How often the outboxes are looked at: while there may be links, and otherwise. A look costs a call for each shard."""
+
+WATCHED_S = 10.0
+"""How long there may be links after nothing points to any: others may put some into shards that were taken over."""
 
 SHARDS_A_ROUND, LINKS_A_SHARD = 16, 200
 """How much is read in one round: a few hundred kilobytes. While nothing can be delivered, there is a round every `POLL_S`;
@@ -32,6 +35,8 @@ class OutboxDelivery:
         self._held = held
         self._starts: dict[int, int] = {}  # shard -> the target from which its outbox is read next
         self._turn = 0  # the last shard of the last round
+        self._shards: frozenset[int] = frozenset()  # owned at the last look
+        self._watched_until = self._idle_until = float("-inf")
 
     def __repr__(self) -> str:
         return f"<OutboxDelivery of={sorted(self._starts)}>"
@@ -39,9 +44,20 @@ class OutboxDelivery:
     async def run(self) -> None:
         """Deliver links until cancelled."""
         while True:
-            delivered = await self._round()
+            delivered = await self._round() if self._is_due() else 0
             if not delivered:
-                await self._runtime.clock.sleep(POLL_S if self._runtime.retry.has_many_nodes else IDLE_POLL_S)
+                await self._runtime.clock.sleep(POLL_S)
+
+    def _is_due(self) -> bool:
+        """Whether to look at the outboxes now."""
+        now, retry, outboxes = self._runtime.now(), self._runtime.retry, self._frontier.outboxes
+        signs = (self._starts, outboxes.was_used, retry.away_nodes, retry.incomplete_nodes)
+        if retry.has_many_nodes and (any(signs) or self._held.shards != self._shards):
+            self._watched_until = now + WATCHED_S
+        if now >= self._watched_until and now < self._idle_until:
+            return False
+        outboxes.was_used, self._shards, self._idle_until = False, self._held.shards, now + IDLE_POLL_S
+        return True
 
     async def _round(self) -> int:
         """Deliver links of some shards. Returns how many."""

@@ -1,0 +1,80 @@
+"""Outboxes are looked at while there may be links in them. Runs on a real server that acts as one with two nodes."""
+
+from __future__ import annotations
+
+import random
+
+from msgspec.structs import replace
+
+from crawler.events import Events
+from crawler.redis_retry import RedisRetry
+from crawler.worker.held_leases import HeldLeases
+from crawler.worker.outbox_delivery import IDLE_POLL_S, WATCHED_S, OutboxDelivery
+from frontier.counters import Counters
+from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.nodes import Nodes
+from frontier.store import RedisStore
+from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
+from tests.worker.test_commit import on_a_clock
+
+SHARDS = 3
+CALM_S = 4 * IDLE_POLL_S
+
+
+class TwoNodes(CountingStore):
+    def node_of(self, key: str) -> str:
+        return "b" if ":1}" in key else "a"
+
+
+class Over(Exception):
+    """Raised when the time of a test has passed."""
+
+
+class LimitedTime(ManualTime):
+    """Passes for a while."""
+
+    left_s = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        self.left_s -= seconds
+        if self.left_s <= 0:
+            raise Over
+
+
+async def looks(delivery: OutboxDelivery, store: CountingStore, time: LimitedTime, seconds: float) -> int:
+    """How often all outboxes are looked at in so many `seconds`."""
+    before, time.left_s = store.calls["EXISTS"], seconds
+    try:
+        await delivery.run()
+    except Over:
+        return (store.calls["EXISTS"] - before) // SHARDS
+    raise AssertionError
+
+
+async def test_outboxes_are_looked_at_seldom_unless_there_may_be_links(store: RedisStore, crawl_name: str) -> None:
+    time, counting = LimitedTime(), TwoNodes(store)
+    frontier = await make_frontier(counting, crawl_name, time, shards=SHARDS)
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(counting, frontier.keys, time))
+    runtime = replace(await on_a_clock(time), retry=retry)
+    held = HeldLeases(runtime)
+    delivery = OutboxDelivery(runtime, frontier, held)
+    # Once a second for a while after shards were taken over, and then seldom,
+    held.add_shards(range(SHARDS))
+    watched = WATCHED_S + CALM_S / IDLE_POLL_S
+    assert watched - 2 <= await looks(delivery, counting, time, WATCHED_S + CALM_S) <= watched + 2
+    assert await looks(delivery, counting, time, CALM_S) <= CALM_S / IDLE_POLL_S + 1
+    # once a second while a node is away,
+    retry.failed(RedisAway("no"), "b")
+    before = counting.calls["EXISTS"]
+    await looks(delivery, counting, time, 20.0)
+    assert (counting.calls["EXISTS"] - before) // (SHARDS - 1) >= 19  # shards of the other node
+    retry.answered("b")
+    await looks(delivery, counting, time, CALM_S)
+    # and at once when this replica has put a link into one.
+    link = Entry("https://b.test/1", "b.test")
+    await frontier.outboxes.keep({0: [(frontier.shard_of("b.test"), link)]})
+    await looks(delivery, counting, time, 2.0)
+    counts = await Counters(counting, frontier.keys).counts()
+    assert (counts.outbox, counts.accepted) == (0, 1)
