@@ -228,6 +228,10 @@ def _parse_base(base: str) -> can_ada.URL:
         raise BadUrl(base, "syntax") from None
 
 
+_remembered_base = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_parse_base)
+atexit.register(_remembered_base.cache_clear)  # URLs that outlive the library are reported as leaks
+
+
 def _directory(href: str) -> str:
     path = href.partition("?")[0].partition("#")[0]
     return path[: path.rfind("/") + 1]
@@ -252,26 +256,22 @@ def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to 
     """A function that resolves a link against a directory, and caches the results, because the pages of a site repeat the
     links of their menus. It returns None for references to the page itself, and `_TO_PAGE` for links that depend on more
     than the directory."""
-    parse = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_parse_base)
     plain_site_of = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_plain_site_of)
 
     @lru_cache(maxsize=_REMEMBERED_LINKS)
     def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
-        if not _is_plain(href) and not (href := _without_fragment(href)):
-            return None
         if _is_plain(href) and (site := plain_site_of(directory)):
             domain, origin = site
             url = (origin if href[0] == "/" else directory) + href
             return Url(url, domain, origin) if len(url) <= rules.max_length else "length"
-        if href[0] in "?hH" and not href.startswith(_HTTP):
+        text = _without_fragment(href)
+        if not text:
+            return None
+        if text[0] in "?hH" and not text.startswith(_HTTP):
             return _TO_PAGE  # `?page=2` and `http:?page=2` keep the last segment of the base
-        return _join(href, parse(directory), rules)
+        return join(directory, text) if text != href else _join(text, _remembered_base(directory), rules)
 
     return join
-
-
-# Otherwise the remembered URLs outlive the library that made them, which reports them as leaks when the interpreter exits.
-atexit.register(_joiner.cache_clear)
 
 
 def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
