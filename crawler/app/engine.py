@@ -261,11 +261,19 @@ class Engine:
     async def _repeat_lost_writes(self, deadline: float) -> None:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
-        with contextlib.suppress(RedisAway, RedisMisused, TimeoutError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PART_S):
-                await self.frontier.look_for_new_runs()
+                while not await self._looked_for_new_runs():
+                    await self._seams.clock.sleep(0.1)
         soon = self._seams.clock.monotonic() + 1.0
         await self._wait_for(lambda: not self.frontier.replaced_runs(), max(deadline, soon))
+
+    async def _looked_for_new_runs(self) -> bool:
+        try:
+            await self.frontier.look_for_new_runs()
+        except (RedisAway, RedisMisused):
+            return False  # it may be starting
+        return True
 
     def skip_grace(self) -> None:
         """Stop waiting for running turns. Their URLs are fetched again later."""
