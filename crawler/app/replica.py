@@ -141,7 +141,7 @@ class Replica:
             await clock.sleep(min(1.0, self._local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
-        engine, own = self.engine, self._state()
+        engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)
         view = engine.leases.view
         return HealthRecord(
             replica=self.id,
@@ -153,7 +153,7 @@ class Replica:
             pages=self.metrics.pages_total,
             received_bytes=self.metrics.received_total,
             pages_per_s=round(pages_per_s, 1),
-            rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            rss_mb=round(used.ru_maxrss / 1024, 1),
             redis_away=own.redis_away,
             busy=own.busy,
             urls=own.urls,
@@ -163,4 +163,5 @@ class Replica:
             settings_refused=engine.follower.refused,
             nodes_away=engine.runtime.retry.away_nodes,
             blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
+            cpu_s=round(used.ru_utime + used.ru_stime, 1),
         )

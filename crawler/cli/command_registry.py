@@ -13,7 +13,7 @@ from crawler.cli.usage import check_dashes, in_one_line
 from crawler.cli.value_names import name_value
 
 GROUPS = {
-    "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl"},
+    "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "plan": "plan"},
     "Look": {"status": "watch", "top": "watch", "domains": "watch", "shards": "watch", "why": "why"},
     "Steer": {
         "pause": "steer",

@@ -23,7 +23,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 class HealthRecord(msgspec.Struct, frozen=True):
     """The state of a replica. `pages` and `received_bytes` count since its start; `visits`: leased domains; `busy`:
-    requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `recent_failures`: newest first.
+    requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
+    `recent_failures`: newest first.
 
     `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
@@ -51,6 +52,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     settings_refused: str = ""
     blocked: str = ""
     nodes_away: list[str] = []
+    cpu_s: float = 0.0
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -1,0 +1,218 @@
+"""`crawler plan`: what a crawl of a given size needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from crawler.cli.crawl_access import CrawlAccess
+from crawler.cli.output_folders import output_folders
+from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile
+from crawler.cli.tables import TextTable
+from crawler.cli.terminal import emit
+from crawler.errors import UserError
+from crawler.observe.usage import read_crawl, read_files
+from crawler.plan.arithmetic import Workload
+from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
+from crawler.plan.constants import FACTS, Constants
+from crawler.plan.numbers import number, short
+from crawler.plan.report import Machines, Plan, make_plan
+from crawler.settings.loading import CrawlSettings
+from frontier.crawls import Crawl
+from frontier.keys import check_crawl_name
+from frontier.store import RedisStore
+
+LEAST = 1e-6
+"""Of numbers that something is divided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that takes a number, at least `least`. `field`: that of `Workload` or `Machines`, "" for its name."""
+
+    meaning: str
+    least: float = 0.0
+    most: float = 1e18
+    field: str = ""
+
+
+NUMBERS = {
+    "pages": Option("Pages to fetch, such as 1e9, 5M or 10k.", 1),
+    "days": Option("Days to fetch them in.", LEAST),
+    "domains": Option("Domains that they are on.", 1),
+    "page_bytes": Option("Mean bytes of a page. Default 40k.", 1),
+    "links_per_page": Option("Mean links of a page. Default 50."),
+    "urls": Option("URLs known at the end. Default: one in ten links, at least the pages."),
+    "url_bytes": Option("Mean bytes of a URL after its host. Default 45."),
+    "delay": Option("Seconds from a response to the domain's next request. Default 1.", field="delay_s"),
+    "response": Option("Seconds that a response takes. Default 0.2.", LEAST, field="response_s"),
+    "parallel": Option("Requests in flight to a domain, if there is no delay. Default 1.", 1),
+    "connections": Option("New connections per page. Default: 1 with a delay, otherwise one per domain.", most=1),
+    "tls": Option("Share of the connections with TLS. Default 1.", most=1),
+    "transfer": Option("Bytes received per byte of a page, because most sites compress. Default 0.3."),
+    "compression": Option("Bytes archived per byte of a page. Default 0.22."),
+    "largest_domain": Option("Pages of the largest domain.", field="-"),
+    "replicas_per_core": Option("Replicas that share a core. Default 1.", LEAST),
+    "machine_cores": Option("Cores of a machine. Default 16.", LEAST, field="cores"),
+    "machine_memory": Option("Bytes of memory of a machine. Default 128G.", 1, field="memory_bytes"),
+    "machine_price": Option("Price of a machine per hour.", field="price"),
+    "redis_memory": Option("Most bytes of memory of one Redis process. Default 64G.", 1, field="redis_bytes"),
+}
+"""Name of the parameter -> the option."""
+
+
+def _with_numbers(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with its parameter `numbers` replaced by the options of `NUMBERS`."""
+    parameters: list[Parameter] = []
+    for one in signature(command, eval_str=True).parameters.values():
+        if one.name != "numbers":
+            parameters.append(one)
+            continue
+        for name, option in NUMBERS.items():
+            flag = f"--{name.replace('_', '-')}"
+            parser = partial(_read, flag, option)
+            kind = typer.Option(flag, parser=parser, metavar="NUMBER", help=option.meaning, show_default=False)
+            parameters.append(
+                Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[float | None, kind])
+            )
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        numbers = {name: value for name in NUMBERS if (value := given.pop(name)) is not None}
+        command(numbers=numbers, **given)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _read(flag: str, option: Option, text: str) -> float:
+    return number(flag, text, option.least, option.most)
+
+
+@_with_numbers
+def plan(
+    *,
+    numbers: dict[str, float],
+    archive: Annotated[bool, typer.Option("--archive/--no-archive", help="Write WARC files, index and lines.")] = True,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option("--constant", metavar="NAME=NUMBER", help="Replace a constant; repeatable.", show_default=False),
+    ] = None,
+    constants: Annotated[bool, typer.Option("--constants", help="List the constants with their sources.")] = False,
+    from_crawl: Annotated[
+        str | None,
+        typer.Option("--from-crawl", metavar="NAME", help="Measure the constants at this crawl.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output folder of that crawl.", show_default=False)
+    ] = None,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
+
+    Each figure is printed with its formula. The constants in it were measured; `--constants` lists them. With
+    `--from-crawl`, those of a crawl replace them, as far as its Redis and its output folder tell.
+
+    [bold]Examples[/bold]
+
+        crawler plan --pages 1e9 --days 10 --domains 5M
+
+        crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --constant memory_queued=54 --json
+
+        crawler plan --pages 20M --days 3 --from-crawl news --redis redis://queue:6379/0
+    """
+    replaced = dict(_assignment(one) for one in constant or [])
+    found = Calibration(replace(Constants(), **replaced), {}, ())
+    if constants:
+        listed = [{"name": name, "value": getattr(found.constants, name), **facts} for name, facts in FACTS.items()]
+        emit(listed, json, _listed(found.constants))
+        return
+    if from_crawl is not None:
+        check_crawl_name(from_crawl)
+        found = _calibration(CrawlAccess(from_crawl, redis, data_dir, settings), out)
+        found = replace(found, constants=replace(found.constants, **replaced))
+    elif out or redis or data_dir or settings:
+        raise UserError("--out, --redis, --data-dir and --settings need --from-crawl NAME")
+    work = replace(_workload(numbers, found.given), archive=archive)
+    made = make_plan(work, found.constants, _filled(Machines(), numbers), numbers.get("largest_domain", 0))
+    emit(_as_json(made, work, found), json, _screen(made, found.notes), wraps=False)
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    """Read NAME=NUMBER. Raises UserError."""
+    name, equals, value = text.partition("=")
+    if not equals or name not in FACTS:
+        raise UserError(f"--constant {text}: give NAME=NUMBER with a name that `crawler plan --constants` lists")
+    return name, number(f"--constant {name}", value, LEAST if name in ("used_share", "headroom") else 0.0)
+
+
+def _calibration(access: CrawlAccess, out: Path | None) -> Calibration:
+    """Measure the constants at a crawl. Raises UserError and FrontierError."""
+
+    async def read(store: RedisStore, crawl: Crawl) -> tuple[CrawlFigures, float]:
+        return await read_crawl(store, crawl), CrawlSettings.from_json(crawl.settings).politeness.delay
+
+    figures, delay_s = access.do(read)
+    folders = [out] if out else output_folders(access.settings.replica, access.crawl)
+    return calibrate(Constants(), figures, read_files(folders, access.crawl), delay_s)
+
+
+def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload:
+    """Return the workload of the options and, for those that are not given, of a crawl. Raises UserError."""
+    missing = [f"--{name}" for name in ("pages", "days", "domains") if name not in numbers]
+    if missing:
+        raise UserError(f"give {', '.join(missing)}, for example: crawler plan --pages 1e9 --days 10 --domains 5M")
+    names = {one.name for one in fields(Workload)}
+    known: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
+    work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"], **known), numbers)
+    if work.domains > work.pages:
+        raise UserError(f"--domains: {short(work.domains)} domains need at least as many --pages")
+    if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
+        return replace(work, urls=work.pages * measured["urls_per_page"])
+    return work
+
+
+def _filled(value: Any, numbers: dict[str, float]) -> Any:
+    """Return the dataclass `value` with the fields that options name."""
+    names = {one.name for one in fields(value)}
+    given = {NUMBERS[name].field or name: number for name, number in numbers.items()}
+    return replace(value, **{name: number for name, number in given.items() if name in names})
+
+
+def _as_json(made: Plan, work: Workload, found: Calibration) -> dict[str, Any]:
+    return {
+        "figures": [asdict(line) for line in made.lines],
+        "limit": made.limit,
+        "is_possible": made.is_possible,
+        "workload": asdict(work),
+        "constants": asdict(found.constants),
+        "notes": found.notes,
+    }
+
+
+def _screen(made: Plan, notes: Iterable[str]) -> RenderableType:
+    table = TextTable("figure", ">value", "formula", keeps="figure", wraps="formula")
+    for line in made.lines:
+        table.add_row(line.name, line.text, Text(line.formula, style="dim"))
+    style = "bold green" if made.is_possible else "bold red"
+    limit = Text.assemble(("limited by ", "bold"), (made.limit, style))
+    return Group(*(Text(note) for note in notes), *([Text()] if notes else []), table, Text(), limit)
+
+
+def _listed(constants: Constants) -> RenderableType:
+    table = TextTable("constant", ">value", "unit", "meaning", "source", keeps="constant", wraps="meaning")
+    for name, facts in FACTS.items():
+        table.add_row(name, f"{getattr(constants, name):g}", facts["unit"], facts["meaning"], facts["source"])
+    return table

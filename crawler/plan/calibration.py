@@ -1,0 +1,129 @@
+"""Replaces the constants of the plan by those of a crawl: each group is scaled so that the crawl's own workload would use
+what the crawl has used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+from crawler.plan.arithmetic import Usage, Workload, usage_of
+from crawler.plan.constants import Constants
+
+LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
+"""Of less, startup and rounding are too large a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlFigures:
+    """What Redis knows of a crawl. `pages`: settled as done; `urls`: ever accepted; `queued`: open or dead. `redis_bytes`
+    and `redis_cpu_s` are those of the servers since their start, other users included; 0 if they are unknown.
+    `replica_pages` and `replica_cpu_s`: of the replicas that run, since their start."""
+
+    pages: float
+    urls: float
+    queued: float
+    domains: float
+    shards: float
+    received_bytes: float
+    crawled_s: float
+    redis_bytes: float = 0
+    redis_cpu_s: float = 0
+    replica_pages: float = 0
+    replica_cpu_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFigures:
+    """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
+    content decoding, `received_bytes` before."""
+
+    pages: float
+    page_bytes: float
+    received_bytes: float
+    links: float
+    response_s: float
+    url_bytes: float
+    disk_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`constants`: those to use. `given`: what the crawl says about the workload, by the names of `Workload`. `notes`: what
+    was read, and what could not be."""
+
+    constants: Constants
+    given: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | None, delay_s: float) -> Calibration:
+    """Return the constants of the crawl with these figures, whose delay is `delay_s`."""
+    if found.pages < LEAST_PAGES:
+        note = f"the crawl has {found.pages:,.0f} pages, too few to measure: all constants are the built-in ones"
+        return Calibration(constants, {}, (note,))
+    given, notes = {"delay_s": delay_s, "urls_per_page": found.urls / found.pages}, []
+    if files is None:
+        notes.append(
+            "no lines in the output folder: size, links and duration of pages, and files per page are built-in"
+        )
+    else:
+        given |= {
+            "page_bytes": files.page_bytes,
+            "links_per_page": files.links,
+            "url_bytes": files.url_bytes,
+            "response_s": files.response_s,
+            "transfer": files.received_bytes / files.page_bytes if files.page_bytes else 1.0,
+        }
+        notes.append(f"read {files.pages:,.0f} pages of the output folder: size, links, duration, length of URLs")
+    work = own_workload(found, files, delay_s)
+    expected = usage_of(work, constants)
+    for prefix, name, used, would_use, missing in _groups(found, files, expected, work):
+        if missing:
+            notes.append(f"{name}: {missing}; the constants are the built-in ones")
+            continue
+        ratio = used / would_use
+        constants = scaled(constants, prefix, ratio)
+        if prefix == "disk_":
+            given["compression"] = work.compression * ratio
+        notes.append(f"{name}: {ratio:.2f} times what the built-in constants say; they are scaled")
+    return Calibration(constants, given, tuple(notes))
+
+
+def scaled(constants: Constants, prefix: str, ratio: float) -> Constants:
+    """Return `constants` with those that begin with `prefix` multiplied by `ratio`."""
+    names = [one.name for one in fields(constants) if one.name.startswith(prefix)]
+    return replace(constants, **{name: getattr(constants, name) * ratio for name in names})
+
+
+def own_workload(found: CrawlFigures, files: FileFigures | None, delay_s: float) -> Workload:
+    """Return the workload of the crawl itself."""
+    work = Workload(
+        pages=found.pages,
+        days=max(1.0, found.crawled_s) / 86_400,
+        domains=max(1.0, found.domains),
+        urls=found.urls,
+        queued=found.queued,
+        delay_s=delay_s,
+        shards=found.shards,
+        tls=0.0,
+    )
+    if files is None:
+        return work
+    return replace(work, page_bytes=files.page_bytes, links_per_page=files.links, url_bytes=files.url_bytes)
+
+
+def _groups(
+    found: CrawlFigures, files: FileFigures | None, expected: Usage, work: Workload
+) -> Iterator[tuple[str, str, float, float, str]]:
+    """Yield for each group of constants their prefix and name, what was used, what would be, and why it is unknown."""
+    share = found.replica_pages / found.pages
+    short = "" if found.replica_cpu_s >= LEAST_CPU_S and share else "no replica runs, or only since a moment ago"
+    yield "cpu_", "CPU of replicas", found.replica_cpu_s, expected.cpu_s * share, short
+    short = "" if found.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
+    yield "redis_us_", "CPU of Redis", found.redis_cpu_s, expected.redis_cpu_s, short
+    text = found.queued * work.url_bytes  # the URLs themselves, which no constant is for
+    short = "" if found.redis_bytes - text >= LEAST_BYTES else "too little to measure"
+    yield "memory_", "memory of Redis", found.redis_bytes - text, expected.redis_bytes - text, short
+    if files is not None:
+        would_use = expected.disk_bytes * files.pages / work.pages
+        yield "disk_", "output files", files.disk_bytes, would_use, "" if files.disk_bytes else "none found"

@@ -1,0 +1,65 @@
+"""What a crawl costs per page, URL, link, connection and domain: the constants of the plan, each with its source.
+
+CPU is that of one virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as
+long. Constants that are *fitted* are a division of measured totals: a page of 40 kB with 22 links and of 2 kB on a new
+connection (docs/explanation/speed.md), and pages with 20 and 50 new links (`tests.bench.plan`). Those runs of
+`tests.bench.plan` took 1.6 times the CPU of the same documentation pages on an idle machine, and were divided by that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+BENCH = "tests.bench.plan"
+SPEED = "docs/explanation/speed.md"
+FITTED = "fitted to docs/explanation/speed.md and tests.bench.plan"
+LOADED = "measured once, on a busy machine"
+
+
+def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
+    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The constants. Their names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
+    for its memory, and with "disk_" for files."""
+
+    cpu_page: float = _constant(165, "us", "CPU per page, whatever its size", FITTED)
+    cpu_kilobyte: float = _constant(3.2, "us", "CPU per kB of page: receive, decode, find tags", FITTED)
+    cpu_link: float = _constant(2, "us", "CPU per link: resolve, filter, list", FITTED)
+    cpu_new_url: float = _constant(9, "us", "CPU per new URL: pack and push", FITTED)
+    cpu_archive_page: float = _constant(55, "us", "CPU per page for records, index and line", FITTED)
+    cpu_archive_kilobyte: float = _constant(2.5, "us", "CPU per kB of page for gzip and digest", FITTED)
+    cpu_connection: float = _constant(170, "us", "CPU per new connection", FITTED)
+    cpu_tls: float = _constant(1_300, "us", "CPU per TLS handshake, on top: two certificates to verify", LOADED)
+    cpu_tls_kilobyte: float = _constant(3.2, "us", "CPU per kB received over TLS, on top", SPEED)
+    cpu_domain: float = _constant(310, "us", "CPU per domain: lease and robots.txt", FITTED)
+
+    redis_us_page: float = _constant(32, "us", "Redis CPU per page that is settled alone, as with a delay", SPEED)
+    redis_us_url: float = _constant(10, "us", "Redis CPU per new URL that is pushed alone, as with a delay", FITTED)
+    redis_us_page_grouped: float = _constant(11, "us", "Redis CPU per page that is settled in a group", FITTED)
+    redis_us_url_grouped: float = _constant(4.5, "us", "Redis CPU per new URL that is pushed in a group", FITTED)
+    redis_us_domain: float = _constant(20, "us", "Redis CPU per domain: lease and robots.txt", FITTED)
+
+    memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "tests.bench.frontier")
+    memory_queued: float = _constant(76, "B", "Redis memory per queued URL, on top of its part after the host", BENCH)
+    memory_queued_compact: float = _constant(13, "B", "the same, in queues of up to 128 URLs", BENCH)
+    memory_domain: float = _constant(280, "B", "Redis memory per domain", BENCH)
+    memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
+    memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "docs/how-to/size-a-crawl.md")
+    memory_server: float = _constant(700e3, "B", "Redis memory for scripts and connections", BENCH)
+
+    disk_page: float = _constant(1_950, "B", "output per page: headers, records, index and line", BENCH)
+    disk_link: float = _constant(61, "B", "output per link: line and metadata record", BENCH)
+
+    used_share: float = _constant(0.7, "", "share of a core that is planned to be busy", "a choice")
+    headroom: float = _constant(1.3, "", "memory to have per byte used: fragments, buffers, forks", "a choice")
+    replica_bytes: float = _constant(250e6, "B", "memory of a replica", "tests.bench.memory")
+    new_link_share: float = _constant(0.1, "", "share of links that are new URLs", "assumed")
+    header_bytes: float = _constant(600, "B", "bytes received per page besides its body", "assumed")
+
+
+FACTS: dict[str, dict[str, str]] = {one.name: dict(one.metadata) for one in fields(Constants)}
+"""Constant -> its unit, meaning and source."""

@@ -1,0 +1,205 @@
+"""The lines of a plan: each figure with the formula that it comes from, and the factor that limits the crawl."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from crawler.plan import arithmetic
+from crawler.plan.arithmetic import Workload
+from crawler.plan.constants import Constants
+from crawler.plan.numbers import quantity, short
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines to use: `cores` and `memory_bytes` of each, and its `price` per hour, 0 if it is unknown.
+    `replicas_per_core`: how many replicas share a core. `redis_bytes`: the most memory that one Redis process should have.
+    """
+
+    cores: float = 16
+    memory_bytes: float = 128e9
+    price: float = 0
+    replicas_per_core: float = 1
+    redis_bytes: float = 64e9
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure of the plan. `formula`: where it comes from, with the numbers in place."""
+
+    name: str
+    value: float
+    unit: str
+    formula: str
+
+    @property
+    def text(self) -> str:
+        return quantity(self.value, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan. `limit`: the limiting factor; `is_possible`: whether politeness allows the pages in the time."""
+
+    lines: tuple[Line, ...]
+    limit: str
+    is_possible: bool
+
+
+def make_plan(work: Workload, one: Constants, machines: Machines, largest: float = 0) -> Plan:
+    """Return the plan for `work`. `largest`: pages of the largest domain, 0 if they are unknown."""
+    lines = [*_totals(work, one), *_replicas(work, one, machines), *_redis(work, one, machines)]
+    lines += [*_traffic(work, one), *_politeness(work, largest)]
+    value = {line.name: line.value for line in lines}
+    for_cpu = (value["cores"] + value["Redis cores"]) / machines.cores
+    for_memory = (value["Redis memory"] + value["memory of replicas"]) / machines.memory_bytes
+    count = math.ceil(max(for_cpu, for_memory))
+    lines.append(
+        Line(
+            "machines", count, "", f"the larger of CPU ({short(for_cpu)}) and memory ({short(for_memory)}), rounded up"
+        )
+    )
+    if machines.price:
+        hours = work.days * 24
+        formula = f"{count:,} machines x {short(hours)} h x {machines.price:g} per hour, without disk and traffic"
+        lines.append(Line("price", count * hours * machines.price, "", formula))
+    return Plan(tuple(lines), *_limit(work, value, for_cpu, for_memory))
+
+
+def _totals(work: Workload, one: Constants) -> list[Line]:
+    urls = work.known_urls(one)
+    if work.urls is None:
+        derived = (
+            f"{short(work.pages)} pages x {short(work.links_per_page)} links x {one.new_link_share:g} new, at least 1"
+        )
+    else:
+        derived = "as given, at least the pages"
+    return [
+        Line("pages", work.pages_per_s, "pages/s", f"{short(work.pages)} pages / ({short(work.days)} d x 86,400 s)"),
+        Line("known URLs", urls, "URLs", derived),
+        Line("queued URLs", arithmetic.queued_urls(work, one), "URLs", "known URLs - pages, at the end"),
+    ]
+
+
+def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
+    per_page = arithmetic.cpu_page_us(work, one)
+    cores = arithmetic.cores(work, one)
+    replicas = max(1, math.ceil(cores * machines.replicas_per_core))
+    return [
+        Line("CPU per page", per_page, "us", _page_formula(work, one)),
+        Line("cores", cores, "", f"{short(work.pages_per_s)} pages/s x {short(per_page)} us / {one.used_share:g} busy"),
+        Line("replicas", replicas, "", f"cores x {machines.replicas_per_core:g} per core, rounded up"),
+        Line("memory of replicas", replicas * one.replica_bytes, "B", f"replicas x {quantity(one.replica_bytes, 'B')}"),
+        Line(
+            "shards",
+            work.shards or max(arithmetic.LEAST_SHARDS, arithmetic.SHARDS_PER_REPLICA * replicas),
+            "",
+            f"{arithmetic.SHARDS_PER_REPLICA} per replica, at least {arithmetic.LEAST_SHARDS:,}",
+        ),
+    ]
+
+
+def _page_formula(work: Workload, one: Constants) -> str:
+    kilobytes = short(work.page_bytes / 1e3)
+    parts = [
+        f"{short(one.cpu_page)} + {short(one.cpu_kilobyte)} x {kilobytes} kB + {short(one.cpu_link)} x "
+        f"{short(work.links_per_page)} links + {short(one.cpu_new_url)} x {short(work.known_urls(one) / work.pages)} new"
+    ]
+    if work.tls:
+        parts.append(
+            f"{short(one.cpu_tls_kilobyte)} x {short(work.transfer * work.page_bytes / 1e3 * work.tls)} kB of TLS"
+        )
+    if work.archive:
+        parts.append(f"{short(one.cpu_archive_page)} + {short(one.cpu_archive_kilobyte)} x {kilobytes} kB to archive")
+    connection = arithmetic.connection_us(work, one)
+    parts.append(f"{short(connection)} x {short(work.new_connections / work.pages)} connections")
+    parts.append(f"{short(one.cpu_domain)} x {short(arithmetic.fetched_domains(work) / work.pages)} domains")
+    return " + ".join(parts)
+
+
+def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
+    used = arithmetic.usage_of(work, one)
+    cores = used.redis_cpu_s / work.seconds / one.used_share
+    memory = used.redis_bytes * one.headroom
+    for_memory = memory / machines.redis_bytes
+    urls, (page_us, url_us) = work.known_urls(one), arithmetic.redis_us(work, one)
+    return [
+        Line(
+            "Redis cores",
+            cores,
+            "",
+            f"({short(work.pages)} pages x {short(page_us)} us + {short(urls)} URLs x {short(url_us)} us + "
+            f"{short(work.domains)} domains x {short(one.redis_us_domain)} us) / {short(work.seconds)} s / "
+            f"{one.used_share:g} busy",
+        ),
+        Line(
+            "Redis memory",
+            memory,
+            "B",
+            f"({short(urls)} URLs x {short(one.memory_seen)} B + {short(arithmetic.queued_urls(work, one))} queued x "
+            f"{short(arithmetic.queued_bytes(work, one))} B + {short(work.domains)} domains x "
+            f"({short(one.memory_domain)} + {short(one.memory_robots)} B) + {short(arithmetic.shards(work, one))} shards x "
+            f"{short(one.memory_shard)} B + {quantity(one.memory_server, 'B')}) x {one.headroom:g}",
+        ),
+        Line(
+            "Redis nodes",
+            max(1, math.ceil(max(cores, for_memory))),
+            "",
+            f"the larger of CPU ({short(cores)}, a core each) and memory ({short(for_memory)}, "
+            f"{quantity(machines.redis_bytes, 'B')} each), rounded up",
+        ),
+    ]
+
+
+def _traffic(work: Workload, one: Constants) -> list[Line]:
+    used = arithmetic.usage_of(work, one)
+    size = quantity(work.page_bytes, "B")
+    return [
+        Line(
+            "bandwidth",
+            used.received_bytes * 8 / work.seconds,
+            "bit/s",
+            f"{short(work.pages_per_s)} pages/s x ({size} x {work.transfer:.2g} as sent + {short(one.header_bytes)} B) x 8",
+        ),
+        Line(
+            "disk",
+            used.disk_bytes,
+            "B",
+            f"{short(work.pages)} pages x ({size} x {work.compression:.2g} + {short(one.disk_page)} B + "
+            f"{short(work.links_per_page)} links x {short(one.disk_link)} B)"
+            if work.archive
+            else "no archive",
+        ),
+    ]
+
+
+def _politeness(work: Workload, largest: float) -> list[Line]:
+    rate = arithmetic.domain_pages_per_s(work)
+    bound = arithmetic.polite_pages_per_s(work)
+    together = f"{work.parallel:g} / " if not work.delay_s and work.parallel > 1 else "1 / "
+    turn = f"({short(work.delay_s)} s delay + {short(work.response_s)} s response)"
+    lines = [
+        Line("politeness bound", bound, "pages/s", f"{short(work.domains)} domains x {together}{turn}"),
+        Line("shortest time", work.pages / bound / 86_400, "d", "pages / politeness bound, with domains of equal size"),
+        Line("largest domain possible", work.seconds * rate, "pages", f"{short(work.days)} d x {together}{turn}"),
+    ]
+    if largest:
+        lines.append(
+            Line(
+                "time of the largest domain", largest / rate / 86_400, "d", f"{short(largest)} pages x {turn} / 86,400"
+            )
+        )
+    return lines
+
+
+def _limit(work: Workload, value: dict[str, float], for_cpu: float, for_memory: float) -> tuple[str, bool]:
+    """Return the limiting factor, and whether politeness allows the plan."""
+    if value["shortest time"] > work.days:
+        return f"politeness: these domains take {quantity(value['shortest time'], 'd')} at least", False
+    if value.get("time of the largest domain", 0) > work.days:
+        return f"politeness: the largest domain takes {quantity(value['time of the largest domain'], 'd')}", False
+    if for_memory > for_cpu:
+        part = value["Redis memory"] / (value["Redis memory"] + value["memory of replicas"])
+        return f"memory of {'Redis' if part > 0.5 else 'the replicas'}: it takes more machines than the CPU does", True
+    return "CPU of the replicas" if value["cores"] >= value["Redis cores"] else "CPU of Redis", True

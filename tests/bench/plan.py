@@ -1,0 +1,172 @@
+"""What `crawler plan` predicts with its built-in constants, and what a crawl then uses.
+
+    python -m tests.bench.plan [KIND...] [--rounds 1]
+
+Three kinds of crawl, each with one replica on a real Valkey without persistence:
+
+| kind | pages |
+|---|---|
+| small | 4,000 of 2 KB with 20 new links each, on 50 domains without a delay |
+| docs | Debian's documentation of Python, PostgreSQL and Django (`tests.bench.docweb`), two copies, without a delay |
+| domains | 4,000 of 4 KB with 50 new links each, on 20,000 domains with a delay: most are the first of their domain |
+
+The pages, URLs and domains, and the mean size and links of a page, are those of the crawl: the plan adds its constants.
+CPU is at full speed (`tests.bench.speed`), less that of a crawl of one page; on a busy machine it says little. Memory and
+files do not depend on it. A ratio is what was used, divided by what was predicted; aim: within 20 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crawler.observe.usage import read_crawl, read_files
+from crawler.plan.arithmetic import Usage, usage_of
+from crawler.plan.calibration import CrawlFigures, own_workload
+from crawler.plan.constants import Constants
+from frontier.crawls import open_crawl
+from frontier.entries import Entry
+from frontier.store import connect
+from tests.bench import docweb, endless
+from tests.bench.crawl import Tables, fill
+from tests.bench.measure import Figure, cpu_s, median, show, used_by
+from tests.bench.speed import speedometer
+from tests.valkey import ValkeyProcess
+
+AIM = 0.2
+SHARDS = 64
+
+CONSTANTS = replace(Constants(), memory_robots=50)
+"""The robots.txt of these sites has one rule, less than the usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A web that is served: the entries that a crawl starts from, and its settings."""
+
+    seeds: Sequence[Entry]
+    settings: Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """What was used, divided by what was predicted, and both."""
+
+    used: Usage
+    predicted: Usage
+
+    def of(self, name: str) -> float:
+        return float(getattr(self.used, name) / getattr(self.predicted, name))
+
+
+MEASURED = {"cpu_s": "CPU", "redis_cpu_s": "Redis CPU", "redis_bytes": "Redis memory", "disk_bytes": "disk"}
+
+
+@contextmanager
+def _endless(domains: int, links: int, delay_s: float, seeds: int, pages: int) -> Iterator[Site]:
+    with endless.serve(domains, links) as host_map:
+        settings = {
+            "politeness": {"delay": delay_s, "address_rate_limit": "off"},
+            "fetch": {"host_map": host_map},
+            "scope": {"kind": "any"},
+            "limits": {"max_pages": pages},
+        }
+        yield Site(list(endless.seeds(seeds)), settings)
+
+
+@contextmanager
+def _docs(copies: int) -> Iterator[Site]:
+    with docweb.serve(copies) as web:
+        settings = {
+            "politeness": {"delay": 0, "address_rate_limit": "off"},
+            "fetch": {"ports": [web.port], "allow_private": True},
+            "archive": {"revisits": 0},
+        }
+        seeds = [Entry(url, address) for url, address in zip(web.address_seeds, web.addresses, strict=True)]
+        yield Site(seeds, settings)
+
+
+KINDS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
+    "small": lambda: _endless(50, 20, 0, 50, 4_000),
+    "docs": lambda: _docs(2),
+    "domains": lambda: _endless(20_000, 50, 1.0, 4_000, 4_000),
+}
+START = lambda: _endless(1, 1, 0, 1, 1)  # noqa: E731 - like the kinds
+
+
+def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | None = None) -> Ratios:
+    """Crawl a web of this kind once. `started`: what a crawl of one page uses."""
+    speedometer()
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch, kind() as site:
+        folder = Path(scratch)
+        with ValkeyProcess(folder, persistent=False, options=("--zset-max-listpack-value", "512")) as valkey:
+            fill(valkey.url, site.settings, site.seeds, SHARDS)
+            before, since = cpu_s(valkey.pid), time.monotonic()
+            words = [sys.executable, "-m", "crawler", "run", "--redis", valkey.url, "--out", str(folder / "out")]
+            accept = '["fetch.host_map", "fetch.ports", "fetch.allow_private"]'
+            used = used_by(
+                [*words, "--until-empty", "--interval", "1"],
+                env={"CRAWLER_REPLICA__LOG_LEVEL": "error", "CRAWLER_REPLICA__ACCEPT": accept},
+            )
+            speed = speedometer().mean(since, time.monotonic())
+            redis_cpu_s = cpu_s(valkey.pid) - before
+            found = asyncio.run(_figures(valkey.url))
+        files = read_files([folder / "out"], "crawl")
+        assert files is not None
+        base = started or Usage(0, 0, 0, 0, 0)
+        work = own_workload(found, files, float(site.settings["politeness"]["delay"]))
+        return Ratios(
+            Usage(
+                used.cpu_s * speed - base.cpu_s,
+                redis_cpu_s * speed - base.redis_cpu_s,
+                found.redis_bytes,
+                found.received_bytes,
+                files.disk_bytes,
+            ),
+            usage_of(work, CONSTANTS),
+        )
+
+
+async def _figures(url: str) -> CrawlFigures:
+    store = await connect(url)
+    try:
+        return await read_crawl(store, await open_crawl(store, "crawl"))
+    finally:
+        await store.close()
+
+
+def measure(kinds: Sequence[str], rounds: int) -> list[Figure]:
+    """The ratios of each kind, medians of the rounds."""
+    figures = []
+    started = crawl(START).used
+    for name in kinds:
+        ratios = [crawl(KINDS[name], started) for _ in range(rounds)]
+        for field, meaning in MEASURED.items():
+            ratio = median(one.of(field) for one in ratios)
+            figures.append(Figure("plan", f"{name}: {meaning}", ratio, "x predicted", "0.8-1.2", abs(ratio - 1) <= AIM))
+            print(name, meaning, *(getattr(ratios[-1].used, field), getattr(ratios[-1].predicted, field)), sep="\t")
+    return figures
+
+
+def short() -> list[Figure]:
+    """For the table of all benchmarks."""
+    return measure(list(KINDS), 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []])
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    show(measure(options.kinds or list(KINDS), options.rounds))
+
+
+if __name__ == "__main__":
+    main()

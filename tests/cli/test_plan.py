@@ -1,0 +1,89 @@
+"""`crawler plan`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from crawler.plan.constants import FACTS
+from tests.cli.conftest import Hand
+from tests.typed import Typed
+
+BILLION = ("plan", "--pages", "1e9", "--days", "10", "--domains", "5M")
+
+
+def test_the_plan_has_each_figure_with_its_formula_and_the_limit(typed: Typed) -> None:
+    done = typed(*BILLION, "--urls", "10G", environment={"COLUMNS": "200"})
+    assert (done.code, done.err) == (0, "")
+    assert "1,160 pages/s  1G pages / (10 d x 86,400 s)" in done.out
+    assert "limited by memory of Redis" in done.out
+
+
+def test_the_json_has_the_figures_the_workload_and_the_constants(typed: Typed) -> None:
+    found = json.loads(typed(*BILLION, "--delay", "2", "--constant", "memory_seen=9", "--json").out)
+    figures = {one["name"]: one for one in found["figures"]}
+    assert figures["pages"]["value"] == pytest.approx(1157.4, abs=0.1)
+    assert found["workload"]["delay_s"] == 2
+    assert found["constants"]["memory_seen"] == 9
+    assert (found["is_possible"], found["notes"]) == (True, [])
+
+
+def test_every_option_changes_the_plan(typed: Typed) -> None:
+    base = json.loads(typed(*BILLION, "--json").out)["figures"]
+    for words in (
+        *(
+            ("--page-bytes", "80k"),
+            ("--links-per-page", "70"),
+            ("--urls", "2G"),
+            ("--url-bytes", "90"),
+            ("--delay", "0"),
+        ),
+        *(("--response", "3"), ("--connections", ".1"), ("--tls", "0"), ("--transfer", "1"), ("--compression", "1")),
+        *(("--no-archive",), ("--largest-domain", "10k"), ("--replicas-per-core", "2"), ("--machine-cores", "1")),
+        *(("--machine-memory", "32G"), ("--machine-price", "1.51"), ("--redis-memory", "16G")),
+    ):
+        done = typed(*BILLION, *words, "--json")
+        assert json.loads(done.out)["figures"] != base, words
+    together = [typed(*BILLION, "--delay", "0", "--parallel", number, "--json").out for number in ("1", "4")]
+    assert together[0] != together[1]
+
+
+def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
+    listed = json.loads(typed("plan", "--constants", "--json").out)
+    assert [one["name"] for one in listed] == list(FACTS)
+    assert {one["name"]: one["source"] for one in listed}["memory_seen"] == "tests.bench.frontier"
+    assert "memory_seen" in typed("plan", "--constants").out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--pages", "many"), "--pages: 'many' is no number; write it like 1000000, 1e6, 1M or 10k"),
+        (("--days", "0"), "--days: '0' must be from 1e-06 to 1e+18"),
+        (("--pages", "0"), "--pages: '0' must be from 1 to 1e+18"),
+        (("--tls", "2"), "--tls: '2' must be from 0 to 1"),
+        (("--pages", "10", "--days", "1"), "give --domains, for example: crawler plan"),
+        (("--pages", "10", "--days", "1", "--domains", "20"), "--domains: 20 domains need at least as many --pages"),
+        (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
+        (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
+        (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is no number"),
+        (("--constant", "used_share=0"), "--constant used_share: '0' must be"),
+        (("--redis", "redis://queue"), "--out, --redis, --data-dir and --settings need --from-crawl NAME"),
+        (("--from-crawl", "a b"), "crawl name"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(typed: Typed, words: tuple[str, ...], told: str) -> None:
+    done = typed("plan", *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_crawl_without_pages_measures_nothing_and_says_so(hand: Hand) -> None:
+    words = (*BILLION, "--from-crawl", hand.crawl, "--redis", hand.url)
+    assert hand.json(*words, here=False)["notes"] == [
+        "the crawl has 0 pages, too few to measure: all constants are the built-in ones"
+    ]
+    assert "too few to measure" in hand.type(*words, here=False)

@@ -1,0 +1,169 @@
+"""The formulas, by examples computed by hand, and what holds for all workloads."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.plan.arithmetic import (
+    Workload,
+    cores,
+    cpu_page_us,
+    polite_pages_per_s,
+    queued_bytes,
+    shards,
+    usage_of,
+)
+from crawler.plan.constants import FACTS, Constants
+
+EASY = Constants(
+    cpu_page=100,
+    cpu_kilobyte=1,
+    cpu_link=2,
+    cpu_new_url=3,
+    cpu_archive_page=50,
+    cpu_archive_kilobyte=4,
+    cpu_connection=200,
+    cpu_tls=1_000,
+    cpu_tls_kilobyte=5,
+    cpu_domain=300,
+    redis_us_page=30,
+    redis_us_url=10,
+    redis_us_page_grouped=8,
+    redis_us_url_grouped=4,
+    redis_us_domain=20,
+    memory_seen=10,
+    memory_queued=80,
+    memory_queued_compact=20,
+    memory_domain=300,
+    memory_robots=700,
+    memory_shard=1_000,
+    memory_server=1_000_000,
+    disk_page=1_000,
+    disk_link=50,
+    header_bytes=500,
+    used_share=0.5,
+)
+"""Constants that are easy to compute with."""
+
+WORK = Workload(
+    pages=864_000,
+    days=1,
+    domains=8_640,
+    page_bytes=10_000,
+    links_per_page=10,
+    urls=1_728_000,
+    url_bytes=40,
+    transfer=0.5,
+    compression=0.2,
+)
+"""Ten pages per second: per page 10 kB, 5 of which are received, 10 links, 2 URLs, a connection and 0.01 domains."""
+
+
+def test_the_cpu_of_a_page() -> None:
+    # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x 300
+    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 3)
+    plain = replace(WORK, archive=False, tls=0, delay_s=0)
+    # without TLS and archive, with one connection per domain
+    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 3)
+
+
+def test_cores_are_busy_for_the_planned_share() -> None:
+    assert cores(WORK, EASY) == pytest.approx(10 * 1_454e-6 / 0.5)
+
+
+def test_what_redis_uses() -> None:
+    used = usage_of(WORK, EASY)
+    assert used.redis_cpu_s == pytest.approx((864_000 * 30 + 1_728_000 * 10 + 8_640 * 20) / 1e6)
+    queued = 864_000 * (40 + 80)  # 100 URLs per domain: more than 64, so not compact
+    assert used.redis_bytes == pytest.approx(1_728_000 * 10 + queued + 8_640 * 1_000 + 1_024 * 1_000 + 1_000_000)
+    grouped = usage_of(replace(WORK, delay_s=0), EASY)
+    assert grouped.redis_cpu_s == pytest.approx((864_000 * 8 + 1_728_000 * 4 + 8_640 * 20) / 1e6)
+
+
+def test_traffic_and_files() -> None:
+    used = usage_of(WORK, EASY)
+    assert used.received_bytes == pytest.approx(864_000 * (5_000 + 500))
+    assert used.disk_bytes == pytest.approx(864_000 * (2_000 + 1_000 + 10 * 50))
+    assert usage_of(replace(WORK, archive=False), EASY).disk_bytes == 0
+
+
+def test_short_queues_are_compact() -> None:
+    assert queued_bytes(WORK, EASY) == 40 + 80
+    assert queued_bytes(replace(WORK, domains=20_000), EASY) == 40 + 20
+
+
+def test_urls_come_from_the_links_unless_they_are_given() -> None:
+    work = Workload(pages=1e6, days=1, domains=1_000, links_per_page=50)
+    assert work.known_urls(Constants()) == 5e6
+    assert replace(work, links_per_page=3).known_urls(Constants()) == 1e6  # every page is a URL
+    assert replace(work, urls=7e6).known_urls(Constants()) == 7e6
+    assert replace(work, urls=5).known_urls(Constants()) == 1e6
+
+
+def test_the_politeness_bound() -> None:
+    work = Workload(pages=1e6, days=1, domains=1_000, delay_s=1.5, response_s=0.5, parallel=4)
+    assert polite_pages_per_s(work) == 500  # parallel requests need a delay of 0
+    assert polite_pages_per_s(replace(work, delay_s=0)) == 8_000
+
+
+def test_shards_are_enough_for_the_replicas() -> None:
+    assert shards(WORK, EASY) == 1_024
+    assert shards(replace(WORK, pages=WORK.pages * 2_000, urls=None), EASY) > 32 * 29
+    assert shards(replace(WORK, shards=64), EASY) == 64
+
+
+def test_every_constant_has_a_unit_a_meaning_and_a_source() -> None:
+    assert FACTS.keys() == {one.name for one in fields(Constants)}
+    for name, facts in FACTS.items():
+        assert facts.keys() == {"unit", "meaning", "source"}, name
+        assert facts["meaning"], name
+        assert facts["source"], name
+
+
+WORKLOADS = st.builds(
+    Workload,
+    pages=st.floats(1e3, 1e11),
+    days=st.floats(0.01, 1_000),
+    domains=st.floats(1, 1e9),
+    page_bytes=st.floats(100, 1e7),
+    links_per_page=st.floats(0, 1_000),
+    url_bytes=st.floats(1, 1_000),
+    delay_s=st.sampled_from([0.0, 0.5, 10.0]),
+    tls=st.floats(0, 1),
+    transfer=st.floats(0.05, 1),
+    archive=st.booleans(),
+)
+
+
+@given(WORKLOADS, st.sampled_from(["page_bytes", "links_per_page", "url_bytes", "transfer"]), st.floats(1, 100))
+def test_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
+    before = usage_of(work, Constants())
+    after = usage_of(replace(work, **{name: getattr(work, name) * factor}), Constants())
+    for one in fields(before):
+        assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
+
+
+@given(WORKLOADS, st.floats(1, 100))
+def test_more_pages_never_take_less(work: Workload, factor: float) -> None:
+    before, after = usage_of(work, Constants()), usage_of(replace(work, pages=work.pages * factor), Constants())
+    for one in fields(before):
+        assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
+
+
+@given(WORKLOADS, st.floats(1.01, 100))
+def test_more_time_takes_fewer_cores_and_the_same_in_total(work: Workload, factor: float) -> None:
+    slow = replace(work, days=work.days * factor)
+    assert cores(slow, Constants()) < cores(work, Constants())
+    assert usage_of(slow, Constants()).cpu_s == pytest.approx(usage_of(work, Constants()).cpu_s)
+
+
+@given(WORKLOADS, st.sampled_from([name for name in FACTS if name.startswith(("cpu_", "redis_", "memory_", "disk_"))]))
+def test_a_larger_constant_never_makes_a_crawl_cheaper(work: Workload, name: str) -> None:
+    larger = replace(Constants(), **{name: getattr(Constants(), name) * 2})
+    before, after = usage_of(work, Constants()), usage_of(work, larger)
+    for one in fields(before):
+        assert getattr(after, one.name) >= getattr(before, one.name), one.name

@@ -1,0 +1,78 @@
+"""The plan: its figures, its formulas and the limiting factor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from crawler.plan.arithmetic import Workload
+from crawler.plan.constants import Constants
+from crawler.plan.report import Machines, Plan, make_plan
+from tests.plan.test_arithmetic import EASY, WORK, WORKLOADS
+
+BILLION = Workload(pages=1e9, days=10, domains=5e6, urls=1e10)
+
+
+def figures(plan: Plan) -> dict[str, float]:
+    return {line.name: line.value for line in plan.lines}
+
+
+def test_the_figures_of_a_small_plan() -> None:
+    found = figures(make_plan(WORK, EASY, Machines(price=2, replicas_per_core=4), largest=86_400))
+    assert found["pages"] == 10
+    assert found["CPU per page"] == pytest.approx(1_454)
+    assert found["cores"] == pytest.approx(0.02908)
+    assert (found["replicas"], found["shards"], found["Redis nodes"], found["machines"]) == (1, 1_024, 1, 1)
+    assert found["Redis cores"] == pytest.approx(43.3728 / 86_400 / 0.5)
+    assert found["Redis memory"] == pytest.approx(131_624_000 * EASY.headroom)
+    assert found["bandwidth"] == pytest.approx(10 * 5_500 * 8)
+    assert found["politeness bound"] == pytest.approx(8_640 / 1.2)
+    assert found["shortest time"] == pytest.approx(864_000 / 7_200 / 86_400)
+    assert found["largest domain possible"] == pytest.approx(72_000)
+    assert found["time of the largest domain"] == pytest.approx(1.2)
+    assert found["price"] == 48
+
+
+def test_ten_billion_urls_are_limited_by_the_memory_of_redis() -> None:
+    plan = make_plan(BILLION, Constants(), Machines())
+    assert (plan.limit.partition(":")[0], plan.is_possible) == ("memory of Redis", True)
+    machines = figures(plan)["machines"]
+    assert machines == pytest.approx(figures(plan)["Redis memory"] / 128e9, abs=1.1)
+
+
+@pytest.mark.parametrize(
+    ("work", "largest", "limit", "is_possible"),
+    [
+        (replace(BILLION, domains=100), 0, "politeness: these domains take", False),
+        (BILLION, 1e6, "politeness: the largest domain takes 13.9 d", False),
+        (replace(BILLION, urls=1e9, page_bytes=240_000), 0, "CPU of the replicas", True),
+        (replace(BILLION, urls=3e10, queued=0, delay_s=0, page_bytes=1, links_per_page=0, tls=0), 0, "memory of", True),
+    ],
+)
+def test_the_limiting_factor_is_named(work: Workload, largest: float, limit: str, is_possible: bool) -> None:
+    plan = make_plan(work, Constants(), Machines(), largest)
+    assert plan.limit.startswith(limit)
+    assert plan.is_possible == is_possible
+
+
+@given(WORKLOADS)
+def test_every_figure_has_a_value_and_a_formula(work: Workload) -> None:
+    for line in make_plan(work, Constants(), Machines(price=1), largest=10).lines:
+        assert line.formula
+        assert line.value >= 0
+        assert re.match(r"[\d.,e+-]+", line.text), line
+
+
+def test_formulas_contain_the_numbers() -> None:
+    lines = {line.name: line for line in make_plan(BILLION, Constants(), Machines()).lines}
+    assert lines["pages"].formula == "1G pages / (10 d x 86,400 s)"
+    assert lines["pages"].text == "1,160 pages/s"
+    assert "9G queued x 121 B" in lines["Redis memory"].formula
+    assert lines["politeness bound"].formula == "5M domains x 1 / (1 s delay + 0.2 s response)"
+    several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines()).lines
+    assert "x 4 / (0 s delay + 0.2 s response)" in next(
+        one.formula for one in several if one.name == "politeness bound"
+    )
