@@ -148,7 +148,8 @@ def usage_of(work: Workload, constants: Constants) -> Usage:
         + one.memory_server
     )
     received = work.pages * (work.transfer * work.page_bytes + one.header_bytes)
-    return Usage(cpu_us / 1e6, redis / 1e6, memory, received, work.pages * disk_page_bytes(work, one))
+    disk = work.pages * disk_page_bytes(work, one) + work.archive * fetched_domains(work) * one.disk_domain
+    return Usage(cpu_us / 1e6, redis / 1e6, memory, received, disk)
 
 
 def cores(work: Workload, constants: Constants) -> float:

@@ -51,8 +51,9 @@ class Constants:
     memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "docs/how-to/size-a-crawl.md")
     memory_server: float = _constant(700e3, "B", "Redis memory for scripts and connections", BENCH)
 
-    disk_page: float = _constant(1_950, "B", "output per page: headers, records, index and line", BENCH)
-    disk_link: float = _constant(61, "B", "output per link: line and metadata record", BENCH)
+    disk_page: float = _constant(2_350, "B", "output per page: headers, records, index and line", BENCH)
+    disk_link: float = _constant(36, "B", "output per link: line and metadata record", BENCH)
+    disk_domain: float = _constant(700, "B", "output per domain: records of its robots.txt", BENCH)
 
     used_share: float = _constant(0.7, "", "share of a core that is planned to be busy", "a choice")
     headroom: float = _constant(1.3, "", "memory to have per byte used: fragments, buffers, forks", "a choice")

@@ -167,7 +167,8 @@ def _traffic(work: Workload, one: Constants) -> list[Line]:
             used.disk_bytes,
             "B",
             f"{short(work.pages)} pages x ({size} x {work.compression:.2g} + {short(one.disk_page)} B + "
-            f"{short(work.links_per_page)} links x {short(one.disk_link)} B)"
+            f"{short(work.links_per_page)} links x {short(one.disk_link)} B) + {short(work.domains)} domains x "
+            f"{short(one.disk_domain)} B"
             if work.archive
             else "no archive",
         ),

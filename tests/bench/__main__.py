@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.bench import backpressure, frontier, measure, memory, page_limit, politeness, start, throughput
+from tests.bench import backpressure, frontier, measure, memory, page_limit, plan, politeness, start, throughput
 
 SHORT = {
     "throughput": throughput.short,
@@ -23,6 +23,7 @@ SHORT = {
     "page_limit": page_limit.short,
     "backpressure": backpressure.short,
     "start": start.short,
+    "plan": plan.short,
 }
 
 

@@ -44,6 +44,7 @@ EASY = Constants(
     memory_server=1_000_000,
     disk_page=1_000,
     disk_link=50,
+    disk_domain=600,
     header_bytes=500,
     used_share=0.5,
 )
@@ -87,7 +88,7 @@ def test_what_redis_uses() -> None:
 def test_traffic_and_files() -> None:
     used = usage_of(WORK, EASY)
     assert used.received_bytes == pytest.approx(864_000 * (5_000 + 500))
-    assert used.disk_bytes == pytest.approx(864_000 * (2_000 + 1_000 + 10 * 50))
+    assert used.disk_bytes == pytest.approx(864_000 * (2_000 + 1_000 + 10 * 50) + 8_640 * 600)
     assert usage_of(replace(WORK, archive=False), EASY).disk_bytes == 0
 
 
