@@ -122,7 +122,7 @@ def plan(
 ) -> None:
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
-    Each figure is printed with its formula. The constants in it were measured; `--constants` lists them. With
+    Each figure is printed with its formula. `--constants` lists the constants in it and how each was found. With
     `--from-crawl`, those of a crawl replace them, as far as its Redis and its output folder tell.
 
     [bold]Examples[/bold]
@@ -131,7 +131,7 @@ def plan(
 
         crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --constant memory_queued=54 --json
 
-        crawler plan --pages 20M --days 3 --from-crawl news --redis redis://queue:6379/0
+        crawler plan --pages 20M --days 3 --domains 50k --from-crawl news --redis redis://queue:6379/0
     """
     replaced = dict(_assignment(one) for one in constant or [])
     found = Calibration(replace(Constants(), **replaced), {}, ())

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import asdict
 
 import pytest
 
+from crawler.cli.plan import NUMBERS
+from crawler.plan.arithmetic import Workload
 from crawler.plan.constants import FACTS
+from crawler.plan.numbers import number
+from crawler.plan.report import Machines
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 
@@ -47,6 +53,14 @@ def test_every_option_changes_the_plan(typed: Typed) -> None:
         assert json.loads(done.out)["figures"] != base, words
     together = [typed(*BILLION, "--delay", "0", "--parallel", number, "--json").out for number in ("1", "4")]
     assert together[0] != together[1]
+
+
+def test_the_help_names_the_defaults() -> None:
+    fields = asdict(Workload(1, 1, 1)) | asdict(Machines())
+    named = {name: re.search(r" Default ([\d.]+[kG]?)\.$", option.meaning) for name, option in NUMBERS.items()}
+    found = {name: number(name, match[1]) for name, match in named.items() if match}
+    assert found == {name: fields[NUMBERS[name].field or name] for name in found}
+    assert len(found) == 13
 
 
 def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
