@@ -40,12 +40,12 @@ class KeptLink(msgspec.Struct, frozen=True):
 
 
 class Outboxes:
-    """The outboxes of the crawl with `keys`. `was_used`: links were put into one; whoever delivers them resets it."""
+    """The outboxes of the crawl with `keys`."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self.was_used = False
+        self._was_used = False
 
     async def keep(self, links: Mapping[int, Sequence[tuple[int, Entry]]]) -> set[int]:
         """Put `links` into the outboxes: by shard of the page, the shard where each belongs and the link. Returns the
@@ -55,10 +55,15 @@ class Outboxes:
             for shard, of_shard in links.items()
             for at in range(0, len(of_shard), PUSH_CHUNK)
         ]
-        self.was_used = self.was_used or bool(chunks)
+        self._was_used = self._was_used or bool(chunks)
         replies = await self._store.send([self._keep_call(*chunk) for chunk in chunks]) if chunks else []
         check_identity(self._keys.crawl, [shard for shard, _ in chunks], replies)
         return {shard for (shard, _), reply in zip(chunks, replies, strict=True) if reply[0] == b"full"}
+
+    def take_use(self) -> bool:
+        """Whether links were put into an outbox since the last call."""
+        was_used, self._was_used = self._was_used, False
+        return was_used
 
     def _keep_call(self, shard: int, links: Sequence[tuple[int, Entry]]) -> Call:
         keys = self._keys.shards[shard]

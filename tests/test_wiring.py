@@ -22,6 +22,7 @@ FOREIGN = {
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's
     "crawler/cli/crawl_access.py": {"__signature__", "__annotations__"},
+    "crawler/cli/plan.py": {"__signature__", "__annotations__"},
     "crawler/parse/sitemaps.py": {  # expat's
         "buffer_text",
         "StartDoctypeDeclHandler",

@@ -50,13 +50,13 @@ class OutboxDelivery:
 
     def _is_due(self) -> bool:
         """Whether to look at the outboxes now."""
-        now, retry, outboxes = self._runtime.now(), self._runtime.retry, self._frontier.outboxes
-        signs = (self._starts, outboxes.was_used, retry.away_nodes, retry.incomplete_nodes)
+        now, retry = self._runtime.now(), self._runtime.retry
+        signs = (self._starts, self._frontier.outboxes.take_use(), retry.away_nodes, retry.incomplete_nodes)
         if retry.has_many_nodes and (any(signs) or self._held.shards != self._shards):
             self._watched_until = now + WATCHED_S
         if now >= self._watched_until and now < self._idle_until:
             return False
-        outboxes.was_used, self._shards, self._idle_until = False, self._held.shards, now + IDLE_POLL_S
+        self._shards, self._idle_until = self._held.shards, now + IDLE_POLL_S
         return True
 
     async def _round(self) -> int:

@@ -16,7 +16,7 @@ from frontier.duties import CLAIM_MS, Duties
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from frontier.urls import UrlRules
-from tests.frontier.helpers import ManualTime, make_frontier
+from tests.frontier.helpers import ManualTime, lease_one, make_frontier, settle_all
 from tests.worker.test_throttle import runtime
 
 HOUR_MS = 3_600_000
@@ -79,9 +79,9 @@ async def test_a_sitemap_is_queued_again_each_time(
     duty = PeriodicDuty(3600.0, sitemap="https://a.test/sitemap.xml")
     one = replica("one")
     assert await one.run_if_due(duty)
-    leased, _ = await frontier.lease([0], 1, "one", 1)
-    await frontier.release([])
-    assert leased[0].leases[0].entries[0].url == "https://a.test/sitemap.xml"
+    lease = await lease_one(frontier)
+    assert lease.entries[0].url == "https://a.test/sitemap.xml"
+    await frontier.settle([settle_all(lease)])
     time.ms += HOUR_MS
     assert await one.run_if_due(duty)
     assert (await Counters(store, frontier.keys).counts()).accepted == 2

@@ -34,7 +34,7 @@ def contents(folder: Path) -> set[str]:
 SITE = "http://a.test/"
 TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "malformed URL": ((CRAWL, "http://[::1/"), ("http://[::1/", "https://HOST/PATH")),
-    "scheme that is not crawled": ((CRAWL, "ftp://a.test/"), ("ftp://a.test/", "https://HOST/PATH")),
+    "scheme that is not crawled": ((CRAWL, "ftp://a.test/"), ("ftp://a.test/", "https://a.test/")),
     "no seeds": ((CRAWL,), ("-f FILE",)),
     "unknown setting": ((CRAWL, SITE, "-s", "unknown.toml"), ("politeness.delayy", "unknown.toml")),
     "malformed setting": ((CRAWL, SITE, "-s", "malformed.toml"), ("politeness.delay",)),
@@ -116,6 +116,6 @@ def test_broken_seed_lines_are_named_and_the_rest_is_queued(
     )
     done = typed(SEED, "-f", "seeds.txt", "--crawl", crawl_name, "--redis", valkey.url)
     assert done.code == 0
-    assert "seeds.txt:2: scheme" in done.err
-    assert "seeds.txt:5: priority" in done.err
+    assert "seeds.txt:2: 'ftp://b.test/': only http and https" in done.err
+    assert "seeds.txt:5: 'http://d.test/" in done.err
     assert "1 seeds queued" in done.out

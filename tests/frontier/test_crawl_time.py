@@ -27,6 +27,7 @@ class SteppingStore:
         self._time = time
         self.send = store.send
         self.run_of = store.run_of
+        self.runs = store.runs
         self.stepped_ms = 0
         self.round_trip_s = 0.0
 
