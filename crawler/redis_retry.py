@@ -2,7 +2,7 @@
 
 All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has one outage state
 for each node, and reports each change of it once. A refused call (for example after the password was changed) is retried
-like an outage, because an operator can fix both.
+like an outage, because an operator can fix both. `crawler.worker.redis_restarts` repeats writes that a restart has lost.
 
 **A single server.** All methods repeat a call until the server answers it.
 
@@ -10,7 +10,7 @@ like an outage, because an operator can fix both.
 nodes is asked side by side (`each`), and what occupies a worker is asked once (`soon`). Both wait for an answer for
 `PATIENCE_S` at most. A node that has not answered by then counts as away: only `watch` asks it again, every `WATCH_S`,
 until it answers. A node that has lost shards counts as away, too, until `watch` finds that they are restored. Only the
-loss of shards on the node of the crawl's own keys is raised, as on a single server.
+loss of shards on the node of the control keys is raised, as on a single server.
 Calls that belong to one node and hold up nobody else (`call`) are repeated until they succeed.
 """
 
@@ -63,7 +63,7 @@ class RedisRetry:
         verify: Callable[[], Awaitable[None]] | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """`verify` is awaited before the first call after an outage of the node of the crawl's own keys. Its exceptions
+        """`verify` is awaited before the first call after an outage of the node of the control keys. Its exceptions
         propagate to the caller, except RedisAway and RedisMisused, which are retried."""
         self._clock = clock
         self._events = events
@@ -148,7 +148,7 @@ class RedisRetry:
                 return result
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Like `call`, for the node of the crawl's own keys."""
+        """Like `call`, for the node of the control keys."""
         return await self.call(call, ANY if self._nodes is None else self._nodes.crawl_node)
 
     async def soon(self, call: Callable[[], Awaitable[T]], node: str) -> T:
@@ -254,7 +254,7 @@ class RedisRetry:
             self._events.emit(RedisOutageBegan(str(error), node, has_lost=True))
 
     def crawl_node_failed(self, error: Exception) -> None:
-        """Record that a call to the node of the crawl's own keys failed."""
+        """Record that a call to the node of the control keys failed."""
         self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
 
     def answered(self, node: str = ANY) -> None:

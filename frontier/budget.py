@@ -6,7 +6,7 @@ exceed the limit, so a crawl with a limit of 100 pages fetches 100 with any numb
 
 **When in doubt, a permit counts as used.** It is unknown how many pages a replica fetched with its permits before it
 died, or whether a page was fetched whose lease was lost before it was settled. So fewer pages may have been fetched than
-were counted, but never more.
+were counted, but never more, unless Redis loses its last writes (docs/explanation/faults.md).
 
 **The shard counters are authoritative.** Once all permits are used and no replica holds one, no page is about to be
 settled, so `Counters.done` is the exact number of pages. If it is below the limit, `recount` corrects the count and the

@@ -37,9 +37,9 @@ from crawler.settings.loading import Settings, load
 from crawler.simweb import (
     Features,
     Hazard,
+    JudgeLimits,
+    JudgeReport,
     Policy,
-    RefereeLimits,
-    RefereeReport,
     RequestLog,
     SimWebServer,
     World,
@@ -169,7 +169,7 @@ class Reasons:
             self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
 
 
-async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, RefereeReport]:
+async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, JudgeReport]:
     """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one."""
     good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
     children_before_s = _children_cpu_s()
@@ -183,7 +183,7 @@ async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, Ref
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
     records = list(read_log(good_log))
     world = good_world(size.good)
-    result = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), RefereeLimits(delay=size.delay_s))
+    result = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=size.delay_s))
     outcome = Outcome(
         good_s=max(record.end for record in records) - min(record.start for record in records),
         good_requests=len(records),

@@ -37,7 +37,7 @@ from crawler.worker.outbox_delivery import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
-from crawler.worker.robots_service import RobotsService
+from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
@@ -159,7 +159,7 @@ class Engine:
         self._pool = WorkerPool()
         self._offload = DocumentOffloader(self._pool.stand_in)
         self._builder = PageBuilder(plan.build, plan.links, self._offload, cache, seams.events)
-        robots = RobotsService(runtime, cache, self._fetch, self._builder, self.committer)
+        robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         pages = UrlHandler(runtime, self._fetch, self._builder, self.committer, self.allowance)

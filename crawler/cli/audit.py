@@ -40,7 +40,7 @@ def audit(
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Check from an archive alone whether a crawl was polite. Exit code 1 if a rule was broken.
+    """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken.
 
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After. Name all folders of
     a crawl: a domain that moved from one replica to another is then judged across them.

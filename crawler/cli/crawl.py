@@ -84,7 +84,11 @@ Listen = Annotated[
 KeepSettings = Annotated[bool, typer.Option("--keep-settings", help="If the settings differ, use those of the crawl.")]
 ApplySettings = Annotated[
     bool,
-    typer.Option("--apply-settings", help="Change the crawl's settings to those from file, environment and flags."),
+    typer.Option(
+        "--apply-settings",
+        help="Change the crawl's settings to those from file, environment and flags. A file that sets anything of a crawl "
+        "stands for all settings: those that it does not name get their defaults.",
+    ),
 ]
 UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")

@@ -13,7 +13,7 @@ from crawler.cli.actions import CrawlJob
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.settings.loading import load
-from crawler.simweb import Features, Policy, RefereeLimits, World, expect, judge, read_log
+from crawler.simweb import Features, JudgeLimits, Policy, World, expect, judge, read_log
 from crawler.sinks.output_folder import check_output_folder
 
 SEED = 7
@@ -53,7 +53,7 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
         finally:
             server.terminate()
             await server.wait()
-        result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), RefereeLimits(delay=DELAY_S))
+        result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=DELAY_S))
         console.print("\nthe web's own log says:")
         console.print(str(result))
     return code or (0 if result.ok else 1)

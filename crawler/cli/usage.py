@@ -22,6 +22,17 @@ setting has the name that was typed."""
 NAMED = 3
 """The most commands that are named as those that take an option."""
 
+OTHER_WORDS = {
+    "continue": "resume",
+    "explain": "why",
+    "kill": "stop",
+    "requeue": "dead requeue",
+    "retry": "dead requeue",
+    "start": "run",
+    "unpause": "resume",
+}
+"""Words that people type for a command. The most similar name would be that of another command."""
+
 _EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
 _OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
 """Dashes that editors and web pages put in the place of hyphens."""
@@ -172,6 +183,8 @@ def _other(context: Any, command: Any, error: Any) -> str:
     if option := getattr(error, "option_name", ""):
         (one,) = (one for one in command.params if option in (*one.opts, *one.secondary_opts))
         return f"`{path_of(context)}`: {said[0].lower()}{said[1:]}: {option} {one.metavar}".rstrip()
+    if (unknown := re.match(r"No such command '([^']*)'", said)) and (meant := OTHER_WORDS.get(unknown[1])):
+        return f"{unknown[0]}; use `crawler {meant}`"
     if unknown := re.fullmatch(r"No such command '(.*)'", said):
         is_url = re.search(r"[/.:]", unknown[1])
         hint = f"to crawl a site: crawler crawl {unknown[1]}" if is_url else f"`{path_of(context)} --help` lists them"

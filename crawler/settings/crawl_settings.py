@@ -239,7 +239,9 @@ class FetchTable(Table):
     )
     verify_tls: bool = Field(True, description="Whether TLS certificates must be valid.")
     allow_private: bool = Field(
-        False, description="Whether to allow connections to private, loopback and other non-public addresses."
+        False,
+        description="Whether to allow connections to private, loopback, shared and unique-local addresses. Link-local ones "
+        "and those of cloud metadata need `allow`.",
     )
     allow: tuple[str, ...] = Field(
         (),

@@ -206,8 +206,9 @@ class Settings(CrawlSettings):
 
     @property
     def file_has_crawl_tables(self) -> bool:
-        """Whether the settings file has any table other than `[replica]`."""
-        return bool(self._sources and self._sources[0].values.keys() & CrawlSettings.model_fields.keys())
+        """Whether the settings file sets anything in a table other than `[replica]`."""
+        tables = self._sources[0].values if self._sources else {}
+        return any(values for table, values in tables.items() if table in CrawlSettings.model_fields)
 
     def names(self, name: str) -> bool:
         """Whether the file, the environment or an option sets the setting `name`, other than by adding to a list."""

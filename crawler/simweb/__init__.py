@@ -13,7 +13,7 @@ from crawler.simweb.expected import Expected, Policy, Visit, expect
 from crawler.simweb.features import Charset, Coding, Features, Kind
 from crawler.simweb.hazards import Hazard
 from crawler.simweb.log import Record, RequestLog, read_log
-from crawler.simweb.referee import RefereeLimits, RefereeReport, judge
+from crawler.simweb.log_judge import JudgeLimits, JudgeReport, judge
 from crawler.simweb.robots import RobotsKind
 from crawler.simweb.server import SimWebServer
 from crawler.simweb.world import World
@@ -24,11 +24,11 @@ __all__ = [
     "Expected",
     "Features",
     "Hazard",
+    "JudgeLimits",
+    "JudgeReport",
     "Kind",
     "Policy",
     "Record",
-    "RefereeLimits",
-    "RefereeReport",
     "RequestLog",
     "RobotsKind",
     "SimWebServer",

@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from crawler.simweb import Features, Policy, RefereeLimits, RequestLog, SimWebServer, World, expect, judge, read_log
+from crawler.simweb import Features, JudgeLimits, Policy, RequestLog, SimWebServer, World, expect, judge, read_log
 
 
 def main(argv: list[str]) -> int:
@@ -82,7 +82,7 @@ async def _serve(world: World, options: argparse.Namespace) -> None:
 def _judge(world: World, options: argparse.Namespace) -> int:
     seeds = options.seeds.read_text(encoding="utf-8").split() if options.seeds else world.seeds()
     policy = Policy(tries=options.tries, max_depth=options.max_depth, sitemaps=options.sitemaps)
-    limits = RefereeLimits(delay=options.delay, repeats=options.repeats)
+    limits = JudgeLimits(delay=options.delay, repeats=options.repeats)
     result = judge(read_log(options.log), expect(world, seeds, policy), limits)
     sys.stdout.write(f"{result}\n")
     return 0 if result.ok else 1

@@ -5,7 +5,7 @@ In the order in which data flows:
 1. `lease_manager` takes leases on due domains of the replica's shards, renews them, and returns them when a shard moves
    to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
 2. `delay_queue` orders the visits by the time of their next request.
-3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_service` makes a
+3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_lookup` makes a
    request for robots.txt if the next URL needs one, otherwise `url_handler` requests the page itself, or settles the URL
    without a request. `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
@@ -16,13 +16,13 @@ In the order in which data flows:
    the response into a page and the links to follow.
 6. After a failure, `throttle` sets the domain's backoff. The visit returns to the queue.
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
-   the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `write_repeater` repeats the last
+   the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last
    writes to a server that was restarted.
 8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
 `pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Others learn from events
 (`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
 Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
-`lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `polite_fetch`, `pool`, `robots_service`,
+`lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `polite_fetch`, `pool`, `robots_lookup`,
 `runtime`, `throttle`, `url_handler`, `visit`, `worker`.
 """

@@ -13,7 +13,7 @@ replica was suspended. Other replicas may have counted its permits as used, fetc
 the crawl.
 
 If the server was restarted, it may have lost its last writes. So they are repeated before the next group, and the links of
-a group also before its URLs are settled (`crawler.worker.write_repeater`).
+a group also before its URLs are settled (`crawler.worker.redis_restarts`).
 
 Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
@@ -40,10 +40,10 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.link_pusher import LinkPusher
+from crawler.worker.redis_restarts import RestartRepair
 from crawler.worker.results import Group, Result, VisitReport, release_memory
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from crawler.worker.write_repeater import WriteRepeater
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, LeasedUrl, SettleReply
 
@@ -106,7 +106,7 @@ class Committer:
         self._sink = sink
         self._pusher = LinkPusher(runtime, frontier, recent, held)
         self.held = held
-        self._repeater = WriteRepeater(runtime, frontier, sink, recent, held)
+        self._repeater = RestartRepair(runtime, frontier, sink, recent, held)
         self._next, self._now = Group(), Group()  # collecting, and being committed
         self._parked = Group()  # for nodes that are away
         self._parked_shards: frozenset[int] = frozenset()

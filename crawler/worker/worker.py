@@ -18,7 +18,7 @@ from crawler.events import TurnTaken
 from crawler.page import Outcome
 from crawler.worker.lease_manager import LeaseManager
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
-from crawler.worker.robots_service import RobotsService
+from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
@@ -41,7 +41,7 @@ class Worker:
     """Gives visits their turns. `run` may run in many tasks at once."""
 
     def __init__(
-        self, runtime: Runtime, leases: LeaseManager, robots: RobotsService, throttle: Throttle, urls: UrlHandler
+        self, runtime: Runtime, leases: LeaseManager, robots: RobotsLookup, throttle: Throttle, urls: UrlHandler
     ) -> None:
         self._runtime = runtime
         self._leases = leases

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crawler.simweb import Record, RefereeLimits, judge
+from crawler.simweb import JudgeLimits, Record, judge
 from crawler.simweb.expected import Expected
 from tests.chaos.diary import Diary, Kind
 
@@ -107,7 +107,7 @@ class Observed:
 
 def report(records: Sequence[Record], expected: Expected, diary: Diary, delay_s: float, observed: Observed) -> Report:
     """Judge the log of a web on which every URL answers at the first request."""
-    limits = RefereeLimits(delay=delay_s, tolerance=ALLOWED_S)
+    limits = JudgeLimits(delay=delay_s, tolerance=ALLOWED_S)
     result = judge(records, expected, limits)
     in_order = sorted(records, key=lambda record: record.start)
     last = {record.url: record for record in in_order}

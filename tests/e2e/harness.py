@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from typer.testing import CliRunner
 
 from crawler.cli.main import app
-from crawler.simweb import Features, Policy, Record, RefereeLimits, RefereeReport, World, expect, judge, read_log
+from crawler.simweb import Features, JudgeLimits, JudgeReport, Policy, Record, World, expect, judge, read_log
 from crawler.simweb.expected import Expected
 
 PATIENCE_S = 60.0
@@ -251,10 +251,10 @@ class Web:
         last = {record.url: record for record in self.records()}
         return [r for r in self.records() if r is not last[r.url] and r.url not in self.expected.auxiliary]
 
-    def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> RefereeReport:
+    def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> JudgeReport:
         """The referee's report on the whole crawl."""
         expected = expect(self.world, self.world.seeds(), policy) if policy else self.expected
-        return judge(self.records(), expected, RefereeLimits(delay=delay_s, repeats=repeats))
+        return judge(self.records(), expected, JudgeLimits(delay=delay_s, repeats=repeats))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.simweb import Policy, Record, RefereeLimits, RefereeReport, RequestLog, SimWebServer, World, expect, judge
+from crawler.simweb import JudgeLimits, JudgeReport, Policy, Record, RequestLog, SimWebServer, World, expect, judge
 from tests.e2e.harness import LEASE_S, TRIES, Tables, toml
 
 DELAY_S = 0.05
@@ -25,7 +25,7 @@ class Crawled:
     records: list[Record]
     out: Path
 
-    def verdict(self, limits: RefereeLimits, policy: Policy | None = None) -> RefereeReport:
+    def verdict(self, limits: JudgeLimits, policy: Policy | None = None) -> JudgeReport:
         """The referee's report."""
         policy = policy or Policy(tries=TRIES)
         return judge(self.records, expect(self.world, self.world.seeds(), policy), limits)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Features, Kind, Policy, RefereeLimits, RobotsKind, World, expect, judge
+from crawler.simweb import Features, JudgeLimits, Kind, Policy, RobotsKind, World, expect, judge
 from tests.e2e.harness import EVEN, TRIES, Tables, Web, bench, kill
 from tests.e2e.livingweb import crawl, crawl_from
 from tests.valkey import ValkeyProcess
@@ -31,7 +31,7 @@ async def test_a_domain_without_a_delay_has_its_lanes_and_no_more(tmp_path: Path
     requests in flight at once at some time, and never more; with 4, 24 pages of 0.2 s take a quarter of the time."""
     done = await crawl(tmp_path, World(3, domains=2, pages=48, features=SLOW), in_parallel(parallel))
     assert done.code == 0, done.err
-    result = done.verdict(RefereeLimits(in_flight=parallel))
+    result = done.verdict(JudgeLimits(in_flight=parallel))
     assert result.ok, str(result)
     assert set(result.peak_by_domain.values()) == {parallel}
 
@@ -41,7 +41,7 @@ async def test_a_domain_with_a_delay_has_one_lane(tmp_path: Path) -> None:
     world = World(3, domains=4, pages=40, features=replace(SLOW, slow_s=0.05))
     done = await crawl(tmp_path, world, in_parallel(4, delay_s=0.05))
     assert done.code == 0, done.err
-    result = done.verdict(RefereeLimits(delay=0.05))
+    result = done.verdict(JudgeLimits(delay=0.05))
     assert result.ok, str(result)
     assert "politeness.parallel = 4 has no effect" in done.err
 
@@ -51,7 +51,7 @@ async def test_a_crawl_delay_leaves_one_lane(tmp_path: Path) -> None:
     features = replace(SLOW, slow_s=0.05, robots={RobotsKind.DELAY: 0.5}, crawl_delay_s=0.1, several_hosts=0.5)
     done = await crawl(tmp_path, World(5, domains=12, pages=120, features=features), in_parallel(4))
     assert done.code == 0, done.err
-    result = done.verdict(RefereeLimits(in_flight=4))
+    result = done.verdict(JudgeLimits(in_flight=4))
     delayed = expect(done.world, done.world.seeds(), Policy(tries=TRIES)).crawl_delays
     peaks = {domain: peak for domain, peak in result.peak_by_domain.items() if domain not in delayed}
     assert delayed
@@ -75,7 +75,7 @@ def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
         assert done.code == 0, done.err
         repeats = web.repeats()
         assert [record.url for record in repeats if not victim.explains(record)] == []
-        result = judge(web.records(), web.expected, RefereeLimits(in_flight=4, repeats=len(repeats)))
+        result = judge(web.records(), web.expected, JudgeLimits(in_flight=4, repeats=len(repeats)))
         assert result.ok, str(result)
         assert set(result.peak_by_domain.values()) == {4}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Record, RefereeLimits, RobotsKind, World
+from crawler.simweb import JudgeLimits, Record, RobotsKind, World
 from tests.e2e.harness import EVEN
 from tests.e2e.livingweb import DELAY_S, crawl
 
@@ -44,7 +44,7 @@ async def test_the_domains_of_an_address_share_its_rate_across_replicas(tmp_path
     tables = {"politeness": {"address_rate": rate, "address_burst": burst}}
     done = await crawl(tmp_path, world, tables, replicas, ADDRESSES)
     assert done.code == 0, done.err
-    result = done.verdict(RefereeLimits(delay=DELAY_S, address_in_flight=4))
+    result = done.verdict(JudgeLimits(delay=DELAY_S, address_in_flight=4))
     assert result.ok, str(result)
     for address, starts in by_address(done.records).items():
         # The rate limiter gives slots out; on a busy machine a request that had one leaves some time after it.
@@ -63,6 +63,6 @@ async def test_a_robots_txt_of_another_domain_is_fetched_at_that_domains_pace(tm
     world = World(5, domains=24, pages=120, features=features)
     done = await crawl(tmp_path, world, {}, replicas=3)
     assert done.code == 0, done.err
-    result = done.verdict(RefereeLimits(delay=DELAY_S))
+    result = done.verdict(JudgeLimits(delay=DELAY_S))
     assert result.ok, str(result)
     assert sum(record.path.startswith("/for/") for record in done.records) >= 20

@@ -132,9 +132,10 @@ def _described(command: Any) -> list[str]:
 def _parameters(parameters: Iterable[Any]) -> list[str]:
     rows = []
     for one in parameters:
-        names = (
-            ", ".join(f"`{name}`" for name in one.opts) if one.param_type_name == "option" else f"`{one.name.upper()}`"
-        )
+        if getattr(one, "hidden", False):
+            continue
+        spelled = [f"`{name}`" for name in (*one.opts, *one.secondary_opts)]
+        names = ", ".join(spelled) if one.param_type_name == "option" else f"`{one.name.upper()}`"
         rows.append(f"| {names} | {_cell(_option_text(one))} |")
     return ["| argument or option | meaning |", "|---|---|", *rows] if rows else []
 

@@ -21,7 +21,14 @@ def test_settings_that_were_given_can_be_told_from_defaults(tmp_path: Path, monk
     assert loaded.politeness.model_fields_set == {"delay", "tries"}
 
 
-@pytest.mark.parametrize(("tables", "has"), [("[replica]\ngrace = 1\n", False), ("[limits]\nmax_pages = 1\n", True)])
+@pytest.mark.parametrize(
+    ("tables", "has"),
+    [
+        ("[replica]\ngrace = 1\n", False),
+        ("[limits]\n# max_pages = 0\n[scope]\n", False),  # as `crawler init` writes it
+        ("[limits]\nmax_pages = 1\n", True),
+    ],
+)
 def test_a_file_with_only_replica_settings_is_recognized(tmp_path: Path, tables: str, has: bool) -> None:
     (tmp_path / "crawler.toml").write_text(tables)
     assert load(tmp_path / "crawler.toml", {"scope": {"kind": "any"}}).file_has_crawl_tables is has

@@ -142,7 +142,7 @@ MUTANTS = (
     _without("no-grace", LUA + "lost_tail.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
     _without(
         "no-repeated-writes",
-        "crawler/worker/write_repeater.py",
+        "crawler/worker/redis_restarts.py",
         "while runs := self._frontier.replaced_runs():",
         "while False and (runs := self._frontier.replaced_runs()):",
     ),

@@ -9,10 +9,10 @@ import pytest
 
 from crawler.simweb import (
     Features,
+    JudgeLimits,
+    JudgeReport,
     Kind,
     Policy,
-    RefereeLimits,
-    RefereeReport,
     RequestLog,
     RobotsKind,
     SimWebServer,
@@ -25,13 +25,13 @@ from tests.simweb.naive import Naive
 MIXED = replace(Features.mixed(), slow_s=0.01)
 
 
-async def crawled(world: World, policy: Policy) -> RefereeReport:
+async def crawled(world: World, policy: Policy) -> JudgeReport:
     """The verdict on a naive crawl from all roots; it does not wait, so its rests are not judged."""
     log = RequestLog()
     async with SimWebServer(world, log) as server:
         naive = Naive(server.listening[0], sitemaps=policy.sitemaps)
         await asyncio.to_thread(naive.crawl, world.seeds())
-    result = judge(log.records, expect(world, world.seeds(), policy), RefereeLimits())
+    result = judge(log.records, expect(world, world.seeds(), policy), JudgeLimits())
     result.unrested.clear()
     result.too_close.clear()
     return result

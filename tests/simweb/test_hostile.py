@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.simweb import Features, Hazard, Policy, RefereeLimits, RequestLog, SimWebServer, World, expect, judge
+from crawler.simweb import Features, Hazard, JudgeLimits, Policy, RequestLog, SimWebServer, World, expect, judge
 from crawler.simweb.codings import BOMB_BYTES
 from crawler.simweb.hazards import TRAPS
 from crawler.simweb.links import absolute
@@ -167,7 +167,7 @@ def test_pages_of_a_trap_are_counted_and_bounded() -> None:
     urls += [f"{world.seeds()[1]}calendar/2024/{month:02}" for month in range(1, 11)]
     records = [seen(number, url) for number, url in enumerate(urls)]
     assert judge(records, expected).ok
-    assert judge(records, expected, RefereeLimits(trapped=10)).ok
-    result = judge(records, expected, RefereeLimits(trapped=9))
+    assert judge(records, expected, JudgeLimits(trapped=10)).ok
+    result = judge(records, expected, JudgeLimits(trapped=9))
     assert result.trapped == {"h0001-calendar.test": 10}
     assert not result.ok

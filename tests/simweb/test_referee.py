@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.simweb import Expected, Record, RefereeLimits, RefereeReport, RequestLog, Visit, judge, read_log
+from crawler.simweb import Expected, JudgeLimits, JudgeReport, Record, RequestLog, Visit, judge, read_log
 
 EXPECTED = Expected(
     visits={
@@ -19,7 +19,7 @@ EXPECTED = Expected(
     denied={"http://a.test/private"},
     auxiliary={"http://a.test/robots.txt", "http://b.test/robots.txt"},
 )
-LIMITS = RefereeLimits(delay=1.0)
+LIMITS = JudgeLimits(delay=1.0)
 
 
 def seen(start: float, url: str, status: int = 200, took: float = 0.1, retry_after: float | None = None) -> Record:
@@ -51,13 +51,13 @@ PERFECT = [
 ]
 
 
-def verdict_with(*extra: Record, without: int | None = None, limits: RefereeLimits = LIMITS) -> RefereeReport:
+def verdict_with(*extra: Record, without: int | None = None, limits: JudgeLimits = LIMITS) -> JudgeReport:
     """The verdict on the perfect crawl with records added, and one left out."""
     records = [record for index, record in enumerate(PERFECT) if index != without]
     return judge([*records, *extra], EXPECTED, limits)
 
 
-def faults(result: RefereeReport) -> set[str]:
+def faults(result: JudgeReport) -> set[str]:
     """The names of the violations that were found."""
     return {name for name, found in result.findings() if found}
 
@@ -116,8 +116,8 @@ def test_a_crawl_delay_counts_from_the_robots_txt_on_and_up_to_its_cap() -> None
 
 
 def test_the_delay_is_judged_with_tolerance() -> None:
-    assert verdict_with(limits=RefereeLimits(delay=1.001)).ok
-    assert faults(verdict_with(limits=RefereeLimits(delay=1.01))) == {"too_close"}
+    assert verdict_with(limits=JudgeLimits(delay=1.001)).ok
+    assert faults(verdict_with(limits=JudgeLimits(delay=1.01))) == {"too_close"}
 
 
 def test_repeats_are_allowed_up_to_a_number() -> None:

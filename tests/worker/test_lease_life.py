@@ -30,7 +30,7 @@ from frontier.store import Call, RedisStore, Reply, connect
 from tests.fetch.servers import FaultServer
 from tests.frontier.helpers import CountingStore
 from tests.valkey import ValkeyProcess
-from tests.worker.test_write_repeater import cut_log
+from tests.worker.test_redis_restarts import cut_log
 
 DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 20.0
 

@@ -40,13 +40,13 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    robots_service, builder, nobody = AsyncMock(), AsyncMock(), Mock()
-    robots_service.robots_for.return_value, builder.build.return_value = robots(), (page, ())
+    robots_lookup, builder, nobody = AsyncMock(), AsyncMock(), Mock()
+    robots_lookup.robots_for.return_value, builder.build.return_value = robots(), (page, ())
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     pages = UrlHandler(shared, polite_fetch, builder, AsyncMock(), nobody)
-    worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_service, delays, pages)
+    worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_lookup, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)
     await worker.run()

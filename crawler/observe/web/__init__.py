@@ -5,12 +5,12 @@
 through `/sd` of any one. `/healthz` and `/readyz` are for process supervisors.
 
 Data for the live page: each replica writes a health record to Redis, and one replica writes the crawl's summary
-(`crawler.observe.summary_writer`). While at least one page is open, `live` reads these records once a second and sends
+(`crawler.observe.summary_writer`). While at least one page is open, `live_feed` reads these records once a second and sends
 them to all open pages. The cost is a few small reads per second, regardless of the size of the crawl and the number of
 open pages.
 """
 
-from crawler.observe.web.live import Live
+from crawler.observe.web.live_feed import Live
 from crawler.observe.web.state_pages import StatePages
 from crawler.observe.web.status_server import ServerAddress, StatusServer
 

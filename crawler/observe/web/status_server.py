@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from crawler.errors import UserError
-from crawler.observe.web.live import Live
+from crawler.observe.web.live_feed import Live
 from crawler.observe.web.state_pages import StatePages
 from crawler.observe.web.template import Template
 

@@ -34,7 +34,7 @@ class TakesBack(Protocol):
 Renew = Callable[[Sequence[Visit]], Awaitable[None]]
 
 
-class WriteRepeater:
+class RestartRepair:
     """Repeats the writes of `frontier`, and forgets links that count as pushed in `recent`."""
 
     def __init__(

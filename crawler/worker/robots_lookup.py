@@ -1,5 +1,6 @@
 """Finds the robots.txt that applies to a visit's next URL: in the local cache, in Redis, or on the site. Each turn makes at
-most one request on the way to the file."""
+most one request on the way to the file. `worker` decides what becomes of a URL whose robots.txt cannot be read, by
+the outcomes in `politeness.robots_fetch`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord
 from politeness.robots_syntax import MAX_BODY
 
 
-class RobotsService:
+class RobotsLookup:
     """Looks up and fetches robots.txt files. `builder` creates entries for the sitemaps that a file names."""
 
     def __init__(

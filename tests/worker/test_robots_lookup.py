@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crawler.worker.robots_service import RobotsService
+from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
@@ -41,22 +41,22 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     }
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
-    robots_service = RobotsService(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
+    robots_lookup = RobotsLookup(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
     # When they are prefetched, except for one that is cached,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
-    await robots_service.prefetch(list(visits.values()))
+    await robots_lookup.prefetch(list(visits.values()))
     # Then each of the others has what Redis had,
     assert counting.calls == {"HGET": 2}
     assert visits["b.test"].take_stored_robots("https://b.test") == (False, None)
     assert visits["c.test"].take_stored_robots("https://c.test") == (True, None)
     # and it is looked at without asking again,
-    known = await robots_service.robots_for(visits["a.test"], "https://a.test/private/x")
+    known = await robots_lookup.robots_for(visits["a.test"], "https://a.test/private/x")
     assert known is not None
     assert known.rules is not None
     assert not known.rules.decide("https://a.test/private/x").allowed
     assert counting.calls == {"HGET": 2}
     # once; and it counts for that origin alone.
     assert visits["a.test"].take_stored_robots("https://a.test") == (False, None)
-    assert await robots_service.robots_for(visits["c.test"], "https://www.c.test/") is not None
+    assert await robots_lookup.robots_for(visits["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}

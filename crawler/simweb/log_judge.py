@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefereeLimits:
+class JudgeLimits:
     """The limits that the crawl had to respect."""
 
     delay: float = 0.0  # seconds from the end of a domain's answer to its next request
@@ -49,7 +49,7 @@ class TooClose:
 
 
 @dataclass(slots=True)
-class RefereeReport:
+class JudgeReport:
     """The result. All fields except the figures at the end are violations."""
 
     missing: list[str] = field(default_factory=list)  # expected, never fetched
@@ -120,11 +120,11 @@ def _told(example: object) -> str:
     return f"{key}: {value[0]} instead of {value[1]}" if isinstance(value, tuple) else f"{key}: {value}"
 
 
-def judge(records: Iterable[Record], expected: Expected, limits: RefereeLimits | None = None) -> RefereeReport:
+def judge(records: Iterable[Record], expected: Expected, limits: JudgeLimits | None = None) -> JudgeReport:
     """Compare the server's records, in any order, with the expectation and the limits."""
-    limits = limits or RefereeLimits()
+    limits = limits or JudgeLimits()
     in_order = sorted(records, key=lambda record: record.start)
-    result = RefereeReport(requests=len(in_order), repeats_allowed=limits.repeats)
+    result = JudgeReport(requests=len(in_order), repeats_allowed=limits.repeats)
     _judge_urls(in_order, expected, result)
     _judge_strays(in_order, expected, limits, result)
     _judge_robots(in_order, expected.auxiliary, result)
@@ -144,7 +144,7 @@ def _grouped(records: list[Record], key: Callable[[Record], str]) -> dict[str, l
     return groups
 
 
-def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport) -> None:
+def _judge_urls(records: list[Record], expected: Expected, result: JudgeReport) -> None:
     """Checks which URLs were requested, how often, and the last status."""
     counts = Counter(record.url for record in records)
     last = {record.url: record.status for record in records}
@@ -160,7 +160,7 @@ def _judge_urls(records: list[Record], expected: Expected, result: RefereeReport
             result.wrong_status[url] = (last[url], visit.status)
 
 
-def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimits, result: RefereeReport) -> None:
+def _judge_strays(records: list[Record], expected: Expected, limits: JudgeLimits, result: JudgeReport) -> None:
     """Classifies URLs that were not expected: denied, pages of a trap, or otherwise unexpected."""
     trapped: Counter[str] = Counter()
     strays = {record.url: record.domain for record in records if record.url not in expected.visits}
@@ -177,7 +177,7 @@ def _judge_strays(records: list[Record], expected: Expected, limits: RefereeLimi
         result.trapped.update({domain: count for domain, count in trapped.items() if count > limits.trapped})
 
 
-def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeReport) -> None:
+def _judge_robots(records: list[Record], auxiliary: set[str], result: JudgeReport) -> None:
     """A URL may be requested only after a response to its origin's robots.txt, with any status (RFC 9309 section 2.3)."""
     asked: set[str] = set()
     answered: dict[str, float] = {}
@@ -190,7 +190,7 @@ def _judge_robots(records: list[Record], auxiliary: set[str], result: RefereeRep
                 result.unasked.append(record.url)
 
 
-def _judge_domain(records: list[Record], crawl_delay: float, limits: RefereeLimits, result: RefereeReport) -> None:
+def _judge_domain(records: list[Record], crawl_delay: float, limits: JudgeLimits, result: JudgeReport) -> None:
     """Checks the delay between any two requests, and the number in flight: one, or without a delay as many as the limits
     allow. Crawl-delay applies once a robots.txt has been read."""
     latest = records[0]
@@ -217,7 +217,7 @@ def _judge_domain(records: list[Record], crawl_delay: float, limits: RefereeLimi
     result.peak_by_domain[records[0].domain] = _peak(records)
 
 
-def _judge_rest(records: list[Record], limits: RefereeLimits, result: RefereeReport) -> None:
+def _judge_rest(records: list[Record], limits: JudgeLimits, result: JudgeReport) -> None:
     """After 429 or 503 with Retry-After, the whole domain must not be requested (RFC 9110 section 10.2.3)."""
     resting = records[0]
     for record in records[1:]:
@@ -232,7 +232,7 @@ def _rested_at(record: Record) -> float:
     return record.end + (record.retry_after or 0.0)
 
 
-def _judge_address(address: str, records: list[Record], limits: RefereeLimits, result: RefereeReport) -> None:
+def _judge_address(address: str, records: list[Record], limits: JudgeLimits, result: JudgeReport) -> None:
     peak = _peak(records)
     result.peak_by_address[address] = peak
     if limits.address_in_flight is not None and peak > limits.address_in_flight:
