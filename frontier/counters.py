@@ -41,7 +41,7 @@ class Counts(msgspec.Struct, frozen=True):
     dead: int = 0
     retried: int = 0
     waiting: int = 0
-    domains_due: int = 0
+    domains_unleased: int = 0
     domains_leased: int = 0
     leases_expired: int = 0
     seen: int = 0
@@ -71,7 +71,7 @@ class ShardCounters(NamedTuple):
 
     stats: Mapping[bytes, bytes]
     waiting: int
-    domains_due: int
+    domains_unleased: int
     domains_leased: int
 
     @property
@@ -201,7 +201,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
     last_ms = waiting = due = leased = 0
     for one in shards:
         waiting += one.waiting
-        due += one.domains_due
+        due += one.domains_unleased
         leased += one.domains_leased
         for name, value in one.stats.items():
             if name == b"crawl":
@@ -223,7 +223,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         dead=numbers[b"dead"] - requeued["dead"],
         retried=numbers[b"retry"],
         waiting=waiting,
-        domains_due=due,
+        domains_unleased=due,
         domains_leased=leased,
         leases_expired=numbers[b"expired"],
         seen=numbers[b"seen"],

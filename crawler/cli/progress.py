@@ -8,15 +8,20 @@ import logging
 from collections.abc import AsyncIterator
 
 from crawler.logs import log
-from crawler.observe.snapshot import status
+from crawler.observe.condition import failing
+from crawler.observe.snapshot import Status, status
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
+LOOK_S = 1.0
+"""Seconds between two looks for failures that keep the whole crawl waiting. A new one is logged at once."""
+
 
 @contextlib.asynccontextmanager
 async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> AsyncIterator[None]:
-    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never."""
+    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A
+    failure that keeps the whole crawl waiting is logged when it is first seen."""
     task = asyncio.create_task(_repeat(store, crawl, every_s)) if every_s else None
     try:
         yield
@@ -27,19 +32,33 @@ async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> Asyn
 
 
 async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
+    told: set[tuple[str, str]] = set()
+    due_s = every_s
     while True:
-        await asyncio.sleep(every_s)
+        step_s = min(LOOK_S, due_s)
+        await asyncio.sleep(step_s)
+        due_s -= step_s
         with contextlib.suppress(FrontierError):  # the replicas log that Redis is away
             found = await status(store, await open_crawl(store, crawl), exact=False)
-            log(
-                logging.INFO,
-                "progress",
-                crawl=crawl,
-                pages=found.done,
-                pages_per_s=round(sum(record.pages_per_s for record in found.replicas), 1),
-                known=found.accepted,
-                left=found.open,
-                denied=found.denied,
-                dead=found.dead,
-                replicas=len(found.replicas),
-            )
+            failed = {(line.domain, line.robots or line.reason): line for line in found.hindered}
+            if due_s <= 0 or failed.keys() - told:
+                _tell(found)
+                due_s = every_s
+            told |= failed.keys()
+
+
+def _tell(found: Status) -> None:
+    waits = {"waits_for": "; ".join(failing(found))} if found.hindered else {}
+    log(
+        logging.INFO,
+        "progress",
+        crawl=found.crawl,
+        pages=found.done,
+        pages_per_s=round(sum(record.pages_per_s for record in found.replicas), 1),
+        known=found.accepted,
+        left=found.open,
+        denied=found.denied,
+        dead=found.dead,
+        replicas=len(found.replicas),
+        **waits,
+    )

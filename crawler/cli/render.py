@@ -67,10 +67,12 @@ def status(found: Status, place: str = "") -> RenderableType:
     _marked(
         grid,
         f"domains due {found.domains_due:,}",
+        f"resting {_resting(found)}",
         f"leased {found.domains_leased:,}",
-        f"leases expired {found.leases_expired:,}",
         f"pages cut {sum(found.cut.values()):,}",
     )
+    if found.leases_expired:
+        _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
     listed = [Replicas(found.replicas)] if found.replicas else []
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
@@ -197,13 +199,19 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"denied {summary.denied:,}",
         f"dead [red]{summary.dead:,}[/red]" if summary.dead else "dead 0",
         f"domains {summary.domains:,}",
-        f"domains due {summary.domains_ready:,}",
-        f"domains resting {summary.domains_due - summary.domains_ready:,}",
+        f"domains due {summary.domains_due:,}",
+        f"domains resting {_resting(summary)}",
         f"domains leased {summary.domains_leased:,}",
-        f"overdue {span(overdue_ms / 1000)}",
+        *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
         f"{summary.shards} shards, {unowned}",
     ]
     return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
+
+
+def _resting(found: Summary) -> str:
+    """Return the number of domains that rest, and when the first is due if none is due now."""
+    next_s = (found.next_due_ms - found.at_ms) / 1000 if found.next_due_ms else 0
+    return f"{found.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else "")
 
 
 def _marked(grid: Table, *cells: str) -> None:

@@ -79,8 +79,8 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     """Yield the metrics of the whole crawl."""
     urls = {"queued": summary.queued, "leased": summary.leased, "waiting": summary.waiting, "dead": summary.dead}
     domains = {
-        "due": summary.domains_ready,
-        "resting": summary.domains_due - summary.domains_ready,
+        "due": summary.domains_due,
+        "resting": summary.domains_resting,
         "leased": summary.domains_leased,
     }
     # Counters of Prometheus never go down, so they keep what was queued again.

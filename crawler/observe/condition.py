@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Literal
 
 import msgspec
 
 from crawler.observe.health_record import HealthRecord
-from crawler.observe.summary import Summary
+from crawler.observe.summary import DomainLine, Summary
+
+SHOWN = 3
+"""Failing domains that are named."""
 
 Word = Literal[
     "starting",
@@ -67,7 +71,26 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
         hindered.append(f"{summary.outbox:,} links wait for the Redis nodes of their shards")
     if summary is not None and summary.shards_unowned:
         hindered.append(f"{summary.shards_unowned:,} shards with work have no replica yet")
+    if summary is not None:
+        hindered += failing(summary)
     return Condition("running", "warn" if hindered else "good", hindered)
+
+
+def failing(summary: Summary) -> list[str]:
+    """Return why the domains of a crawl that has nothing to fetch now have failed, and when they are tried again. A crawl
+    with other work has none: some of its sites always fail."""
+    lines = summary.hindered
+    told = [f"{_failure(one)}, next try in {ceil((one.at_ms - summary.at_ms) / 1000):,} s" for one in lines[:SHOWN]]
+    return told + ([f"and {len(lines) - SHOWN:,} more domains"] if len(lines) > SHOWN else [])
+
+
+def _failure(line: DomainLine) -> str:
+    reason = line.robots or line.reason
+    if reason == "no_such_host":
+        return f"{line.domain}: no such host"
+    if line.robots:
+        return f"robots.txt of {line.domain} is unreachable ({reason})"
+    return f"{line.domain} has failed ({reason}, {line.failures:,} in a row)"
 
 
 def _at_rest(summary: Summary | None, max_pages: int) -> tuple[Word, Literal["good", "warn"]]:

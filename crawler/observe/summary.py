@@ -61,8 +61,10 @@ class Summary(Counts, frozen=True, kw_only=True):
     `shards_lost`: shards without the identity of the crawl, because Redis has lost their data. `shards_away`: shards that
     could not be read, because their nodes are away; the numbers are without them. `owned`: the number of shards that each
     replica was the last to lease from. `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain
-    became due, 0 if none is due. `busiest`, `overdue`, `resting`: the domains with the most queued URLs, the
-    longest-overdue ones, and those due last, among the domains that a survey returns. `samples`: the rates between
+    became due, 0 if none is due. `domains_due`, `domains_resting`: the unleased domains that may be fetched from now and
+    those that may be later, the first of them at `next_due_ms`, 0 if a domain is due now or none rests. `busiest`,
+    `overdue`, `resting`: the domains with the most queued URLs, the longest-overdue ones, and those due last, among the
+    domains that a survey returns. `samples`: the rates between
     summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
     """
 
@@ -75,7 +77,9 @@ class Summary(Counts, frozen=True, kw_only=True):
     owned: dict[str, int]
     open: int  # a field, so that the JSON has it
     leased: int
-    domains_ready: int
+    domains_due: int
+    domains_resting: int
+    next_due_ms: int = 0
     oldest_due_ms: int
     busiest: list[DomainLine]
     overdue: list[DomainLine]
@@ -89,6 +93,14 @@ class Summary(Counts, frozen=True, kw_only=True):
     @property
     def queued(self) -> int:
         return max(0, self.open - self.leased - self.waiting)
+
+    @property
+    def hindered(self) -> list[DomainLine]:
+        """The domains whose failures keep the whole crawl waiting: nothing is leased, and nothing is due."""
+        if not self.open or self.domains_due or self.domains_leased or self.leased:
+            return []
+        waiting = sorted(self.resting, key=attrgetter("at_ms"))
+        return [line for line in waiting if line.at_ms > self.at_ms and (line.robots or line.failures)]
 
     @property
     def crawled_s(self) -> float:
@@ -108,7 +120,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
     leased = sum(record.urls for record in await health_records(store, keys))
-    counts = counts_of(one.counters for one in surveys)
+    counts, due = counts_of(one.counters for one in surveys), sum(one.ready for one in surveys)
     owned = Counter(one.owner.replica for one in surveys if one.owner is not None)
     orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.counters.open]
     listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
@@ -130,7 +142,9 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         shards_unowned=len(orphans),
         owned=dict(owned),
         leased=leased,
-        domains_ready=sum(one.ready for one in surveys),
+        domains_due=due,
+        domains_resting=counts.domains_unleased - due,
+        next_due_ms=oldest if oldest > now_ms else 0,
         oldest_due_ms=oldest if 0 < oldest <= now_ms else 0,
         busiest=busiest,
         overdue=overdue,

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Bench, Finished, Web, bench
+from tests.e2e.harness import ROOT, Bench, Finished, Running, Web, bench, wait_until
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -61,6 +62,17 @@ def test_a_crawl_that_should_be_quiet_logs_no_progress(commands: Bench, words: t
     done = crawl(commands, *words)
     assert done.code == 0, done.err
     assert "progress" not in done.err
+
+
+def test_a_crawl_without_a_terminal_logs_at_once_what_it_waits_for(tmp_path: Path) -> None:
+    words = ["crawl", "http://127.0.0.1:1/", "--allow", "127.0.0.1", "--port", "1", "--log-format", "json"]
+    running = Running([sys.executable, "-m", "crawler", *words], tmp_path, "crawl", {"PYTHONPATH": str(ROOT)})
+    try:
+        wait_until(lambda: "waits_for" in running.err, "the reason why nothing is fetched")
+    finally:
+        running.send(signal.SIGTERM)
+    told = [line for line in lines(running.wait()) if "waits_for" in line]
+    assert "robots.txt of 127.0.0.1 is unreachable (refused), next try in" in told[0]["waits_for"]
 
 
 def test_debug_logs_each_page(commands: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -205,6 +206,32 @@ def test_a_full_disk_stays_on_the_screen_until_there_is_room(tmp_path: Path) -> 
             (tmp_path / "room").touch()
             assert screen.wait() == 0
             assert "cannot write" not in screen.text.rpartition("crawl crawl")[2]
+
+
+class Overloaded(Site):
+    """Answers every request with 503."""
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.mark.e2e
+def test_a_crawl_says_from_the_first_failure_on_what_it_waits_for(tmp_path: Path) -> None:
+    """Given a site whose robots.txt answers 503, then the display says so, and when it is tried again. `status` and `top`
+    count its domain as resting, not as due."""
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Overloaded)) as site:
+        url = f"http://127.0.0.1:{site.server_address[1]}/"
+        words = ("crawl", url, "--allow", "127.0.0.1", "--port", str(site.server_address[1]))
+        with Screen(tmp_path, *words, columns=120) as screen:
+            screen.wait_for("robots.txt of 127.0.0.1 is unreachable (http_503), next try in")
+            for command in (["status"], ["top", "--once"]):
+                with Screen(tmp_path, *command, columns=120) as other:
+                    assert other.wait() == 0
+                    assert "domains due 0" in other.text
+                    assert re.search(r"resting 1, next in \d+", other.text)
+                    assert "is unreachable (http_503), next try in" in other.text
 
 
 class HeldBack(ThreadingHTTPServer):

@@ -241,7 +241,7 @@ class TestALostTail:
         for _ in range(2):
             assert await repeat(one) == []
         found = await Counters(one._store, one.keys).counts()
-        assert (found.waiting, found.retried, found.domains_due) == (1, 1, 0)
+        assert (found.waiting, found.retried, found.domains_unleased) == (1, 1, 0)
 
     async def test_two_restarts_in_a_row(self, server: Server) -> None:
         one = await server.replica()

@@ -88,7 +88,7 @@ class TestSettle:
         assert [reply.stale for reply in replies] == [False, True, False, False]
         assert [reply.expires_ms for reply in replies] == [None, None, time.ms + 30_000, None]
         counts = await counters.counts()
-        assert (counts.done, counts.denied, counts.open, counts.domains_due) == (3, 1, 2, 1)
+        assert (counts.done, counts.denied, counts.open, counts.domains_unleased) == (3, 1, 2, 1)
 
     async def test_more_leases_than_one_call_takes(self, frontier: Frontier, counters: Counters) -> None:
         count = 2 * SETTLE_CHUNK + 1

@@ -181,7 +181,7 @@ async def test_a_domain_is_leased_its_urls_are_fetched_and_committed_and_the_lea
         async with asyncio.timeout(PATIENCE_S):
             await engine.ended.wait()
     counts = await cluster.counts()
-    assert (counts.accepted, counts.done, counts.domains_due, counts.domains_leased) == (3, 3, 0, 0)
+    assert (counts.accepted, counts.done, counts.domains_unleased, counts.domains_leased) == (3, 3, 0, 0)
     assert cluster.archived() == [f"http://a.test/{number}" for number in (1, 2, 3)]
     asked = [(path, at) for what, path, at in site.log if what == "asked"]
     answered = [at for what, _, at in site.log if what == "answered"]
@@ -207,7 +207,7 @@ async def test_a_lease_that_is_lost_during_a_request_goes_to_another_replica(clu
             site.may_answer.set()
             await cluster.until_done(1)
     counts = await cluster.counts()
-    assert (counts.done, counts.leases_expired, counts.domains_due, counts.domains_leased) == (1, 1, 0, 0)
+    assert (counts.done, counts.leases_expired, counts.domains_unleased, counts.domains_leased) == (1, 1, 0, 0)
     assert cluster.archived() == ["http://a.test/1"]
 
 
@@ -245,7 +245,7 @@ async def test_a_stop_during_a_request_waits_for_it_or_returns_its_url(
         await stopping
         # Then what it received in time is settled, and everything else is returned at once.
         counts = await cluster.counts()
-        assert (counts.done, counts.domains_due, counts.domains_leased) == (bool(grace_s), 1, 0)
+        assert (counts.done, counts.domains_unleased, counts.domains_leased) == (bool(grace_s), 1, 0)
         assert site.log[-1][:2] == ("answered" if grace_s else "hung up", path)
     # And another replica does the rest.
     site.may_answer.set()

@@ -122,7 +122,7 @@ async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then
         await fed.committer.flush()
         assert not taking.done()
         assert len(fed.queue) == len(fed.leases.held) == 0
-        assert (await Counters(store, fed.frontier.keys).counts()).domains_due == 1
+        assert (await Counters(store, fed.frontier.keys).counts()).domains_unleased == 1
     else:
         assert (await taking).domain == "a.test"
     for task in (*tasks, taking):

@@ -96,7 +96,7 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     # then everything is as it was.
     after = await counters.counts()
     assert (before.accepted, before.done) == (after.accepted, after.done) == (21, 1)
-    assert after.domains_due == 20
+    assert after.domains_unleased == 20
     assert sink.kept == ["https://site.test/a"]
     for task in running:
         task.cancel()
@@ -148,6 +148,6 @@ async def test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated(
     await committer.flush()
     # then only the other URL is queued.
     counts = await Counters(store, keys).counts()
-    assert (counts.accepted, counts.done, counts.domains_due, counts.domains_leased) == (2, 1, 1, 0)
+    assert (counts.accepted, counts.done, counts.domains_unleased, counts.domains_leased) == (2, 1, 1, 0)
     running.cancel()
     await connected.close()
