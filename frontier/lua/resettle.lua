@@ -21,10 +21,11 @@ local function remove_queued(keys, domain, token, now_ms, ...)
   end
   local queue, gone = keys.shard .. 'q:' .. domain, 0
   for _, entry in ipairs({...}) do
-    local member = '+' .. token .. '\n' .. entry
-    -- Once settled, it may have been queued again.
-    if not redis.call('ZSCORE', keys.lost, member) and redis.call('ZREM', queue, entry) == 1 then
-      redis.call('ZADD', keys.lost, now_ms, member)
+    local member = token .. '\n' .. entry
+    -- Once settled, it may have been queued again. If it was found unsettled, its page was removed (`revoke`).
+    local is_known = redis.call('ZSCORE', keys.lost, '+' .. member) or redis.call('ZSCORE', keys.lost, member)
+    if not is_known and redis.call('ZREM', queue, entry) == 1 then
+      redis.call('ZADD', keys.lost, now_ms, '+' .. member)
       gone = gone + 1
     end
   end

@@ -4,8 +4,8 @@
 --
 -- If the lease is still valid, its token is removed, so that a settle call still on its way changes nothing; the lease
 -- expires as usual. If the lease has expired, its URLs were added to `lost` when it was taken back. If the server has lost
--- the lease with its last writes, what was settled again was added to `lost` with a "+". All other URLs were settled,
--- unless the lease is so old that the record may have been removed.
+-- the lease with its last writes, what was settled again was added to `lost` with a "+", and the others are added here, so
+-- that `resettle` refuses them. All other URLs were settled, unless the lease is so old that the record may have been removed.
 --
 -- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms; "+token LF entry": when it was settled again
 -- KEYS[2] inflight:<domain>  zset
@@ -38,6 +38,7 @@ for i = 5, #ARGV do
   local member, answer = token .. '\n' .. ARGV[i], otherwise
   if was_lost then
     answer = redis.call('ZSCORE', KEYS[1], '+' .. member) and 0 or 1
+    if answer == 1 then redis.call('ZADD', KEYS[1], ARGV[4], member) end
   elseif redis.call('ZSCORE', KEYS[1], member) then
     answer = 1
   end

@@ -210,6 +210,19 @@ class TestALostTail:
         assert await repeat(one) == []
         assert await counts(one) == (1, 0, 1)
 
+    async def test_what_was_found_unsettled_is_not_settled_by_a_call_on_its_way(self, server: Server) -> None:
+        """The holder repeats a settlement and dies, its page is removed, and then the call arrives."""
+        one, two = await server.replica(), await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one, two)
+        assert await two.revoke(urls(lease)) == [True]
+        await one.settle([settle_all(lease)])
+        assert await counts(two) == (1, 0, 1)
+
     async def test_the_heir_of_a_dead_holder_learns_what_was_lost(self, server: Server) -> None:
         """Even after others have fetched the URL again and settled it."""
         one, two = await server.replica(), await server.replica()
