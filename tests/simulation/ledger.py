@@ -291,7 +291,7 @@ class Ledger:
             if said[0] == b"stale":
                 book.notice(words[1], now_ms)
             if said[0] == b"stale" and book.has_lost(int(about[1])):
-                self._settle_lost(replica, book, about, ends, now_ms)
+                self._settle_lost(replica, call.keys[0], about, ends, now_ms)
             else:
                 self._settle_lease(replica, about, ends, (now_ms, now_ms + lease_ms), said)
             at = end
@@ -330,18 +330,19 @@ class Ledger:
         is_right = (said[0] == b"held") == bool(held.urls)
         self._check(is_right, "I1", f"{domain.name}: {said!r} with {held.urls} left", domain.name)
 
-    def _settle_lost(self, replica: str, book: ShardBook, about: list[str], ends: list[str], now_ms: int) -> None:
+    def _settle_lost(self, replica: str, key: str, about: list[str], ends: list[str], now_ms: int) -> None:
         """The server has lost the lease with its last writes. What is queued is settled nevertheless."""
-        domain, token = self.domains[about[0]], int(about[1])
+        book = self.shards[shard_tag(key)]
+        domain, token = self._domain(about[0], key), int(about[1])
         self._history.note(replica, "settle lost", (*about, ends))
         here = [other for other in self.domains.values() if other.shard == domain.shard]
         for outcome, again, raw in each_end(ends):
             for other in here:
                 self._wake(other, now_ms)
             url = parse_entry(raw, domain.name, 0.0).url
-            if url in domain.queued and (token, raw) not in book.resettled and domain.raw.get(url, raw) == raw:
+            if url in domain.queued and (token, raw) not in book.decided and domain.raw.get(url, raw) == raw:
                 del domain.queued[url]
-                book.resettled.add((token, raw))
+                book.decided.add((token, raw))
                 if outcome == "retry":
                     domain.waiting[url] = int(again.partition("\n")[0])
                     domain.raw[url] = again.split("\n")[2]
@@ -379,9 +380,13 @@ class Ledger:
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:
         name, token = call.keys[1].partition("inflight:")[2], int(call.arguments[2])
-        self.shards[shard_tag(call.keys[0])].notice(str(call.arguments[1]), int(call.arguments[3]))
+        book = self.shards[shard_tag(call.keys[0])]
+        book.notice(str(call.arguments[1]), int(call.arguments[3]))
         self._history.note(replica, "revoke", (name, token, call.arguments[4:], reply))
-        held = self.domains[name].holding
+        if book.has_lost(token):
+            found = zip(call.arguments[4:], reply[1:], strict=True)
+            book.decided.update((token, str(raw)) for raw, answer in found if answer == 1)
+        held = self._domain(name, call.keys[0]).holding
         if held is not None and held.token == token:
             held.token = NOBODYS
 

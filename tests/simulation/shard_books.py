@@ -11,8 +11,8 @@ TOKENS_LOST = 10_000
 @dataclass(slots=True)
 class ShardBook:
     """`call`: number of the last call that got leases; `granted`: domain -> token of these. `tails`: tokens that the server
-    may have lost, above the first number of each pair and up to the second. `resettled`: (token, entry) settled under
-    them."""
+    may have lost, above the first number of each pair and up to the second. `decided`: (token, entry) settled under
+    them, or found unsettled."""
 
     epoch: int = 0
     replica: str = ""
@@ -22,7 +22,7 @@ class ShardBook:
     call: int = 0
     granted: dict[str, int] = field(default_factory=dict)
     tails: list[tuple[int, int]] = field(default_factory=list)
-    resettled: set[tuple[int, str]] = field(default_factory=set)
+    decided: set[tuple[int, str]] = field(default_factory=set)
 
     def own(self, epoch: int, replica: str) -> None:
         """A call of `replica` in `epoch` was not refused."""
