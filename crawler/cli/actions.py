@@ -18,6 +18,7 @@ from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
+from crawler.cli.notes import note
 from crawler.cli.output_folders import remember
 from crawler.cli.progress import progress_logged
 from crawler.cli.seed_lists import about, gather_seeds
@@ -27,7 +28,7 @@ from crawler.observe.health_record import health_records
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.local import accepted, check_local
+from crawler.settings.local import accepted, check_local, consent, needs_consent
 from crawler.settings.policies import check, scorer, url_rules
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
@@ -90,6 +91,10 @@ async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_differ
         f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
+    local = settings.replica
+    if local.redis and opened.created and (names := needs_consent(CrawlSettings.from_json(opened.settings))):
+        start = f"{consent(names)} crawler run {place_of(crawl, local.redis, None, None)}"
+        note(f"each replica has to accept {', '.join(names)} on its own machine: {start}")
     return 0
 
 

@@ -9,11 +9,14 @@ value of these is accepted if it is the default, if the replica's own file, envi
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from crawler.errors import UserError
 from crawler.settings.loading import LOCAL, CrawlSettings, Settings
 from frontier.store import display_url
+
+SHOWN = 5
+"""Refused values that are named."""
 
 
 def accepted(settings: Settings) -> frozenset[str]:
@@ -25,15 +28,35 @@ def accepted(settings: Settings) -> frozenset[str]:
 
 def check_local(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = LOCAL) -> None:
     """Check the settings `names` of a crawl as they are in Redis. Raises UserError if `accept` does not allow one."""
+    refused = _refused(stored, accept, names)
+    if not refused:
+        return
+    shown = [
+        f"{name} = {(display_url(value) if name == 'archive.upload' else value)[:100]!r}" for name, value in refused
+    ]
+    more = f" and {len(shown) - SHOWN:,} more values" if len(shown) > SHOWN else ""
+    are, these = ("they are", "these settings") if len(shown) > 1 else ("it is", "this setting")
+    raise UserError(
+        f"{', '.join(shown[:SHOWN])}{more} {are.split()[1]} set in Redis but not on this machine, so {are} refused: set "
+        f"the same here, or accept any value of {these} (replica.accept): {consent(name for name, _ in refused)}"
+    )
+
+
+def needs_consent(settings: CrawlSettings) -> list[str]:
+    """Return the names of the settings of a crawl that the machine of each replica has to accept."""
+    return list(dict.fromkeys(name for name, _ in _refused(settings, ())))
+
+
+def consent(names: Iterable[str]) -> str:
+    """Return the environment variable with which a replica accepts all values of the settings `names`."""
+    return f"CRAWLER_REPLICA__ACCEPT={','.join(dict.fromkeys(names))}"
+
+
+def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = LOCAL) -> list[tuple[str, str]]:
+    """Return the names and values that `accept` does not allow."""
     allowed = {*accept, *_entries(CrawlSettings())}
-    for entry in _entries(stored):
-        name, _, value = entry.partition("=")
-        if name in names and not {name, entry} & allowed:
-            shown = f"{name} = {(display_url(value) if name == 'archive.upload' else value)[:100]!r}"
-            raise UserError(
-                f"{shown} is set in Redis but not on this machine, so it is refused: set it in the settings file or "
-                f"environment of this replica too, or list {name} in replica.accept"
-            )
+    found = ((entry, *entry.partition("=")) for entry in _entries(stored))
+    return [(name, value) for entry, name, _, value in found if name in names and not {name, entry} & allowed]
 
 
 def _entries(settings: CrawlSettings) -> Iterator[str]:

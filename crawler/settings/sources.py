@@ -87,7 +87,7 @@ def _lines(text: str) -> dict[str, int]:
 
 def from_environment(names: Names, lists: Collection[str], environment: Mapping[str, str] = os.environ) -> Source:
     """Read the variables CRAWLER_<TABLE>__<KEY>, and CRAWLER_<TABLE> with a whole table as JSON. `lists`: the settings and
-    tables that are lists, written as JSON.
+    tables that are lists. They are written as JSON, or if their items are plain, between commas.
 
     Others are reported, except those that Kubernetes sets for services, such as CRAWLER_PORT for a service `crawler`.
     """
@@ -134,6 +134,8 @@ def _value(text: str, is_list: bool, is_table: bool) -> Any:
     """Return the value of a variable. Raises ValueError if it is not the JSON that it has to be."""
     if not (is_list or is_table):
         return text
+    if not is_table and not text.lstrip().startswith(("[", "{", '"')):
+        return [item.strip() for item in text.split(",") if item.strip()]
     value = json.loads(text)
     if not isinstance(value, list if is_list else dict):
         raise ValueError("another type")

@@ -128,9 +128,21 @@ def test_a_missing_hook_stops_each_start_before_anything_is_created(
         assert "archive.on_page: 'no_such:hook' cannot be imported" in line
 
 
+def test_seed_says_which_settings_each_replica_has_to_accept(
+    typed: Typed, valkey: ValkeyProcess, crawl_name: str
+) -> None:
+    where = ("--crawl", crawl_name, "--redis", valkey.url)
+    done = typed("seed", "http://127.0.0.1:18431/", *where, "--allow", "127.0.0.1", "--port", "18431")
+    assert done.code == 0, done.err
+    start = f"CRAWLER_REPLICA__ACCEPT=fetch.allow,fetch.ports crawler run {' '.join(where)}"
+    assert start in " ".join(done.err.split())
+    (line,) = refused(typed("run", *where))
+    assert "CRAWLER_REPLICA__ACCEPT=fetch.allow,fetch.ports" in line
+
+
 def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: Path) -> None:
     environment = {
-        "CRAWLER_FETCH__PORTS": "80,21001",
+        "CRAWLER_FETCH__PORTS": "[80,21001",
         "CRAWLER_FETCH__TIMEOUT": "soon",
         "CRAWLER_POLITNESS__DELAY": "2",
         "CRAWLER_LIMITS__MAX_PAGE": "2",

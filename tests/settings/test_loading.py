@@ -39,9 +39,15 @@ def test_the_interval_is_short_with_the_embedded_store_unless_it_was_given(tmp_p
     assert local_settings(load(None, {"replica": {"interval": 3.0}})).interval == 3.0
 
 
-@pytest.mark.parametrize("value", ["10.0.0.0/8", "[10.0.0.0/8]"])
-def test_a_list_in_the_environment_that_is_not_json_is_reported(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("CRAWLER_FETCH__ALLOW", value)
+def test_a_list_in_the_environment_may_be_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWLER_FETCH__ALLOW", "10.0.0.0/8, ::1")
+    monkeypatch.setenv("CRAWLER_FETCH__PORTS", "80,18431")
+    fetch = load().fetch
+    assert (list(fetch.allow), list(fetch.ports)) == (["10.0.0.0/8", "::1"], [80, 18431])
+
+
+def test_a_list_in_the_environment_that_is_no_json_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWLER_FETCH__ALLOW", "[10.0.0.0/8]")
     with pytest.raises(UserError) as refused:
         load()
     advice = """write a list as JSON, such as CRAWLER_FETCH__ALLOW='["10.0.0.0/8"]'"""

@@ -62,6 +62,18 @@ def test_one_value_is_accepted_and_not_another() -> None:
         check_local(both, accepted(replica({"fetch": {"allow": ["10.1.0.0/16"]}})))
 
 
+def test_all_refused_settings_are_named_with_the_line_that_accepts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = load(None, {"fetch": {"allow": ["127.0.0.1"], "ports": [18431]}}).crawl
+    with pytest.raises(UserError) as refused:
+        check_local(both, accepted(replica()))
+    assert "fetch.allow = '127.0.0.1'" in str(refused.value)
+    assert "fetch.ports = '18431'" in str(refused.value)
+    name, _, value = str(refused.value).rpartition(" ")[2].partition("=")
+    assert (name, value) == ("CRAWLER_REPLICA__ACCEPT", "fetch.allow,fetch.ports")
+    monkeypatch.setenv(name, value)
+    check_local(both, accepted(replica()))
+
+
 def test_other_settings_and_defaults_come_from_redis() -> None:
     """The default of a local setting opens nothing, even where the machine has another value."""
     ordinary = load(None, {"politeness": {"delay": 9}, "scope": {"kind": "any"}, "archive": {"text": "markdown"}}).crawl
