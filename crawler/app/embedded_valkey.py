@@ -5,8 +5,12 @@ each holds a shared lock on `users.lock`, which the kernel releases however the 
 exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user is killed
 with `kill -9`, the server keeps running until the next user exits normally.
 
-If the server itself is killed, the first user that notices and gets `start.lock` starts it again. If it cannot be started
-(a full disk, a damaged file), its users wait, and try again until the cause is removed.
+If the server itself is killed, the first user that notices and gets `start.lock` starts it again. A server that does not
+answer for `SILENT_S` is killed first. If it cannot be started (a full disk, a damaged file), its users wait, and try again
+until the cause is removed.
+
+Two servers on one folder would damage its data. The server inherits a lock on `server.lock`, which the kernel keeps until
+that server has ended, and no other is started before.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ import fcntl
 import hashlib
 import logging
 import os
+import signal
 import socket
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -45,6 +51,15 @@ CHECK_S, LONGEST_WAIT_S = 0.25, 10.0
 NAMED_WITHIN_S = 5.0
 """Seconds after which a server that has not written its process ID has ended. It writes it before it loads its data."""
 
+PROBE_EVERY_S, PROBE_S = 2.0, 2.0
+"""Seconds between two questions to a running server, and how long the answer may take before `SILENT_S` begins."""
+
+SILENT_S = 10.0
+"""A server that has not answered for so many seconds is replaced. One that runs a long script answers BUSY after 5 s."""
+
+END_S = 5.0
+"""How long a killed server may take to end, in seconds. One that waits for a disk ends when the disk answers."""
+
 _MAX_SOCKET_PATH = 100
 """Longer paths are replaced by one in the temporary folder. The kernel allows 107 bytes (sun_path in unix(7))."""
 
@@ -54,13 +69,14 @@ class EmbeddedValkey:
     DataDirError if the directory cannot be used or the server does not start."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir.absolute()
+        self.data_dir = Path(os.path.realpath(data_dir))  # one folder has one socket, by whatever path it is reached
         self.socket = self.data_dir / "valkey.sock"
         if len(str(self.socket)) > _MAX_SOCKET_PATH:
             name = hashlib.sha256(str(self.data_dir).encode()).hexdigest()[:16]
             self.socket = Path(tempfile.gettempdir()) / f"peercrawl-{os.getuid()}-{name}.sock"
         self._users: IO[bytes] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._is_loading = False  # whether the server has last answered that it loads its data
 
     def __repr__(self) -> str:
         return f"<EmbeddedValkey {self.socket}>"
@@ -70,6 +86,11 @@ class EmbeddedValkey:
         return f"unix://{self.socket}"
 
     async def __aenter__(self) -> EmbeddedValkey:
+        if not str(self.data_dir).isprintable():
+            problem = (
+                f"the embedded Valkey cannot use the data directory {str(self.data_dir)!r}: it has control characters"
+            )
+            raise DataDirError(f"{problem}; choose another with --data-dir")
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_owner()
@@ -118,16 +139,20 @@ class EmbeddedValkey:
             yield
 
     async def _keep_running(self) -> None:
-        """Start the server again whenever it has ended, until cancelled. An attempt that fails is logged once."""
-        wait_s, is_reported = CHECK_S, False
+        """Replace the server whenever it has ended or does not answer, until cancelled. A failed attempt is logged once."""
+        wait_s, is_reported, probe_at = CHECK_S, False, time.monotonic()
         while True:
             await asyncio.sleep(wait_s)
-            if self._is_listening():
+            now, is_listening = time.monotonic(), self._is_listening()
+            if is_listening and (now < probe_at or await self._answers(PROBE_S)):
                 wait_s, is_reported = CHECK_S, False
+                if now >= probe_at:
+                    probe_at = time.monotonic() + PROBE_EVERY_S
                 continue
             try:
                 if await self._start_again():
-                    log(logging.WARNING, "embedded_valkey_restarted", problem="it had ended", data_dir=self.data_dir)
+                    problem = "it did not answer" if is_listening else "it had ended"
+                    log(logging.WARNING, "embedded_valkey_restarted", problem=problem, data_dir=self.data_dir)
             except (DataDirError, OSError) as error:
                 if not is_reported:
                     waits = "the crawl waits and tries again; see --data-dir"
@@ -161,37 +186,55 @@ class EmbeddedValkey:
             problem = f"other users can change the data directory {self.data_dir}"
             raise DataDirError(f"{problem}; make it yours with chown and chmod 700, or choose another with --data-dir")
 
-    async def _answers(self) -> bool:
+    async def _answers(self, within_s: float = SILENT_S) -> bool:
+        """Return whether the server replies, after waiting until it has loaded its data. An error is a reply, too: a busy
+        server must not be replaced."""
+        self._is_loading = False
         if not self.socket.exists() or self.socket.stat().st_uid != os.getuid():
             return False
         while True:
-            try:
-                store = await connect(self.url)
-                try:
-                    # Unlike a connection, this is refused while the data are loaded.
-                    await store.send([command("EXISTS", "any")])
-                finally:
-                    await store.close()
-            except FrontierError as error:
-                if "loading" not in str(error).lower():
-                    return False
-                await asyncio.sleep(0.05)
-            else:
-                return True
+            reply = b""
+            with contextlib.suppress(OSError):  # TimeoutError is one
+                async with asyncio.timeout(within_s):
+                    reply = await self._ask()
+            self._is_loading = reply.startswith(b"-LOADING")
+            if not self._is_loading:
+                return bool(reply)
+            await asyncio.sleep(0.05)
+
+    async def _ask(self) -> bytes:
+        """Return the reply to a command that the server refuses while it loads its data; b"" if it hangs up."""
+        reader, writer = await asyncio.open_unix_connection(str(self.socket))
+        try:
+            writer.write(b"EXISTS any\r\n")
+            return await reader.readline()
+        finally:
+            writer.close()
 
     async def _start(self) -> None:
-        """Start the server in the background, where it can outlive this process and Ctrl-C does not reach it."""
-        self.socket.unlink(missing_ok=True)
+        """Start the server in the background, where it can outlive this process and Ctrl-C does not reach it. One that
+        runs without answering is killed first, and one that does not start is stopped."""
+        with (self.data_dir / "server.lock").open("ab") as lock:
+            await self._end_server(lock)
+            self.socket.unlink(missing_ok=True)
+            (self.data_dir / "valkey.pid").unlink(missing_ok=True)
+            started = await asyncio.create_subprocess_exec(
+                server_binary(),
+                *server_options(self.data_dir, self.socket),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                env=environment(),
+                pass_fds=[lock.fileno()],
+            )
+        try:
+            await self._wait_for_start(started)
+        except BaseException:
+            if not self._is_loading:  # a later command uses a server with much data as soon as it has loaded them
+                self._kill()
+            raise
+
+    async def _wait_for_start(self, started: asyncio.subprocess.Process) -> None:
         pid_path, log_path = self.data_dir / "valkey.pid", self.data_dir / "valkey.log"
-        pid_path.unlink(missing_ok=True)
-        options = server_options(self.data_dir, self.socket)
-        started = await asyncio.create_subprocess_exec(
-            server_binary(),
-            *options,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            env=environment(),
-        )
         failed = await started.wait() != 0  # the parent exits once the server runs in the background
         named_by = time.monotonic() + NAMED_WITHIN_S
         while not await self._answers():
@@ -201,21 +244,44 @@ class EmbeddedValkey:
                 raise DataDirError(f"the embedded Valkey did not start; see {log_path}: {' '.join(last)}")
             await asyncio.sleep(0.02)
 
+    async def _end_server(self, lock: IO[bytes]) -> None:
+        """Kill the server of this folder if there is one, and lock `lock` when it has ended. Raises DataDirError if another
+        process keeps the lock."""
+        ends_by = time.monotonic() + END_S
+        self._kill()
+        while self._server() or not _locked(lock):
+            if time.monotonic() > ends_by:
+                problem = f"a Valkey server of {self.data_dir} does not answer and could not be ended"
+                raise DataDirError(f"{problem}; end the process that has {lock.name} open")
+            await asyncio.sleep(0.02)
+
+    def _kill(self) -> None:
+        """Kill the server of this folder, which need not run. A suspended one would not notice any other signal."""
+        if pid := self._server():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _server(self) -> int | None:
+        """Return the process ID of the server of this folder; None if the process in the file is another or has ended."""
+        try:
+            pid = int((self.data_dir / "valkey.pid").read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if str(self.socket) in _command_line(pid) else None
+
     async def _shut_down(self) -> None:
-        try:
-            store: RedisStore = await connect(self.url)
-        except FrontierError:
-            return  # it has already stopped
-        try:
-            await store.send([command("SHUTDOWN", "NOSAVE")])
-        except FrontierError:
-            pass  # the server closes the connection instead of replying
-        finally:
-            await store.close()
-        with contextlib.suppress(TimeoutError):
+        """Stop the server, and kill it if it does not answer. Everything that it has confirmed is in its files."""
+        # Errors: the server closes the connection instead of replying, or has ended.
+        with contextlib.suppress(TimeoutError, FrontierError):
             async with asyncio.timeout(START_TIMEOUT_S):
-                while self.socket.exists():
-                    await asyncio.sleep(0.01)
+                if await self._answers(PROBE_S):
+                    store: RedisStore = await connect(self.url)
+                    with contextlib.suppress(FrontierError):
+                        await store.send([command("SHUTDOWN", "NOSAVE")])
+                    await store.close()
+                    while self.socket.exists():
+                        await asyncio.sleep(0.01)
+        self._kill()
 
 
 @contextlib.asynccontextmanager
@@ -248,6 +314,16 @@ def _has_ended(pid_path: Path) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def _command_line(pid: int) -> str:
+    """Return the command line of a process; "" if it has ended."""
+    with contextlib.suppress(OSError):
+        if Path("/proc/self/cmdline").exists():
+            return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        return subprocess.run(ps, check=False, capture_output=True, text=True).stdout
+    return ""
 
 
 def server_binary() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -138,3 +139,93 @@ async def test_who_waits_for_the_lock_of_others_does_not_block_the_event_loop(tm
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3), EmbeddedValkey(tmp_path / "data"):
                 pass
+
+
+def pid_of(server: EmbeddedValkey) -> int:
+    return int((server.data_dir / "valkey.pid").read_text())
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()  # a zombie has none
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_valkey, "SILENT_S", 1.0)
+    monkeypatch.setattr(embedded_valkey, "PROBE_S", 0.5)
+    monkeypatch.setattr(EmbeddedValkey._answers, "__defaults__", (1.0,))
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_suspended_server_has_ended_before_another_is_started(tmp_path: Path) -> None:
+    """Two servers on one folder damage its data, and the first removes the socket of the second when it goes on."""
+    async with EmbeddedValkey(tmp_path / "data") as first:
+        await put(first.url, "x")
+        suspended = pid_of(first)
+        os.kill(suspended, signal.SIGSTOP)
+        async with EmbeddedValkey(tmp_path / "data") as second:
+            assert has_ended(suspended)
+            assert await get(second.url, "x") == b"kept"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_user_replaces_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "data") as server:
+        await put(server.url, "x")
+        suspended = pid_of(server)
+        os.kill(suspended, signal.SIGSTOP)
+        async with asyncio.timeout(20):
+            while not has_ended(suspended) or not await server._answers():  # noqa: ASYNC110 - the server is another process
+                await asyncio.sleep(0.05)
+        assert pid_of(server) != suspended
+        assert await get(server.url, "x") == b"kept"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_the_last_user_ends_a_suspended_server(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "data") as server:
+        suspended = pid_of(server)
+        os.kill(suspended, signal.SIGSTOP)
+    async with asyncio.timeout(5):
+        while not has_ended(suspended):  # noqa: ASYNC110 - the server is another process
+            await asyncio.sleep(0.01)
+
+
+async def test_no_server_is_started_while_another_process_has_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a server whose process ID is unknown: its folder is not used, and no other process is killed."""
+    monkeypatch.setattr(embedded_valkey, "END_S", 0.2)
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "valkey.pid").write_text(str(os.getpid()))
+    with (tmp_path / "data" / "server.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataDirError, match=r"server\.lock"):
+            async with EmbeddedValkey(tmp_path / "data"):
+                pass
+
+
+async def test_a_path_with_a_newline_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DataDirError, match="control characters"):
+        async with EmbeddedValkey(tmp_path / "a\nb"):
+            pass
+    assert not (tmp_path / "a\nb").exists()
+
+
+async def test_a_server_that_does_not_start_in_time_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it listens at another socket than the one that it was given."""
+    server = EmbeddedValkey(tmp_path / "data")
+    options = embedded_valkey.server_options(server.data_dir, server.socket)
+    elsewhere = [*options, "--port", "0", "--unixsocket", f"{server.socket}.other"]
+    monkeypatch.setattr(embedded_valkey, "server_options", lambda *_: elsewhere)
+    monkeypatch.setattr(embedded_valkey, "START_TIMEOUT_S", 1.5)
+    with pytest.raises(DataDirError, match="did not start"):
+        async with server:
+            pass
+    pid = pid_of(server)
+    async with asyncio.timeout(5):
+        while not has_ended(pid):  # noqa: ASYNC110 - the server is another process
+            await asyncio.sleep(0.01)
