@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from crawler.app.listen_addresses import check_free, count_up, port_of
 from crawler.errors import TRY_LATER
+from crawler.logs import log
 from crawler.settings.loading import Settings
 from crawler.settings.local import accepted
 
@@ -81,6 +83,13 @@ class Supervisor:
             process = None
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
+            if code < 0:  # a replica that fails says why itself
+                log(
+                    logging.WARNING,
+                    "replica_killed",
+                    signal=signal.Signals(-code).name,
+                    result="another one is started",
+                )
             if time.monotonic() - started > HEALTHY_S:
                 pause_s, at_once = FIRST_PAUSE_S, 0
             at_once += code != TRY_LATER

@@ -23,10 +23,13 @@ from crawler.observe.snapshot import LastRead, Status, status
 from frontier.clock import SystemClock
 from frontier.counters import Counts
 from frontier.crawls import open_crawl
-from frontier.errors import FrontierError
+from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
 
 REFRESH_S = 0.5
+
+SUMMARY_TRIES, SUMMARY_PAUSE_S = 3, 1.0
+"""How often the summary is read if Redis is away, and the seconds in between: a server that was killed is back by then."""
 
 STDERR = 2
 """The file descriptor of standard error."""
@@ -108,12 +111,18 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
 
 
 async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> Status | None:
-    """Print the closing summary of a crawl, and return the status that it shows; None if Redis is away."""
-    try:
-        found = await status(store, await open_crawl(store, crawl))
-    except FrontierError as error:
-        console.print(f"no summary: {error}", style="yellow")
-        return None
+    """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away."""
+    tries_left = SUMMARY_TRIES
+    while True:
+        try:
+            found = await status(store, await open_crawl(store, crawl))
+            break
+        except FrontierError as error:
+            tries_left -= 1
+            if not tries_left or not isinstance(error, RedisAway):
+                console.print(f"no summary: {error}", style="yellow")
+                return None
+            await asyncio.sleep(SUMMARY_PAUSE_S)
     console.print(summary(found, out))
     return found
 

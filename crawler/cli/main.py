@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -18,8 +19,8 @@ from frontier.errors import FrontierError, RedisAway
 
 EXIT_CODES = {
     0: "done",
-    1: "something failed: a replica crashed, `crawler crawl` ended without a page, an audit found a breach, or the doctor "
-    "found a problem",
+    1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
+    "or the doctor found a problem",
     2: "the command cannot be run as given; the message says what to change",
     TRY_LATER: "Redis is unavailable; the same command may succeed later",
     130: "interrupted twice: the command did not wait for requests in flight",
@@ -56,6 +57,7 @@ def main() -> None:
     """Run the command line. A user's mistake is printed as one line on standard error, without a traceback. Settings that
     differ or cannot be used are printed before it, one per line."""
     try:
+        _check_folder()
         app()
     except (UserError, FrontierError) as error:
         _print(error, error.details if isinstance(error, UserError) else ())
@@ -71,6 +73,14 @@ def main() -> None:
             pass
         except OSError as error:
             _cannot_write(error)
+
+
+def _check_folder() -> None:
+    """Raises UserError if the current folder was deleted, because relative paths lead nowhere then."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the current folder was deleted; change to another one") from error
 
 
 def _cannot_write(error: OSError) -> NoReturn:

@@ -41,7 +41,9 @@ async def unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:
     """Return that no URL of `crawl` has failed for `reason`, with a similar one; "" if one has. Raises RedisAway."""
     counts = await Counters(store, crawl.keys).counts()
     seen = {name.partition(":")[2] for name in counts.reasons if name.startswith(("dead:", "denied:"))}
-    return "" if reason in seen else f"no URL has the reason {reason!r}{did_you_mean(reason, [*seen, *REASONS])}"
+    if reason in seen:
+        return ""
+    return f"no URL has the reason {reason!r}{did_you_mean(reason, seen if reason in REASONS else [*seen, *REASONS])}"
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:

@@ -233,6 +233,11 @@ def test_a_url_may_be_given_without_its_scheme(hand: Hand) -> None:
         hand.type("why", "a b c")
 
 
+def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:
+    with pytest.raises(UserError, match="nosuch: no such folder"):
+        hand.type("why", "https://a.test/1", "--out", "nosuch")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -55,6 +55,7 @@ def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) 
         victim = kill(replicas_under(supervisor, 3)[0])
         done = supervisor.wait()
         assert done.code == 0, done.err
+        assert "replica_killed" in done.err
         assert_nothing_lost_and_doubles_explained(web, victim)
 
 
