@@ -41,7 +41,7 @@ class PolitenessTable(Table):
     crawl_delay_cap: NotNegative = Field(
         300.0,
         description="Maximum Crawl-delay of robots.txt, in seconds, that is respected as it is (Heritrix has the "
-        "same cap); see `crawl_delay_above_cap`.",
+        "same cap); see `crawl_delay_above_cap`. 0: Crawl-delay is ignored if that is `cap`.",
     )
     crawl_delay_above_cap: Literal["cap", "keep", "skip"] = Field(
         "cap",

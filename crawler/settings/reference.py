@@ -83,6 +83,8 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> str:
+        if self.table in repeated():
+            return f"CRAWLER_{self.table.upper()}, a JSON list of tables"
         return "CRAWLER_" + self.name.replace(".", "__").upper()
 
 

@@ -14,7 +14,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PARAGRAPHS = 64
 _PARAGRAPH_BYTES = 500
 
-# Text that looks like a link but is none. The referee reports a crawler that requests one of these.
+# Text that looks like a link but is none. The judge reports a crawler that requests one of these.
 _DECOYS = """
 <!-- <a href="/decoy/comment">old</a> -->
 <script>document.write('<a href="/decoy/script">x</a>');</script>

@@ -1,6 +1,6 @@
 """The robots.txt files of a synthetic web, and what they deny.
 
-The referee must not depend on the code under test or on any parser. So for each kind of file, the paths that it denies
+The judge must not depend on the code under test or on any parser. So for each kind of file, the paths that it denies
 are written by hand next to its text.
 """
 

@@ -252,7 +252,7 @@ class Web:
         return [r for r in self.records() if r is not last[r.url] and r.url not in self.expected.auxiliary]
 
     def verdict(self, policy: Policy | None = None, repeats: int = 0, delay_s: float = DELAY_S) -> JudgeReport:
-        """The referee's report on the whole crawl."""
+        """The judge's report on the whole crawl."""
         expected = expect(self.world, self.world.seeds(), policy) if policy else self.expected
         return judge(self.records(), expected, JudgeLimits(delay=delay_s, repeats=repeats))
 

@@ -26,7 +26,7 @@ class Crawled:
     out: Path
 
     def verdict(self, limits: JudgeLimits, policy: Policy | None = None) -> JudgeReport:
-        """The referee's report."""
+        """The judge's report."""
         policy = policy or Policy(tries=TRIES)
         return judge(self.records, expect(self.world, self.world.seeds(), policy), limits)
 

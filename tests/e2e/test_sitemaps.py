@@ -1,4 +1,4 @@
-"""Sitemaps, followed or not: a crawl fetches exactly what its setting says, and the referee knows both webs."""
+"""Sitemaps, followed or not: a crawl fetches exactly what its setting says, and the judge knows both webs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A naive crawler fetches exactly what is expected: the expectation, the server and the referee agree."""
+"""A naive crawler fetches exactly what is expected: the expectation, the server and the judge agree."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from crawler.simweb.codings import BOMB_BYTES
 from crawler.simweb.hazards import TRAPS
 from crawler.simweb.links import absolute
 from tests.simweb.naive import DECODERS
-from tests.simweb.test_referee import seen
+from tests.simweb.test_log_judge import seen
 
 ENDLESS = (Hazard.ENDLESS_BODY, Hazard.ENDLESS_HEAD, Hazard.ROBOTS_ENDLESS)
 BY_ROBOTS = (Hazard.ROBOTS_BOMB, Hazard.ROBOTS_ENDLESS, Hazard.ROBOTS_PATTERNS)

@@ -80,7 +80,7 @@ def test_every_page_of_a_domain_is_reachable_from_its_root() -> None:
 
 @BOTH
 def test_the_urls_of_the_world_are_canonical_for_the_frontier_too(features: Features) -> None:
-    """Otherwise the referee and the crawler would call one page by two names."""
+    """Otherwise the judge and the crawler would call one page by two names."""
     for page in html_pages(World(4, 20, 300, features)):
         assert page.markup is not None
         base = canonicalize(page.markup.base or page.url, page.url).href

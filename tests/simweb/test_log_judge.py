@@ -1,4 +1,4 @@
-"""The referee sees every planted fault, and none where there is none."""
+"""The judge sees every planted fault, and none where there is none."""
 
 from __future__ import annotations
 
