@@ -35,14 +35,15 @@ def test_run_says_where_its_output_goes_and_where_the_earlier_one_is(typed: Type
 
 
 @pytest.mark.usefixtures("crawled")
-def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Typed) -> None:
+def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Typed, tmp_path: Path) -> None:
     told = typed("why", URL).out
     assert "dead (robots_unreachable)" in told
     assert "searched" in told
     assert "pages" in told.splitlines()[-1]
-    elsewhere = typed("why", URL, "--out", "nowhere").out
+    (tmp_path / "empty").mkdir()
+    elsewhere = typed("why", URL, "--out", "empty").out
     assert "robots_unreachable)" not in elsewhere
-    assert elsewhere.splitlines()[-1].split() == ["searched", "nowhere"]
+    assert elsewhere.splitlines()[-1].split() == ["searched", "empty"]
 
 
 @pytest.mark.usefixtures("crawled")
