@@ -14,6 +14,7 @@ import typer
 from crawler import logs
 from crawler.app.build import archive_settings
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import SinkFull, UserError
@@ -75,8 +76,7 @@ def finish(
         crawler finish /mnt/node-7/crawl-out --crawl news --redis redis://10.0.0.5
     """
     folder = folder or access.settings.replica.out
-    if not folder.is_dir():
-        raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+    check_exists(folder)
     logs.configure(access.settings.replica.log, "warning")
     try:
         with translated(folder), contextlib.ExitStack() as stack:

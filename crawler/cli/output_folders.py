@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.errors import UserError
 from crawler.settings.loading import ReplicaSettings
 from crawler.sinks.segment import whole_file
 
@@ -38,6 +39,12 @@ def output_folders(local: ReplicaSettings, crawl: str) -> list[Path]:
     if local.redis or "out" in local.model_fields_set:
         return [local.out]
     return _existing(_read(local.data_dir).get(crawl, [])) or [local.out]
+
+
+def check_exists(folder: Path) -> None:
+    """Raises UserError if there is no such folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
 
 
 def not_named(local: ReplicaSettings, folders: Sequence[Path]) -> str:

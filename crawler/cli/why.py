@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.output_folders import output_folders
+from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
-from crawler.errors import UserError
 from crawler.observe.explain import Explanation, explain, render
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
@@ -40,8 +39,7 @@ def why(
     """
 
     for folder in out or ():
-        if not folder.is_dir():
-            raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+        check_exists(folder)
     folders = out or output_folders(access.settings.replica, access.crawl)
 
     async def work(store: RedisStore, opened: Crawl) -> Explanation:
