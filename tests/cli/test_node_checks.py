@@ -24,14 +24,16 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ValkeyCluster]:
     with ValkeyCluster() as running:
-        deadline = time.monotonic() + 20
-        while len(asyncio.run(ask(running))) < 6:  # the masters have not heard of all replicas yet
-            assert time.monotonic() < deadline
+        deadline = time.monotonic() + 30
+        while len(asyncio.run(ask(running))) < 6 or [*asyncio.run(check(running))] != ["Redis nodes"]:
+            assert (
+                time.monotonic() < deadline
+            )  # replicas have to be known to the masters, and to have copied their data
         yield running
 
 
 async def ask(cluster: ValkeyCluster) -> dict[str, NodeFacts | FrontierError]:
-    store = await connect(cluster.url, timeout_s=2)
+    store = await connect(cluster.url, timeout_s=10)
     try:
         return await store.node_facts()
     finally:
