@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis.crc import key_slot
+from redis.exceptions import ResponseError
 
 from tests.valkey_cluster import ValkeyCluster
 
@@ -47,3 +49,19 @@ def test_a_cluster_fails_over_moves_slots_and_changes_its_nodes() -> None:
         cluster.restart(first)
         cluster.wait_ok()
         assert first.lines("INFO", "replication")[1] == "role:slave"
+
+
+@pytest.mark.e2e
+def test_a_slot_moves_when_a_replica_is_late() -> None:
+    """As on a busy machine. Its master then refuses to change the slot."""
+    with ValkeyCluster() as cluster, ThreadPoolExecutor() as threads:
+        source, target, late = cluster.masters[0], cluster.masters[1], cluster.replicas[1]
+        key = next(key for key in map(str, range(100)) if cluster.owner(key) is source)
+        cluster.suspend(late)
+        moving = threads.submit(cluster.move_slots, [key_slot(key.encode())], source, target)
+        with pytest.raises(ResponseError, match="NOREPLICAS"):
+            target.ask("CLUSTER", "SETSLOT", 0, "IMPORTING", source.id)
+        cluster.resume(late)
+        moving.result(timeout=20)
+        cluster.wait_ok()
+        assert cluster.owner(key) is target

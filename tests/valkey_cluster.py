@@ -22,6 +22,7 @@ from tests.ports import free_port
 SLOTS = 16_384
 MASTERS = 3
 HOST = "127.0.0.1"
+PATIENCE_S = 20.0
 
 _OPTIONS = {
     "cluster-enabled": "yes",
@@ -219,14 +220,14 @@ class ValkeyCluster:
         """Move `slots` with their keys, as resharding does. `pause_s`: how long each slot is divided."""
         source_id, target_id = source.id, target.id
         for slot in slots:
-            target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-            source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+            _set_slot(target, slot, "IMPORTING", source_id)
+            _set_slot(source, slot, "MIGRATING", target_id)
             time.sleep(pause_s)
             while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
                 assert isinstance(keys, list)
                 source.ask("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
             for node in (target, source):
-                node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+                _set_slot(node, slot, "NODE", target_id)
 
     def add_node(self) -> ClusterNode:
         """Start a master without slots, and wait until all know it."""
@@ -250,7 +251,7 @@ class ValkeyCluster:
         node.kill()
 
 
-def _wait(question: Callable[[], object], what: str, seconds: float = 20) -> None:
+def _wait(question: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(RedisError):
@@ -261,19 +262,32 @@ def _wait(question: Callable[[], object], what: str, seconds: float = 20) -> Non
         time.sleep(0.02)
 
 
+def _set_slot(node: ClusterNode, slot: int, *words: str) -> None:
+    """Change `slot` at `node`. A master refuses this with NOREPLICAS if its replicas have not confirmed it in two seconds,
+    as on a busy machine. Nothing is changed then, so it is asked again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            node.ask("CLUSTER", "SETSLOT", slot, *words)
+            return
+        except ResponseError as error:
+            if not str(error).startswith("NOREPLICAS") or time.monotonic() > deadline:
+                raise
+
+
 def _knows(node: ClusterNode, other_id: str) -> bool:
     return any(line.startswith(other_id) and "handshake" not in line for line in node.lines("CLUSTER", "NODES"))
 
 
 def _agree(nodes: Sequence[ClusterNode]) -> bool:
-    """Whether all see the same master for each slot."""
+    """Whether all see the same master for each slot, and the same replicas of each master."""
     maps = {tuple(sorted(" ".join(_served(line)) for line in node.lines("CLUSTER", "NODES"))) for node in nodes}
     return len(maps) == 1
 
 
 def _served(line: str) -> list[str]:
     words = line.split()
-    return [words[0], *(word for word in words[8:] if not word.startswith("["))]
+    return [words[0], words[3], *(word for word in words[8:] if not word.startswith("["))]
 
 
 def _serves(ranges: Iterable[str], slot: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -113,6 +115,7 @@ def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finish
         supervisor = crawler.crawl()
         wait_until(lambda: any(path.stat().st_size for path in crawler.out.glob("*.pages.jsonl.open")), "a row")
         (replica,) = replicas_under(supervisor, 1)
+        os.kill(replica, signal.SIGSTOP)  # otherwise it may notice the kill of its supervisor, and stop cleanly
         supervisor.kill()
         kill(replica)
         archived = {line["url"] for line in crawler.lines() if line["warc"]}
