@@ -198,6 +198,13 @@ _SPECIAL = _tag(
 )
 _SKIP = "(*SKIP)(*FAIL)"
 
+_END_TAG = r"""/[a-z][^>"']*+>"""
+_COMMON = "(?=[cdegjkoqruvwyz]|b(?!a)|f[^r]|h[^t]|i(?!f)|l(?:[^i]|i[^n])|n(?!o)|p(?!l)|s(?:[^ctv]|t[^y])|t[^ei])"
+"""The beginnings of tags that are not `_SPECIAL`: one look at two letters instead of a comparison with twenty names."""
+_SIMPLE_TAG = rf"""{_COMMON}[a-z](?:[a-z0-9]*+>|[^>']*+(?<=[^={SPACE}]")>)"""
+"""Most tags. In one without `'`, a `"` that follows neither a `=` nor a space does not begin a value, so the next `>` ends
+the tag."""
+
 
 def _tags_where(followed: str) -> Any:
     """The expression for the tags, and for the hrefs of links that are `followed`. A link has no name."""
@@ -209,7 +216,6 @@ def _tags_where(followed: str) -> Any:
         _FOREIGN,
     ]
     alternatives = [
-        rf"""/[a-z][^<>"']*+>{_SKIP}""",
         f"{_TO_THE_PAGE_ITSELF}{_SKIP}",
         f"(?!{_SPECIAL}){tag}{_SKIP}",
         f"{_tag('a', 'area')}(){followed}{_HREF}{_ATTRIBUTES}>",
@@ -217,9 +223,10 @@ def _tags_where(followed: str) -> Any:
         f"({_tag('iframe')})({_ATTRIBUTES})>{_raw_text('iframe')}",
         f"(?:{'|'.join(skipped)}){_SKIP}",
         f"({_tag('link', 'meta', 'base', 'html', 'frame', 'svg', 'math', 'frameset', 'template')})({_ATTRIBUTES})>",
-        f"(?:/?{tag}|/[^>]*+|!(?:{_COMMENT}|[^>]*+)|\\?[^>]*+){_SKIP}",
+        f"(?:/?{tag}|/[^>]*+|!(?:{_COMMENT}|[^>]*+)|\\?[^>]*+)?{_SKIP}",  # a `<` alone, too: never look back into a tag
     ]
-    return pcre2.compile(f"(?i)<(?|{'|'.join(alternatives)})".encode())
+    simple = f"(?:(?:{_END_TAG}|{_SIMPLE_TAG})[^<]*+<)*+"
+    return pcre2.compile(f"(?i)<{simple}(?|{'|'.join(alternatives)})".encode())
 
 
 _TAGS = _tags_where("")

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawler.parse.attributes import attribute_text
-from crawler.parse.tags import Tags, scan, scan_tree
+from crawler.parse.tags import _COMMON, _SPECIAL, Tags, scan, scan_tree
 
 END = "<a href=end>"
 
@@ -45,10 +45,19 @@ SCRAPS = [
     *(" href=", " HREF = ", " rel=", " REL ='", " title=", ' rel="', "href", "rel"),
     *("nofollow", " NoFollow ", "nofollows", "x", "#part", "&amp;", "&#38;", "'", '"', " ", "\t", "/", "=", ">", "<a "),
 ]
-LINKS = st.lists(st.sampled_from(SCRAPS), max_size=14).map(lambda scraps: "<a " + "".join(scraps) + ">" + END)
+LINKS = st.tuples(
+    st.sampled_from(("<a ", "<p ", "<p", "<li", "</p ", "</p", "<titles ", "<bases ", "<styles ")),
+    st.lists(st.sampled_from(SCRAPS), max_size=14),
+).map(lambda parts: parts[0] + "".join(parts[1]) + ">" + END)
 
 
 @given(LINKS, st.booleans())
+@example('<p title="<!--"><' + END, False)
+@example("<p title='a \"b\"><a href=x>'>" + END, False)
+@example('<p title="a><a href=x>b">' + END, False)
+@example('<p title= ">" title="><a href=x>">' + END, False)
+@example('<p title="" title=" "><a href=x>' + END, False)
+@example("<p title='\"><a href=x>'>" + END, False)
 @example("<a rel=nofollow\xa0 href=x><a href=end>", True)
 @example("<a rel='a nofollow' rel=x href=x><a href=end>", True)
 @example("<a rel=x rel=nofollow href=x><a href=end>", True)
@@ -298,6 +307,11 @@ CONSTRUCTIONS = {
         <a href=a&#38;#b#c>
         """,
 }
+
+
+def test_no_tag_that_matters_begins_like_a_common_one() -> None:
+    names = re.findall("[a-z]+", _SPECIAL.partition("(?=")[0])
+    assert [name for name in names if re.match(_COMMON, name, re.IGNORECASE)] == []
 
 
 @pytest.mark.parametrize("kind", CONSTRUCTIONS)
