@@ -33,18 +33,22 @@ class Acks(msgspec.Struct, frozen=True):
 
 class Call(msgspec.Struct, frozen=True):
     """One command of a batch. If `script` is set, it is called with `keys` and `arguments`; otherwise `arguments` are
-    the command. `acks`: None if the reply of the node is enough. Of the calls of a batch all have acks, or none."""
+    the command. `acks`: None if the reply of the node is enough. Of the calls of a batch all have acks, or none. `at`:
+    a key of the node that carries out a command without a key."""
 
     arguments: Sequence[Argument]
     keys: Sequence[str] = ()
     script: Script | None = None
     acks: Acks | None = None
+    at: str = ""
 
     @property
     def key(self) -> str:
         """The key that tells which node carries out the call, or "" if any node can."""
         if self.script is not None:
             return self.keys[0]
+        if self.at:
+            return self.at
         place = _KEY_PLACES.get(self.arguments[0], 1)
         return str(self.arguments[place]) if 0 < place < len(self.arguments) else ""
 

@@ -10,8 +10,16 @@ import msgspec
 
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawl_time import crawl_ms
-from frontier.errors import BadInput, CrawlLost, NoSuchCrawl, SchemaMismatch, SettingsMoved
-from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key
+from frontier.errors import (
+    BadInput,
+    CrawlLost,
+    CrawlResharded,
+    NoSuchCrawl,
+    Resharding,
+    SchemaMismatch,
+    SettingsMoved,
+)
+from frontier.keys import SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
 from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
 from frontier.shards import identify_shards
 from frontier.store import Reply, Store, command, script_call
@@ -27,10 +35,19 @@ class Crawl(msgspec.Struct, frozen=True):
     settings: bytes
     revision: int
     created: bool  # by this call
+    last_tokens: tuple[int, ...] = ()  # of each former layout
+    resharding: int = 0  # the number of shards that the crawl is being given, 0 if it is not being resharded
+    former: int = 0  # the number of shards of the former layout while its keys are still there
 
     @property
     def keys(self) -> CrawlKeys:
-        return CrawlKeys(self.name, self.shards, self.fingerprint_key.hex())
+        return self.keys_of(self.last_tokens, self.shards)
+
+    def keys_of(self, last_tokens: tuple[int, ...], shards: int) -> CrawlKeys:
+        """The keys of the layout after those with `last_tokens`, which has `shards` shards."""
+        key = self.fingerprint_key.hex()
+        identity = f"{key}:{1 + len(last_tokens)}" if last_tokens else key
+        return CrawlKeys(self.name, shards, identity, last_tokens)
 
 
 async def create_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
@@ -74,15 +91,28 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
     return _crawl(name, reply[1:], created=reply[0] == b"created")
 
 
-async def open_crawl(store: Store, name: str) -> Crawl:
-    """Open an existing crawl. Raises NoSuchCrawl if there is none, SchemaMismatch, RedisAway."""
+async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Crawl:
+    """Open an existing crawl. Raises NoSuchCrawl if there is none, SchemaMismatch, RedisAway, and Resharding, except
+    `for_reshard`, while its number of shards is being changed."""
     check_crawl_name(name)
     store.keep_time_by(meta_key(name))
     (reply,) = await store.send([command("HGETALL", meta_key(name))])
     fields = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
     if not fields:
         raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
-    return _crawl(name, fields, created=False)
+    crawl = _crawl(name, fields, created=False)
+    if crawl.resharding and not for_reshard:
+        before = crawl.former or crawl.shards
+        done, total = await reshard_progress(store, name)
+        raise Resharding(name, before, crawl.resharding, done, total)
+    return crawl
+
+
+async def reshard_progress(store: Store, name: str) -> tuple[int, int]:
+    """How many keys the reshard of the crawl `name` has read, and of about how many. Raises RedisAway."""
+    (found,) = await store.send([command("HGET", meta_key(name), "reshard_progress")])
+    done, _, total = (found or b"0 0").decode().partition(" ")
+    return int(done), int(total)
 
 
 async def crawl_clock(store: Store, crawl: Crawl) -> ServerClock:
@@ -94,12 +124,18 @@ async def crawl_clock(store: Store, crawl: Crawl) -> ServerClock:
 
 
 async def verify_crawl(store: Store, crawl: Crawl) -> None:
-    """Raises CrawlLost unless Redis still holds `crawl` with the same fingerprint key, and RedisAway."""
-    (found,) = await store.send([command("HGET", meta_key(crawl.name), "fingerprint_key")])
+    """Raises CrawlLost unless Redis still holds `crawl` with the same fingerprint key, CrawlResharded unless it has the
+    same layout, and RedisAway."""
+    fields = command("HMGET", meta_key(crawl.name), "fingerprint_key", "last_tokens", "resharding")
+    ((found, last_tokens, resharding),) = await store.send([fields])
     if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
         raise CrawlLost(
             f"crawl {crawl.name!r} is gone from Redis, which has lost its data or was cleared; "
             "restore the data, or seed the crawl again (and enable persistence: appendonly yes)"
+        )
+    if resharding or tokens_of(last_tokens) != crawl.last_tokens:
+        raise CrawlResharded(
+            f"the number of shards of crawl {crawl.name!r} was changed while this replica did not respond; start it again"
         )
 
 
@@ -130,4 +166,7 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         settings=meta["settings"],
         revision=int(meta.get("revision", b"1")),
         created=created,
+        last_tokens=tokens_of(meta.get("last_tokens")),
+        resharding=int(meta.get("resharding", b"0")),
+        former=int(meta.get("former", b"0")),
     )

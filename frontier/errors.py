@@ -50,8 +50,24 @@ class SettingsMoved(FrontierError):
     """Raised when a crawl's settings were changed since they were read. Nothing was written."""
 
 
+class Resharding(FrontierError):
+    """Raised when a crawl cannot be used because its number of shards is being changed. `done` of `total` keys are
+    copied."""
+
+    def __init__(self, crawl: str, before: int, after: int, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        super().__init__(
+            f"crawl {crawl!r} is being resharded from {before} to {after} shards: {done:,} of about {total:,} keys read; "
+            "wait until it is done; if it was interrupted, run it again"
+        )
+
+
 class CrawlLost(FrontierError):
     """Raised when Redis no longer holds the crawl that was opened, or holds another crawl with the same name."""
+
+
+class CrawlResharded(CrawlLost):
+    """Raised when the crawl that was opened has another number of shards by now."""
 
 
 class ShardLost(CrawlLost):

@@ -8,6 +8,8 @@ Scripts build the keys that contain a domain, a bucket or an epoch themselves, w
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
 
@@ -78,13 +80,16 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
 class CrawlKeys:
     """The keys of the crawl `crawl`, which has `shards` shards. `identity`: what its shards hold to tell it from an empty
-    store and from another crawl of that name. Raises BadInput for an invalid name."""
+    store and from another crawl of that name. `last_tokens`: the last token of each former layout, which had another number
+    of shards (`frontier.reshard`). Raises BadInput for an invalid name."""
 
-    def __init__(self, crawl: str, shards: int, identity: str = "") -> None:
+    def __init__(self, crawl: str, shards: int, identity: str = "", last_tokens: tuple[int, ...] = ()) -> None:
         check_crawl_name(crawl)
         self.crawl = crawl
         self.identity = identity
-        self.shards = tuple(shard_keys(crawl, number) for number in range(shards))
+        self.last_tokens = last_tokens
+        self.layout = 1 + len(last_tokens)  # the number of this layout, from 1
+        self.shards = tuple(shard_keys(crawl, number, self.layout) for number in range(shards))
         self.peers = f"{{{crawl}}}:peers"
         self.meta = meta_key(crawl)
         self.draft = f"{{{crawl}}}:draft"
@@ -103,9 +108,25 @@ class CrawlKeys:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"
 
 
-def shard_keys(crawl: str, number: int) -> ShardKeys:
-    """The keys of the shard `number` of `crawl`."""
-    return ShardKeys(f"{{{crawl}:{number}}}:")
+def with_identity(keys: CrawlKeys, identity: str) -> CrawlKeys:
+    """The same keys, for shards that hold `identity`."""
+    return CrawlKeys(keys.crawl, len(keys.shards), identity, keys.last_tokens)
+
+
+def shard_keys(crawl: str, number: int, layout: int = 1) -> ShardKeys:
+    """The keys of the shard `number` of `crawl`. The shards of each `layout` have keys of their own, so that no replica
+    takes those of one layout for those of another."""
+    return ShardKeys(f"{{{crawl}:{number}}}:" if layout == 1 else f"{{{crawl}:{number}@{layout}}}:")
+
+
+def layout_of(token: int, last_tokens: Sequence[int]) -> int:
+    """The layout in which `token` was given out. Tokens of a layout are above those of all former ones."""
+    return 1 + bisect_left(last_tokens, token)
+
+
+def tokens_of(field: bytes | None) -> tuple[int, ...]:
+    """The field `last_tokens` of a crawl's `meta` key."""
+    return tuple(int(token) for token in (field or b"").split())
 
 
 def meta_key(crawl: str) -> str:

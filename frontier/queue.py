@@ -17,7 +17,7 @@ import msgspec
 from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway, ShardLost
-from frontier.keys import CrawlKeys, shard_keys
+from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.recent_writes import RecentWrites, Write
@@ -68,7 +68,7 @@ class FrontierSettings(msgspec.Struct, frozen=True):
     """`lease_ms`: how long a domain stays leased to a replica that stopped responding. Raise it for slow sites, lower
     it for a faster takeover. `batch`: maximum number of URLs in a lease. `domain_cap`: maximum number of URLs accepted
     per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own.
-    `replicas_ack`: how many replicas of a Redis node must have received pushed URLs."""
+    `replicas_ack`: how many replicas of a Redis node must have pushed URLs."""
 
     lease_ms: int = 30_000
     batch: int = 32
@@ -92,12 +92,7 @@ class Frontier:
     """The frontier of the crawl with `keys`. All replicas of a crawl share `fingerprint_key`."""
 
     def __init__(
-        self,
-        store: Store,
-        keys: CrawlKeys,
-        clock: ServerClock,
-        settings: FrontierSettings,
-        fingerprint_key: bytes,
+        self, store: Store, keys: CrawlKeys, clock: ServerClock, settings: FrontierSettings, fingerprint_key: bytes
     ) -> None:
         self._store = store
         self.keys = keys
@@ -130,6 +125,9 @@ class Frontier:
 
     async def push(self, entries: Iterable[Entry]) -> PushReply:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
+        return await self._push(entries, self.settings.replicas_ack)
+
+    async def _push(self, entries: Iterable[Entry], replicas_ack: int) -> PushReply:
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
@@ -139,12 +137,12 @@ class Frontier:
         parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
         for batch in batches(parts):
-            answers = await self._store.send([self._push_call(shard, part) for shard, part in batch])
+            answers = await self._store.send([self._push_call(shard, part, replicas_ack) for shard, part in batch])
             check_identity(self.keys.crawl, [shard for shard, _ in batch], answers)
             for shard, part in batch:
                 self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
-        counts = [(shard, *map(int, reply[1:])) for (shard, _), reply in zip(parts, replies, strict=True)]
+        counts = [(part[0], *map(int, reply[1:])) for part, reply in zip(parts, replies, strict=True)]
         return PushReply(
             accepted=sum(count[1] for count in counts),
             known=sum(count[2] for count in counts),
@@ -180,7 +178,7 @@ class Frontier:
             self._known.clear()
         return outside
 
-    def _push_call(self, shard: int, groups: dict[Group, list[Entry]]) -> Call:
+    def _push_call(self, shard: int, groups: dict[Group, list[Entry]], replicas_ack: int) -> Call:
         keys = self.keys.shards[shard]
         self._recent.reached(shard)
         arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), self.settings.domain_cap]
@@ -188,7 +186,7 @@ class Frontier:
             arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
-        acks = Acks(self.settings.replicas_ack, keys.acked) if self.settings.replicas_ack else None
+        acks = Acks(replicas_ack, keys.acked) if replicas_ack else None
         return Call(arguments, (keys.due, keys.leases, keys.stats, keys.base), PUSH, acks)
 
     async def lease(
@@ -291,14 +289,17 @@ class Frontier:
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for place, url in enumerate(urls):
             places[url.shard, url.domain, url.token].append(place)
-        now_ms, identity = self._clock.now_ms(), "" if crawl else self.keys.identity
+        now_ms, last_tokens = self._clock.now_ms(), self.keys.last_tokens
+        if crawl:
+            last_tokens = tokens_of((await self._store.send([command("HGET", meta_key(crawl), "last_tokens")]))[0])
         calls = []
         for (shard, domain, token), of_lease in places.items():
             entries = [urls[place].entry.raw for place in of_lease]
-            keys = shard_keys(crawl or self.keys.crawl, shard)
+            layout = layout_of(token, last_tokens)  # a lease stays with the layout in which it was granted
+            keys = shard_keys(crawl or self.keys.crawl, shard, layout)
+            identity = "" if crawl or layout != self.keys.layout else self.keys.identity
             of = (keys.lost, keys.inflight(domain), keys.domain(domain), keys.owner, keys.stats)
-            run_id = self._store.run_of(keys.base)
-            calls.append(script_call(REVOKE, of, identity, run_id, token, now_ms, *entries))
+            calls.append(script_call(REVOKE, of, identity, self._store.run_of(keys.base), token, now_ms, *entries))
         answers: list[bool | None] = [None] * len(urls)
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
@@ -316,12 +317,11 @@ class Frontier:
 
     def runs(self) -> dict[int, str]:
         """The run that serves each shard, as far as it is known."""
-        runs = {shard: self._run_of(shard) for shard in range(len(self.keys.shards))}
-        return {shard: run for shard, run in runs.items() if run}
+        return {shard: run for shard in range(len(self.keys.shards)) if (run := self._run_of(shard))}
 
     def replaced_runs(self) -> dict[int, str]:
-        """The shards whose server has been restarted or replaced since this replica wrote to them, and the run that serves
-        them now. What was written in the last seconds may be lost: see `repeat_pushes`."""
+        """The shards whose server was restarted or replaced since this replica wrote to them, and the run that serves them
+        now. What was written in the last seconds may be lost: see `repeat_pushes`."""
         return self._recent.replaced_runs()
 
     def may_repeat(self, url: LeasedUrl) -> bool:
@@ -351,25 +351,26 @@ class Frontier:
                 self._recent.kept(shard, [link for _, link in of_shard])
         return full
 
-    async def repeat_pushes(self, shards: Collection[int]) -> None:
+    async def repeat_pushes(self, shards: Collection[int], without_acks: bool = False) -> None:
         """Push the URLs of the last seconds to `shards` again. Links that were in their outboxes and whose own shards are
-        still away are put there again. Raises RedisAway."""
+        still away are put there again. `without_acks`: replicas of Redis need not have them. Raises RedisAway."""
         writes = [write for write in self._recent.of(shards) if write.entries]
         stuck = {id(write) for write in writes if write.is_kept and self._has_away(write.entries)}
         kept = [write for write in writes if id(write) in stuck]
-        await self._push_again([write for write in writes if id(write) not in stuck])
+        await self._push_again([write for write in writes if id(write) not in stuck], without_acks)
         links: dict[int, list[tuple[int, Entry]]] = defaultdict(list)
         for write in kept:
             links[write.shard] += [(self.shard_of(link.domain), link) for link in write.entries]
         full = await self.keep_links(links)
         self._recent.forget([write for write in kept if write.shard not in full])
-        await self._push_again([write for write in kept if write.shard in full])
+        await self._push_again([write for write in kept if write.shard in full], without_acks)
 
     def _has_away(self, links: Sequence[Entry]) -> bool:
         return any(self._is_away(self.shard_of(link.domain)) for link in links)
 
-    async def _push_again(self, writes: Sequence[Write]) -> None:
-        await self.push([entry for write in writes for entry in write.entries])
+    async def _push_again(self, writes: Sequence[Write], without_acks: bool) -> None:
+        replicas_ack = 0 if without_acks else self.settings.replicas_ack
+        await self._push([entry for write in writes for entry in write.entries], replicas_ack)
         self._recent.forget(writes)
 
     def recent_links(self, shards: Collection[int]) -> list[tuple[int, Entry]]:

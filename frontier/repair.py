@@ -13,7 +13,7 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.keys import CrawlKeys
+from frontier.keys import with_identity
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE
 from frontier.shards import check_identity, identify_shards, lost_shards
@@ -38,7 +38,7 @@ class Repair:
     def __init__(self, store: Store, crawl: Crawl, clock: ServerClock, domain_cap: int) -> None:
         self._store = store
         self._crawl = crawl
-        self._keys = CrawlKeys(crawl.name, crawl.shards, f"{crawl.keys.identity}:repair")
+        self._keys = with_identity(crawl.keys, f"{crawl.keys.identity}:repair")
         settings = FrontierSettings(domain_cap=domain_cap)
         self._frontier = Frontier(store, self._keys, clock, settings, crawl.fingerprint_key)
         self.shards: Sequence[int] = ()

@@ -1,0 +1,155 @@
+"""What a shard contains, and how it is divided among the shards of a new layout.
+
+These tables are the only place that lists the keys of a shard for `frontier.reshard`. A key that is in none of them stops
+the reshard, so nothing is left behind unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from frontier.domains import shard_of
+from frontier.errors import RedisMisused
+from frontier.lookup import seen_bucket
+from frontier.store import Argument, Call, Reply, command
+
+Kind = Literal["zset", "hash", "set"]
+
+DOMAIN_KEYS: Mapping[str, Kind] = {"q": "zset", "d": "hash", "robots": "hash"}
+"""Keys named after a domain, which move as they are: first part of the name -> type."""
+
+SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
+    "due": ("zset", lambda member: member),
+    "waiting": ("zset", lambda member: member.partition(b"\n")[0]),
+    "dead": ("hash", lambda field: field.partition(b"\n")[0]),
+}
+"""Keys whose members each belong to a domain: name -> type, and the domain of a member."""
+
+SEEN, OUTBOX = "seen", "outbox"
+
+LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
+"""Keys that do not move. `stats` is computed anew. `owner` and `lost` tell later what was settled under the old leases."""
+
+CHUNK = 500
+"""Members read or written in one call, which then takes about 1 ms."""
+
+_VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "set": "SADD"}
+
+
+class Key(NamedTuple):
+    """A key of the old layout: its shard, and its name after the prefix of the shard."""
+
+    shard: int
+    name: str
+    whole: str
+
+    @property
+    def first(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def kind(self) -> Kind:
+        if self.first == OUTBOX:
+            return "zset"
+        if self.first == SEEN:
+            return "set"
+        if self.first in DOMAIN_KEYS:
+            return DOMAIN_KEYS[self.first]
+        if self.name in SHARD_KEYS:
+            return SHARD_KEYS[self.name][0]
+        raise RedisMisused(f"{self.whole}: this version does not know the key; reshard with the version that wrote it")
+
+    def read(self, cursor: int) -> Call:
+        """Read some members from `cursor` on, which is 0 at first."""
+        if self.kind == "zset":
+            return command("ZRANGE", self.whole, cursor, cursor + CHUNK - 1, "WITHSCORES")
+        if self.kind == "hash":
+            return command("HSCAN", self.whole, cursor, "COUNT", CHUNK)
+        return command("SMEMBERS", self.whole)
+
+    def parsed(self, cursor: int, reply: Reply) -> tuple[list[tuple[bytes, ...]], int]:
+        """The words of each member in the reply to `read(cursor)`, as they are written, and the next cursor, or 0."""
+        if self.kind == "set":
+            return [(member,) for member in reply], 0
+        if self.kind == "hash":
+            following, flat = reply
+            return _rows(flat[::2], flat[1::2]), int(following)
+        rows = _rows(reply[1::2], reply[::2])
+        return rows, cursor + CHUNK if len(rows) == CHUNK else 0
+
+
+def _rows(first: Reply, second: Reply) -> list[tuple[bytes, ...]]:
+    return list(zip(first, second, strict=True))
+
+
+class Part(NamedTuple):
+    """Words of a command that adds to a key of the new layout. `expires_ms`: 0 for never."""
+
+    target: int
+    name: str
+    verb: str
+    expires_ms: int
+    words: Sequence[Argument]
+
+
+class Division(NamedTuple):
+    """How the contents of `before` shards are divided among `after`. `buckets`: of the seen-set of each new shard."""
+
+    before: int
+    after: int
+    buckets: Mapping[int, int]
+
+    def targets_of(self, shard: int) -> Iterator[int]:
+        """The new shards of the domains of `shard`. One of the two numbers is a multiple of the other."""
+        return iter(range(shard, self.after, self.before)) if self.after > self.before else iter((shard % self.after,))
+
+    def sources_of(self, target: int) -> Iterator[int]:
+        """The old shards of the domains of `target`."""
+        return (
+            iter(range(target, self.before, self.after)) if self.before > self.after else iter((target % self.before,))
+        )
+
+    def parts(self, key: Key, rows: Iterable[tuple[bytes, ...]], expires_ms: int) -> Iterator[Part]:
+        """Where the members `rows` of `key` belong."""
+        verb, divided = _VERBS[key.kind], defaultdict[tuple[int, str], list[Argument]](list)
+        if key.first == SEEN:
+            # A fingerprint does not tell its domain, so each new shard gets all those of the old shard.
+            for (fingerprint,) in rows:
+                for target in self.targets_of(key.shard):
+                    bucket = seen_bucket(int(fingerprint), self.buckets[target])
+                    divided[target, f"{SEEN}:{bucket}"].append(fingerprint)
+        elif key.first == OUTBOX:
+            for _, member in rows:
+                home = shard_of(member.split(b"\n", 2)[1].decode(), self.after)
+                divided[key.shard % self.after, OUTBOX] += (home, member)
+        else:
+            for row in rows:
+                divided[self._home(key, row), key.name] += row
+        for (target, name), words in divided.items():
+            yield Part(target, name, verb, expires_ms, words)
+
+    def _home(self, key: Key, row: tuple[bytes, ...]) -> int:
+        if key.first in DOMAIN_KEYS:
+            return shard_of(key.name.partition(":")[2], self.after)
+        domain = SHARD_KEYS[key.name][1](row[1] if key.kind == "zset" else row[0])
+        return shard_of(domain.decode(), self.after)
+
+
+def stats_of(sources: Iterable[Mapping[bytes, bytes]], counted: Mapping[str, int]) -> dict[str, int]:
+    """The counters of a new shard that continues those of `sources`. `counted`: its `open` URLs, and `seen` and `buckets`
+    of its seen-set. Accepted minus settled is the number of open URLs, as in each shard (`frontier.counters`)."""
+    stats: dict[str, int] = defaultdict(int)
+    for source in sources:
+        for name, value in ((name.decode(), value) for name, value in source.items()):
+            if name in ("crawl", "seen", "buckets", "accepted"):
+                continue
+            if name == "first_ms":
+                stats[name] = min(stats.get(name, int(value)), int(value))
+            elif name == "last_ms":
+                stats[name] = max(stats[name], int(value))
+            else:
+                stats[name] += int(value)
+    settled = sum(stats.get(name, 0) for name in ("done", "denied", "dead"))
+    return {**stats, "accepted": settled + counted["open"], "seen": counted["seen"], "buckets": counted["buckets"]}

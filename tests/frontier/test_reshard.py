@@ -1,0 +1,173 @@
+"""Another number of shards: nothing is lost, nothing is added, and nobody works on the shards that are left."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from frontier.clock import ServerClock
+from frontier.counters import Counters
+from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
+from frontier.dead_letters import DeadLetters
+from frontier.entries import Entry
+from frontier.errors import BadInput, CrawlResharded, Resharding, ShardLost
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement, retry
+from frontier.reshard import Reshard, check_numbers, reshard_crawl
+from frontier.store import Call, RedisStore, Reply
+from tests.frontier.helpers import CountingStore, ManualTime
+
+DOMAINS = [f"d{number}.test" for number in range(40)]
+PAGES = 6
+
+
+def silent(step: str, done: int, total: int) -> None:
+    pass
+
+
+class Stopped(Exception):
+    """The process was killed."""
+
+
+class Kills(CountingStore):
+    """Kills the process before its round trip number `after`."""
+
+    def __init__(self, store: RedisStore, after: int) -> None:
+        super().__init__(store)
+        self.left = after
+
+    async def send(self, calls: list[Call]) -> list[Reply]:  # type: ignore[override]
+        self.left -= 1
+        if self.left < 0:
+            raise Stopped
+        return await super().send(calls)
+
+
+class Crawled:
+    """A crawl with URLs in every state. `time`: the only clock."""
+
+    def __init__(self, store: RedisStore, name: str, time: ManualTime) -> None:
+        self.store, self.name, self.time = store, name, time
+        self.clock = ServerClock(time, time.read_ms)
+
+    async def open(self) -> Frontier:
+        crawl = await open_crawl(self.store, self.name)
+        settings = FrontierSettings(batch=2, delay_ms=1)
+        return Frontier(self.store, crawl.keys, self.clock, settings, crawl.fingerprint_key)
+
+    async def begin(self, shards: int) -> None:
+        await self.clock.refresh()
+        await create_crawl(self.store, self.name, shards, b"{}")
+        frontier = await self.open()
+        pages = [Entry(f"https://{domain}/{page}", domain) for domain in DOMAINS for page in range(PAGES)]
+        await frontier.push(pages)
+        leased, _ = await frontier.lease(range(shards), 1, "r1", 100)
+        for number, lease in enumerate(lease for reply in leased for lease in reply.leases):
+            if number % 4 == 3:
+                continue  # its holder was killed
+            entries = [
+                SettledUrl(lease.entries[0], "done", "ok"),
+                retry(lease.entries[1], "timeout", self.time.ms + 5_000, 0.0)
+                if number % 4 == 1
+                else SettledUrl(lease.entries[1], "dead", "gone"),
+            ]
+            await frontier.settle([Settlement(lease, self.time.ms + 50, urls=entries, state=f"state {number}")])
+        home = frontier.shard_of("far.test")
+        await frontier.keep_links({(home + 1) % shards: [(home, Entry("https://far.test/", "far.test"))]})
+
+    async def reshard(self, shards: int, store: RedisStore | Kills | None = None) -> None:
+        crawl = await open_crawl(self.store, self.name, for_reshard=True)
+        work = Reshard(store or self.store, crawl, self.clock, shards, 1)
+        await reshard_crawl(work, crawl, silent)
+
+    async def freeze(self, shards: int) -> Reshard:
+        crawl = await open_crawl(self.store, self.name)
+        work = Reshard(self.store, crawl, self.clock, shards, 1)
+        await work.begin()
+        return work
+
+    async def letters(self) -> set[tuple[str, str]]:
+        """The domains and reasons of the dead letters."""
+        frontier = await self.open()
+        return {(one.domain, one.reason) async for one in DeadLetters(self.store, frontier.keys).find()}
+
+    async def finish(self) -> list[str]:
+        """Fetch everything that is left. Returns the URLs in the order in which they were fetched."""
+        frontier, fetched = await self.open(), []
+        counters = Counters(self.store, frontier.keys)
+        for link in await frontier.outboxes.read(dict.fromkeys(range(len(frontier.keys.shards)), 0), 10):
+            for one in link:
+                assert one.target == frontier.shard_of(one.entry.domain)
+                await frontier.push([one.entry])
+            await frontier.outboxes.deliver(link)
+        for _ in range(100):
+            if await counters.has_ended():
+                return fetched
+            self.time.ms += 100_000
+            leased, fenced = await frontier.lease(range(len(frontier.keys.shards)), 2, "r2", 100)
+            assert not fenced
+            for lease in (lease for reply in leased for lease in reply.leases):
+                fetched += [entry.url for entry in lease.entries]
+                urls = [SettledUrl(entry, "done", "ok") for entry in lease.entries]
+                await frontier.settle([Settlement(lease, self.time.ms, urls=urls)])
+        raise AssertionError("the crawl does not end")
+
+
+@pytest.fixture
+async def crawled(store: RedisStore, crawl_name: str, time: ManualTime) -> Crawled:
+    made = Crawled(store, crawl_name, time)
+    await made.begin(4)
+    return made
+
+
+@pytest.mark.parametrize("shards", [1, 2, 16])
+async def test_all_that_commands_show_is_the_same_and_each_url_left_is_fetched_once(
+    crawled: Crawled, store: RedisStore, crawl_name: str, time: ManualTime, shards: int
+) -> None:
+    await crawled.freeze(shards)  # before, so that the lease of the killed holder has ended on both sides
+    before_crawl = await open_crawl(store, crawl_name, for_reshard=True)
+    before = await Counters(store, before_crawl.keys).counts()
+    await crawled.reshard(shards)
+    after = await Counters(store, (await open_crawl(store, crawl_name)).keys).counts()
+    assert (after.accepted, after.settled, after.waiting, after.outbox, after.domains, after.reasons) == (
+        *(before.accepted, before.settled, before.waiting, before.outbox, before.domains, before.reasons),
+    )
+    left = after.open
+    fetched = await crawled.finish()
+    assert len(fetched) == len(set(fetched))
+    assert left <= len(fetched) <= left + 1  # the link in the outbox counts when it is pushed
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 9, 20, 33, 50, *range(60, 78)])
+async def test_a_killed_command_is_completed_by_the_next_one(crawled: Crawled, store: RedisStore, after: int) -> None:
+    with contextlib.suppress(Stopped):
+        await crawled.reshard(16, Kills(store, after))
+    left = await meta(crawled)
+    if left.resharding:
+        with pytest.raises(Resharding):
+            await crawled.open()
+    if left.shards == 4 or left.former:
+        await crawled.reshard(16)
+    assert (await meta(crawled)).shards == 16
+    assert len(await crawled.letters()) == 20
+    fetched = await crawled.finish()
+    assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
+async def meta(crawled: Crawled) -> Crawl:
+    return await open_crawl(crawled.store, crawled.name, for_reshard=True)
+
+
+async def test_old_replicas_are_refused(crawled: Crawled, store: RedisStore) -> None:
+    old, opened = await crawled.open(), await meta(crawled)
+    await crawled.reshard(16)
+    with pytest.raises(ShardLost):
+        await old.push([Entry("https://new.test/", "new.test")])
+    with pytest.raises(CrawlResharded):
+        await verify_crawl(store, opened)
+
+
+@pytest.mark.parametrize("after", [0, -1, 4, 6, 65_537])
+def test_bad_numbers_are_refused(after: int) -> None:
+    with pytest.raises(BadInput):
+        check_numbers(4, after)
