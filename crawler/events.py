@@ -137,6 +137,15 @@ class ReplicasMissed(msgspec.Struct, frozen=True, gc=False):
     node: str
 
 
+class WritesRepeated(msgspec.Struct, frozen=True, gc=False):
+    """The servers of `shards` shards were restarted or replaced, and have got this replica's last writes again.
+    `unsettled`: how many URLs that this replica had settled were leased to others meanwhile. Their pages here are removed.
+    """
+
+    shards: int
+    unsettled: int
+
+
 class HookFailed(msgspec.Struct, frozen=True, gc=False):
     """A page hook raised, or returned a value that cannot be stored. The page is stored as if the hook did not exist."""
 
@@ -199,6 +208,7 @@ Event = (
     | RedisOutageBegan
     | RedisOutageEnded
     | ReplicasMissed
+    | WritesRepeated
     | HookFailed
     | DefectFound
     | SinkBlocked

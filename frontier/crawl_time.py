@@ -71,6 +71,7 @@ class CrawlTime:
     def __init__(self, store: Store, key: str, clock: Clock, replica: str, interval_s: float) -> None:
         self.server_clock = ServerClock(clock, store.time_ms)
         self.is_known = False
+        self.corrections = 0  # made by this replica
         self._store = store
         self._key = key
         self._clock = clock
@@ -152,6 +153,7 @@ class CrawlTime:
         else:
             self.server_clock.improve(reading)
         self._version = known.version + (correction_ms != known.correction_ms)
+        self.corrections += correction_ms != known.correction_ms
         self._include_errors(known.errors_ms + error_ms)
         return True
 
@@ -179,10 +181,11 @@ class CrawlTime:
             or asked.is_moot(known, reading)
             or reading.at <= asked.reading.at + PATIENCE * self._interval_s
         ):
-            calls = [command("HKEYS", f"{self._key}:claims"), command("GET", self._key)]
-            members, open_epoch = await self._store.send(calls)
+            claims = f"{self._key}:claims"
+            calls = [command("HLEN", claims), command("HEXISTS", claims, self._replica), command("GET", self._key)]
+            claimed, has_claimed, open_epoch = await self._store.send(calls)
             # An epoch that was opened meanwhile may have few claims yet.
-            if int(open_epoch or 0) != known.open_epoch or set(members) - {self._replica.encode()}:
+            if int(open_epoch or 0) != known.open_epoch or claimed > has_claimed:
                 return False
         if not self._was_known:
             self.server_clock.use(reading)

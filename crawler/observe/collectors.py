@@ -24,7 +24,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     """The state of a replica. `visits`: leased domains; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
     that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it applies completely;
     `redis_away`: nothing of Redis can be used; `nodes`: whether each node of a cluster is away; `parked`: results that wait
-    for a node."""
+    for a node; `time_corrections`: how often this replica has corrected crawl time."""
 
     visits: int
     busy: int
@@ -36,6 +36,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     redis_away: bool = False
     nodes: dict[str, bool] = {}
     parked: int = 0
+    time_corrections: int = 0
 
 
 class MetricsCollector(Collector):
@@ -68,6 +69,9 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
     for node, is_away in own.nodes.items():
         nodes.add_metric([node], float(is_away))
     yield nodes
+    yield _counter(
+        "crawl_time_corrections", "Steps of the Redis server's clock that this replica corrected", own.time_corrections
+    )
     yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
     yield _gauge(
         "settings_revision", "Revision of the crawl's settings that this replica fully applies", own.settings_revision

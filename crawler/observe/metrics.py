@@ -125,6 +125,12 @@ class Metrics:
             "handover_seconds", "Time from a view that removes shards to the return of their last lease"
         )
         self.outages = self._counter("redis_outages", "Outages of Redis")
+        self.repeated = self._counter(
+            "shards_repeated", "Shards whose server was restarted or replaced, and got the last writes again"
+        )
+        self.taken_back = self._counter(
+            "urls_unsettled", "URLs whose settlement such a server had lost, and which others had leased meanwhile"
+        )
         self.round_trips = self._histogram(
             "redis_round_trip_seconds", "Round trips to Redis, each with a batch of calls"
         )
@@ -209,6 +215,9 @@ class Metrics:
                 self.fenced.inc()
             case ev.RedisOutageBegan():
                 self.outages.inc()
+            case ev.WritesRepeated(shards, unsettled):
+                self.repeated.inc(shards)
+                self.taken_back.inc(unsettled)
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
             case ev.DefectFound(stage):

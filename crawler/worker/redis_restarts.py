@@ -11,11 +11,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+from crawler.events import WritesRepeated
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
-from frontier.errors import RedisAway, RedisMisused
+from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
 from frontier.queue import Frontier, LeasedUrl
 
 WATCH_S = 0.25
@@ -45,6 +46,7 @@ class RestartRepair:
         self._sink = sink
         self._recent = recent
         self._held = held
+        self._forgotten: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
 
     async def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` while writes are to be repeated, until cancelled."""
@@ -60,33 +62,49 @@ class RestartRepair:
         delays, and shows which leases are lost. Shards whose nodes are away are left to the next call."""
         retry = self._runtime.retry
         while runs := self._frontier.replaced_runs():
-            self._recent.clear()
+            if not runs.items() <= self._forgotten.items():
+                self._recent.clear()  # once for each run: the shards of a node that is away may be left for hours
+            self._forgotten = runs
             parts = retry.split(list(runs), lambda shard: shard)
             ready = await self._push(parts)
             moved = {node: {shard: runs[shard] for shard in shards} for node, shards in ready.items()}
             answers = await retry.each(moved, self._frontier.repeat_settlements)
-            if unsettled := [url for answer in answers.values() if not isinstance(answer, RedisAway) for url in answer]:
+            done = {node: answer for node, answer in answers.items() if not isinstance(answer, RedisAway)}
+            if unsettled := [url for answer in done.values() for url in answer]:
                 await self._sink.take_back(unsettled)
+            if repeated := sum(len(moved[node]) for node in done):
+                self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
             visits = [visit for visit in self._held if visit.lease.shard in runs]
             for at in range(0, len(visits), RENEWED_AT_ONCE):
                 await renew(visits[at : at + RENEWED_AT_ONCE])
-            if sum(map(len, ready.values())) < len(runs) or any(isinstance(one, RedisAway) for one in answers.values()):
+            if repeated < len(runs):
                 return
 
     async def _push(self, parts: Mapping[str, list[int]]) -> dict[str, list[int]]:
         """Repeat the pushes to the shards in `parts`, by node. Links whose nodes are away go to the outboxes of the shards
         whose settlements are to be repeated, because they may be links of their pages. Returns the parts that may be
-        settled now."""
+        settled now.
+
+        So do links whose nodes have them but lack replicas, except for shards of the same node: a replica receives all
+        writes of its node in their order, so it never has the settlement of a page without the page's links. A master
+        that has just taken over may lack replicas for hours, in which its shards are to be crawled nevertheless. Of
+        nodes that are reached in different calls, links to the earlier one are not in outboxes."""
         retry, frontier = self._runtime.retry, self._frontier
         answers = await retry.each(parts, frontier.repeat_pushes)
-        reached = {node: parts[node] for node, answer in answers.items() if not isinstance(answer, RedisAway)}
-        away = [shard for node, shards in parts.items() if node not in reached for shard in shards]
-        if not away:
+        lacking = {node: parts[node] for node, answer in answers.items() if isinstance(answer, ReplicasMissing)}
+        taken = await retry.each(lacking, lambda shards: frontier.repeat_pushes(shards, without_acks=True))
+        unsafe = {shard for node in parts if isinstance(answers[node], RedisAway) for shard in parts[node]}
+        reached = {node: shards for node, shards in parts.items() if not isinstance((answers | taken)[node], RedisAway)}
+        if not unsafe:
             return reached
-        links = frontier.recent_links(away)
-        full = await retry.each(
-            reached, lambda shards: frontier.keep_links(dict.fromkeys(frontier.recently_settled(shards), links))
-        )
+
+        async def keep(shards: list[int]) -> set[int]:
+            links = frontier.recent_links(unsafe.difference(shards))
+            return (
+                await frontier.keep_links(dict.fromkeys(frontier.recently_settled(shards), links)) if links else set()
+            )
+
+        full = await retry.each(reached, keep)
         return {
             node: [shard for shard in reached[node] if shard not in answer]
             for node, answer in full.items()

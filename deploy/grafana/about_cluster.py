@@ -88,6 +88,29 @@ CLUSTER = Dashboard(
             ],
         ),
         Row(
+            "After failovers and steps of the clock",
+            [
+                Panel(
+                    "Shards with repeated writes",
+                    "short",
+                    {f"sum by (replica) (increase(peercrawl_shards_repeated_total{C}{R}))": "{{replica}}"},
+                    "Shards of servers that were restarted or replaced. Replicas repeat their last writes there.",
+                ),
+                Panel(
+                    "URLs left to others",
+                    "short",
+                    {f"sum by (replica) (increase(peercrawl_urls_unsettled_total{C}{R}))": "{{replica}}"},
+                    "Their settlement was lost, and others had leased them already. Their first pages are removed.",
+                ),
+                Panel(
+                    "Corrections of crawl time",
+                    "short",
+                    {f"sum by (replica) (increase(peercrawl_crawl_time_corrections_total{C}{R}))": "{{replica}}"},
+                    "Steps of the Redis server's clock. One replica corrects each step.",
+                ),
+            ],
+        ),
+        Row(
             "Work by replica",
             [
                 Panel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,9 +14,9 @@ from tests.killing import Findings
 LONGEST_STOP_S = 2.0
 """Requests to the domains of nodes that are well never stop for longer than this, in seconds."""
 
-LONGEST_RETURN_S = 5.0
-"""From the moment when a node's slots answer again to the first request for one of their domains, in seconds: the leases of
-the outage have to end (3 s), and the longest pause between two attempts may just have begun."""
+LONGEST_RETURN_S = 2.0
+"""From the moment when a node's slots answer again to the first request for one of their domains, in seconds. For the first
+of them, shards grant no leases (`frontier/lua/lost_tail.lua`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,25 @@ class Felt:
 def feel(records: Sequence[Record], diary: NodeDiary) -> list[Felt]:
     """How each outage was felt, by the web's log."""
     in_order = sorted(records, key=lambda record: record.start)
-    starts = [(record.start, record.domain) for record in in_order]
     felt = []
     for fault in (fault for fault in diary.nodes if fault.kind in OUTAGES):
-        back = next((at for at in _of(starts, fault.hit) if at >= fault.served_at), None)
+        hit = [record for record in in_order if record.domain in fault.hit]
         stops = {
             node: _longest_stop([record for record in in_order if record.domain in domains], fault, diary)
             for node, domains in fault.domains.items()
             if node != fault.node
         }
-        felt.append(Felt(fault, None if back is None else back - fault.served_at, stops))
+        felt.append(Felt(fault, _return_s(hit, fault, diary), stops))
     return felt
 
 
-def _of(starts: Iterable[tuple[float, str]], domains: Collection[str]) -> Iterator[float]:
-    return (at for at, domain in starts if domain in domains)
+def _return_s(records: Sequence[Record], fault: NodeFault, diary: NodeDiary) -> float | None:
+    """The time from the answer of its slots to the first of `records`, less the time for which the replica that made it
+    stood still, as in `_longest_stop`. None if there was none."""
+    back = next((record for record in records if record.start >= fault.served_at), None)
+    if back is None:
+        return None
+    return back.start - fault.served_at - diary.stood_still_s(back, fault.served_at, back.start)
 
 
 def _longest_stop(records: Sequence[Record], fault: NodeFault, diary: NodeDiary) -> float:
@@ -87,6 +91,7 @@ class ClusterReport:
     diary: NodeDiary
     mode: str
     longest_stop_s: float = LONGEST_STOP_S
+    longest_return_s: float = LONGEST_RETURN_S
 
     @property
     def stopped(self) -> list[Felt]:
@@ -96,7 +101,7 @@ class ClusterReport:
     @property
     def late(self) -> list[Felt]:
         """Faults after which requests began too late."""
-        return [felt for felt in self.felt if felt.return_s is not None and felt.return_s > LONGEST_RETURN_S]
+        return [felt for felt in self.felt if felt.return_s is not None and felt.return_s > self.longest_return_s]
 
     @property
     def is_perfect(self) -> bool:

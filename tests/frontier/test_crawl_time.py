@@ -201,6 +201,7 @@ async def test_of_two_replicas_that_notice_a_step_one_corrects_it(
     server.stepped_ms += 60_000  # a second step
     await rounds(time, peers, 3)
     assert await ask(store, "HGET", clock, "version") == b"2"
+    assert sum(one.time.corrections for one in peers) == 2
     assert [abs(error_ms(one, time)) <= 60 for one in peers] == [True] * 3
 
 

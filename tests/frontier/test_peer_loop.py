@@ -22,10 +22,12 @@ class ManualStore:
         self._store = store
         self._time = time
         self.received = 0  # bytes of the last replies
+        self.largest = 0  # of all replies
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         replies = await self._store.send(calls)
         self.received = len(repr(replies))
+        self.largest = max(self.largest, self.received)
         return replies
 
     async def time_ms(self) -> float:
@@ -127,6 +129,22 @@ async def test_a_roster_and_a_table_that_did_not_change_are_not_sent_again(
     assert min(joined[1:]) > 40 * 10, "all read the roster"
     assert max(joined[1:]) < 512 * 3, "all but the first compute the table instead of reading it"
     assert max(then) < 200
+
+
+async def test_a_replica_that_asks_for_the_time_reads_no_list_of_replicas(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """It looks for an answer several times in an interval, so a thousand new replicas would read a thousand names often."""
+    watched, key = ManualStore(store, time), f"{{{crawl_name}}}:peers"
+    peers = [PeerLoop(watched, key, time, PeerSettings(INTERVAL_S), f"r{n}", random.Random(1)) for n in range(100)]
+    for one in peers:
+        await one.tick()
+    new = PeerLoop(watched, key, time, PeerSettings(INTERVAL_S), "new", random.Random(1))
+    await new.tick()
+    watched.largest = 0
+    await new.tick()
+    assert not new.time.is_known
+    assert watched.largest < 200
 
 
 async def test_a_replica_that_stops_claiming_is_gone_after_one_epoch(

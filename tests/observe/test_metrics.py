@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from crawler import __version__
-from crawler.events import LinksPushed
+from crawler.events import LinksPushed, WritesRepeated
 from crawler.observe.metrics import Metrics
 
 
@@ -15,6 +15,14 @@ def test_links_are_counted_by_result() -> None:
     results = ("accepted", "known", "capped", "outside", "recent")
     counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"result": result}) for result in results]
     assert counted == [1, 2, 3, 4, 5]
+
+
+def test_repeated_writes_are_counted_with_their_outcome() -> None:
+    metrics = Metrics()
+    metrics.observe(WritesRepeated(shards=3, unsettled=2))
+    metrics.observe(WritesRepeated(shards=1, unsettled=0))
+    names = ("shards_repeated", "urls_unsettled")
+    assert [metrics.registry.get_sample_value(f"peercrawl_{name}_total") for name in names] == [4, 2]
 
 
 def test_every_series_names_its_crawl_and_replica() -> None:

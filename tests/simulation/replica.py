@@ -15,8 +15,9 @@ from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.crawl_settings import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.crawl_tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
@@ -154,7 +155,7 @@ class SimReplica:
         # As long as the margin between the end of a lease for its holder and its expiry. A longer one is broken off at
         # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
-        local = ReplicaSettings(
+        local = ReplicaTable(
             concurrency=WORKERS, interval=here.scenario.interval_s, capacity=rng.choice((1.0, 1.0, 0.5, 2.0))
         )
         self._sink = SimSink(here, self._clock, rng)

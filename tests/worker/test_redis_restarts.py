@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from crawler.events import Events, WritesRepeated
 from crawler.page import Exchange, Outcome, Page, Written
+from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.commit import Committer, Result
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.redis_restarts import RestartRepair
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
-from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl
+from frontier.nodes import Nodes
+from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore
 from tests.sinks.values import exchange, page
 from tests.valkey import ValkeyProcess
+from tests.valkey_cluster import ValkeyCluster
 from tests.worker.test_throttle import runtime
 
 HOME = Entry("https://site.test/a", "site.test")
@@ -151,3 +160,66 @@ async def test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated(
     assert (counts.accepted, counts.done, counts.domains_unleased, counts.domains_leased) == (2, 1, 1, 0)
     running.cancel()
     await connected.close()
+
+
+class Recent(RecentUrls):
+    """Counts how often it is cleared."""
+
+    cleared = 0
+
+    def clear(self) -> None:
+        self.cleared += 1
+        super().clear()
+
+
+@pytest.mark.e2e
+async def test_two_new_masters_without_replicas_take_the_last_writes() -> None:
+    """With `replicas_ack`, a master without replicas acknowledges nothing."""
+    with ValkeyCluster() as cluster:
+        store, clock, seen = await connect(cluster.url), SystemClock(), list[WritesRepeated]()
+        server_clock, keys = ServerClock(clock, store.time_ms), CrawlKeys("news", 32, b"key".hex())
+        await server_clock.refresh()
+        await identify_shards(store, keys, range(32))
+        frontier = Frontier(store, keys, server_clock, FrontierSettings(replicas_ack=1), b"key")
+        nodes = Nodes(store, keys, clock)
+        shared = replace(runtime(clock, server_clock), retry=RedisRetry(clock, Events(), random.Random(1), nodes=nodes))
+        shared.events.subscribe(seen.append, WritesRepeated)
+        # Given a page on the first node, with links to all nodes,
+        home = next(one for one in LINKS if nodes.of(frontier.shard_of(one.domain)) == cluster.masters[0].name)
+        await frontier.push([home])
+        ((leased,), _) = await frontier.lease([frontier.shard_of(home.domain)], 1, "me", 1)
+        await frontier.push(LINKS)
+        settled = SettledUrl(home, Outcome.DONE, "200")
+        await frontier.settle([Settlement(leased.leases[0], 0, urls=[settled])])
+        # when two nodes are replaced by masters without replicas,
+        for master, replica in zip(cluster.masters[:2], cluster.replicas[:2], strict=True):
+            cluster.kill(master)
+            cluster.failover(replica, "TAKEOVER")
+        async with asyncio.timeout(60):
+            while len({nodes.of(shard) for shard in frontier.replaced_runs()}) < 2:
+                with contextlib.suppress(RedisAway):
+                    await frontier.look_for_new_runs()
+                await clock.sleep(0.05)
+            recent = Recent(100)
+            repair = RestartRepair(shared, frontier, KeepingSink(), recent, HeldLeases(shared))
+            replaced = frontier.replaced_runs()
+            for replica in cluster.replicas[:2]:  # and hang first,
+                cluster.suspend(replica)
+            for _ in range(2):
+                await repair.repeat(no_renewal)
+            assert frontier.replaced_runs() == replaced
+            for replica in cluster.replicas[:2]:
+                cluster.resume(replica)
+            # then both take the writes in the end.
+            watching = asyncio.create_task(shared.retry.watch())
+            while frontier.replaced_runs():
+                await repair.repeat(no_renewal)
+                await clock.sleep(0.05)
+            watching.cancel()
+        assert (sum(one.shards for one in seen), recent.cleared) == (len(replaced), 1)  # not once for each attempt
+        counts = await Counters(store, keys).counts()
+        assert (counts.accepted, counts.done) == (len(LINKS), 1)
+        await store.close()
+
+
+async def no_renewal(visits: Sequence[Visit]) -> None: ...
