@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 
 TRY_LATER = 75
 """Exit code when Redis cannot be reached (EX_TEMPFAIL in sysexits.h): Redis may be restarting, so retry later."""
+
+
+SIMILAR = 0.75
+"""The least similarity of a name that a message suggests, as `difflib` measures it. With its default, 0.6, "paws" is
+similar to "pause", and "depth" to "fetch"."""
+
+
+def closest(typed: str, known: Iterable[str], most: int = 1, least: float = SIMILAR) -> list[str]:
+    """Return up to `most` of the names in `known` that are most like `typed`, with a similarity of at least `least`."""
+    return get_close_matches(typed, list(dict.fromkeys(known)), n=most, cutoff=least)
 
 
 class CrawlerError(Exception):

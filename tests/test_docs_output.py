@@ -52,6 +52,21 @@ def reopen_last(folder: Path) -> None:
     finished.rename(finished.with_name(f"{finished.name}.open"))
 
 
+async def test_pages_without_links_can_be_asked_for_their_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB takes a list that is empty on all lines for JSON."""
+    monkeypatch.chdir(tmp_path)
+    archive = Archive(settings(Path("crawl-out")))
+    await archive.start()
+    await archive.write([page(exchange("a", b"<p>said"), links=(), content_type="text/html")])
+    await archive.stop()
+    view, *queries, _ = blocks("query-output.md", "sql")
+    with duckdb.connect() as database:
+        database.execute(view)
+        assert database.execute(queries[3]).fetchall() == []
+
+
 def test_the_queries_are_answered(database: duckdb.DuckDBPyConnection) -> None:
     """All blocks of the page are run in their order, in the folder that contains `crawl-out`."""
     view, *queries, near = blocks("query-output.md", "sql")

@@ -91,7 +91,7 @@ def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) 
         bench(tmp_path, web) as commands,
     ):
         url = f"unix://:{SECRET}@{valkey.socket}"
-        environment = {"CRAWLER_REPLICA__REDIS": url, "CRAWLER_REPLICA__LOG": form}
+        environment = {"CRAWLER_REPLICA__REDIS": url, "CRAWLER_REPLICA__LOG_FORMAT": form}
         seeded = commands.start("seed", "-f", str(commands.seeds), environment=environment).wait()
         assert seeded.code == 0, seeded.err
         replica = commands.start("run", "--listen", "127.0.0.1:0", environment=environment)

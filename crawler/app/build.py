@@ -16,8 +16,9 @@ from crawler.parse.html import ExtractPolicy
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import addresses, host_map, refetched, scope, scorer, url_rules
+from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
@@ -41,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
     links: LinkFilter
 
 
-def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaSettings) -> Seams:
+def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTable) -> Seams:
     """Return the external dependencies of a replica in production. Raises UserError if a hook or sink in the settings
     cannot be loaded."""
     compat.install()
@@ -91,7 +92,7 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
     )
 
 
-def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings, events: Events) -> DurableSink:
+def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events) -> DurableSink:
     """Return the archive, together with the additional sinks in the settings. Raises UserError if one cannot be loaded."""
     hooks = PageHooks.named(settings.archive.on_page)
     archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
@@ -101,7 +102,7 @@ def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettin
     return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
 
 
-def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaSettings) -> ArchiveSettings:
+def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable) -> ArchiveSettings:
     """Return the settings of the archive."""
     return ArchiveSettings(
         folder=local.out,

@@ -36,7 +36,7 @@ from typing import IO
 from crawler.errors import DataDirError
 from crawler.logs import log
 from crawler.parse.confinement import environment
-from crawler.settings.loading import ReplicaSettings
+from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.output_folder import obstacle
 from frontier.errors import FrontierError
 from frontier.store import RedisStore, command, connect
@@ -285,7 +285,7 @@ class EmbeddedValkey:
 
 
 @contextlib.asynccontextmanager
-async def open_store(local: ReplicaSettings) -> AsyncIterator[RedisStore]:
+async def open_store(local: ReplicaTable) -> AsyncIterator[RedisStore]:
     """Open the store in the settings, or the embedded one. Raises FrontierError or UserError if it is not available."""
     async with contextlib.AsyncExitStack() as stack:
         url = local.redis

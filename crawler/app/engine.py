@@ -23,8 +23,9 @@ from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
+from crawler.settings.replica_table import ReplicaTable
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
@@ -74,7 +75,7 @@ class Engine:
     """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, and when a
     task has failed (`tasks.failure`)."""
 
-    def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls) -> None:
+    def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls) -> None:
         self._seams = seams
         self._settings = settings
         self._local = local

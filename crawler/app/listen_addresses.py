@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from crawler.errors import UserError
-from crawler.settings.loading import HIGHEST_PORT
+from crawler.settings.replica_table import HIGHEST_PORT
 
 
 def port_of(address: str) -> int:

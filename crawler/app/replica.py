@@ -22,7 +22,8 @@ from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.replica_table import ReplicaTable
 from frontier.health import Health
 from frontier.store import RedisStore
 
@@ -34,7 +35,7 @@ class Replica:
     """A replica of a crawl. `engine.ended` is set when it should stop."""
 
     def __init__(
-        self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaSettings, recent: RecentUrls
+        self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls
     ) -> None:
         self.id = seams.replica
         labels = {"crawl": seams.crawl.name, "replica": self.id}
@@ -111,6 +112,7 @@ class Replica:
             redis_away=engine.runtime.retry.is_away,
             nodes=engine.runtime.retry.nodes,
             parked=engine.committer.parked,
+            time_corrections=engine.peers.time.corrections,
         )
 
     async def _log_progress(self) -> None:

@@ -19,8 +19,9 @@ from crawler.app.stopping import on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings, ReplicaSettings, Settings
-from crawler.settings.local import accepted, check_local
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.loading import CrawlSettings, Settings
+from crawler.settings.replica_table import ReplicaTable
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
@@ -61,14 +62,14 @@ async def _open(store: RedisStore, crawl: str, settings: Settings, options: RunO
     """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
     opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, options.on_difference)
     stored = CrawlSettings.from_json(opened.settings)
-    check_local(stored, accepted(settings))
+    check_guarded(stored, accepted(settings))
     check_installed(stored)
     if options.before_start is not None:
         await options.before_start(store, opened)
     return opened, stored
 
 
-def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaSettings) -> Replica:
+def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaTable) -> Replica:
     """Return a replica of `crawl`, ready to start. Raises UserError if a hook or sink in the settings cannot be loaded."""
     return Replica(store, seams(crawl, store, settings, local), settings, local, RecentUrls(RECENT_URLS))
 
@@ -111,7 +112,7 @@ async def _run_several(crawl: str, settings: Settings, replicas: int, options: R
         return await supervisor.run()
 
 
-def local_settings(settings: Settings) -> ReplicaSettings:
+def local_settings(settings: Settings) -> ReplicaTable:
     """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
     are on one machine, the interval is shorter unless the user has set it. A terminal gets no lines of progress."""
     local = settings.replica.model_copy(update={"accept": tuple(accepted(settings))})

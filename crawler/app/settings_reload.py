@@ -15,8 +15,8 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
+from crawler.settings.guarded import check_guarded
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.local import check_local
 from crawler.settings.table import Table
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
@@ -61,8 +61,8 @@ class Follower:
     """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
     `waiting`: settings of a later revision that wait for a restart; `refused`: why the latest one cannot be used, or "".
 
-    `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the local
-    settings that may come from Redis (`crawler.settings.local`).
+    `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the guarded
+    settings that may come from Redis (`crawler.settings.guarded`).
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Follower:
         self._seen = crawl.revision
         try:
             wanted = CrawlSettings.from_json(crawl.settings)
-            check_local(wanted, self._accept)
+            check_guarded(wanted, self._accept)
             step = plan_step(self._settings, wanted)
             self._apply(step.settings, crawl.revision)
         except (UserError, BadInput) as error:

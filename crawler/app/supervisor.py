@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from crawler.app.listen_addresses import check_free, count_up, port_of
 from crawler.errors import TRY_LATER
 from crawler.logs import log
+from crawler.settings.guarded import accepted
 from crawler.settings.loading import Settings
-from crawler.settings.local import accepted
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""
@@ -158,7 +158,7 @@ def supervise(
     if until_empty:
         words.append("--until-empty")
     environment = {
-        "CRAWLER_REPLICA__LOG": local.log,
+        "CRAWLER_REPLICA__LOG_FORMAT": local.log_format,
         "CRAWLER_REPLICA__LOG_LEVEL": log[0] if log else local.log_level,
         "CRAWLER_REPLICA__PROGRESS": str(0 if log else local.progress),
         "CRAWLER_REPLICA__HOSTS": json.dumps(local.hosts),

@@ -27,8 +27,8 @@ from crawler.errors import UserError
 from crawler.observe.health_record import health_records
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.local import accepted, check_local, consent, needs_consent
 from crawler.settings.policies import check, scorer, url_rules
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
@@ -165,7 +165,7 @@ async def push_seeds(
     does. `read_by`: the settings with which they were parsed. Raises UserError for a scorer in Redis that `read_by` does
     not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
-    check_local(settings, accepted(read_by), {"frontier.scorer"})
+    check_guarded(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
     clock = await crawl_clock(store, crawl)
@@ -224,7 +224,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         console = Terminal(stderr=True)
         level = local.log_level if "log_level" in local.model_fields_set else None
         shows = self.show and console.is_terminal and level not in VERBOSE
-        logs.configure(local.log, level or (QUIET if shows or not self.show else "info"))
+        logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
         check_installed(self.settings)
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
@@ -241,7 +241,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             store = await stack.enter_async_context(open_store(local))
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)
-            check_local(applied, accepted(self.settings))
+            check_guarded(applied, accepted(self.settings))
             check_installed(applied)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()

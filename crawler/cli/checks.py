@@ -17,8 +17,9 @@ from crawler.cli.node_checks import compare
 from crawler.errors import CrawlerError
 from crawler.fetch import fd_limit
 from crawler.fetch.dns import DnsLookup
-from crawler.settings.crawl_settings import HOME_PAGE
-from crawler.settings.loading import ReplicaSettings, Settings
+from crawler.settings.crawl_tables import HOME_PAGE
+from crawler.settings.loading import Settings
+from crawler.settings.replica_table import ReplicaTable
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
@@ -57,7 +58,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
     return findings
 
 
-def files(local: ReplicaSettings) -> Finding:
+def files(local: ReplicaTable) -> Finding:
     """Check that there are enough file descriptors for all connections."""
     limit, needed = fd_limit.highest_fd_limit(), fd_limit.required_files(local.concurrency)
     return _judge(

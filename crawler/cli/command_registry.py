@@ -36,6 +36,9 @@ MODULES = {command: module for commands in GROUPS.values() for command, module i
 class Group(TyperGroup):
     """A group whose help names the values of options, and whose errors are one line each."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"suggest_commands": False})  # `usage` suggests, and fewer unrelated ones
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the names of their values."""
         return _named(super().get_params(ctx))

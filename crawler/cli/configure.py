@@ -238,10 +238,10 @@ def _toml(tables: dict[str, Any]) -> Text:
 
 
 def _explained(setting: Setting) -> RenderableType:
-    default = "unset" if setting.default is None else reference.as_toml(setting.default)
+    default = setting.default_text if setting.is_required else f"default {setting.default_text}"
     because = f": {setting.because}" if setting.because else ""
     return Group(
-        Text.assemble((setting.name, "bold green"), f"  {setting.kind}, default {default}"),
+        Text.assemble((setting.name, "bold green"), f"  {setting.kind}, {default}"),
         Text(f"  {setting.meaning}"),
         Text(
             f"  environment {setting.environment}; a change takes effect {setting.takes_effect}{because}", style="dim"

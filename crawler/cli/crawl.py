@@ -147,7 +147,7 @@ def crawl(
         fetch={"host_map": host_map},
         archive={"on_page": on_page},
         replica={"redis": redis, "data_dir": data_dir, "out": out, "listen": listen}
-        | {"concurrency": concurrency, "log_level": log_level, "log": log_format},
+        | {"concurrency": concurrency, "log_level": log_level, "log_format": log_format},
     )
     loaded = load(settings, given).adding(allow or (), port or ())
     job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
@@ -182,9 +182,9 @@ def seed(
     from crawler.cli.actions import SeedLists, seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    given = flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log": log_format})
+    given = flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log_format": log_format})
     loaded = load(settings, given).adding(allow or (), port or ())
-    logs.configure(loaded.replica.log, loaded.replica.log_level)
+    logs.configure(loaded.replica.log_format, loaded.replica.log_level)
     _finish(seed_crawl(crawl, loaded, SeedLists(tuple(urls or ()), tuple(file or ()), again), otherwise))
 
 
@@ -226,10 +226,10 @@ def run(
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
         replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency, "capacity": capacity}
-        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log": log_format}
+        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log_format": log_format}
     )
     loaded = load(settings, given)
-    logs.configure(loaded.replica.log, loaded.replica.log_level)
+    logs.configure(loaded.replica.log_format, loaded.replica.log_level)
     if when_told and not sys.stdin.readline():  # the supervisor has ended
         raise typer.Exit(1)
     access = CrawlAccess(crawl, redis, data_dir, settings)

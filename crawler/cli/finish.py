@@ -18,8 +18,8 @@ from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import SinkFull, UserError
+from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.local import accepted, check_local
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import (
     OrphanedVolume,
@@ -77,7 +77,7 @@ def finish(
     """
     folder = folder or access.settings.replica.out
     check_exists(folder)
-    logs.configure(access.settings.replica.log, "warning")
+    logs.configure(access.settings.replica.log_format, "warning")
     try:
         with translated(folder), contextlib.ExitStack() as stack:
             result = _finish_folder(folder, access, offline, stack)
@@ -127,7 +127,7 @@ def _finish(
 
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
         settings = CrawlSettings.from_json(crawl.settings)
-        check_local(settings, accepted(access.settings), {"archive.upload"})
+        check_guarded(settings, accepted(access.settings), {"archive.upload"})
         clock = await crawl_clock(store, crawl)
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)

@@ -150,7 +150,8 @@ def summary(found: Status, out: Path) -> RenderableType:
     table.add_row(
         "bytes", f"{found.received_bytes:,}", f"{found.received_bytes / max(found.done, 1) / 1024:.1f} KiB a page"
     )
-    table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
+    if found.done > 1:  # the rate is that between the first page and the last
+        table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     table.add_row("denied", f"{found.denied:,}", _reasons(found, "denied"))
     table.add_row("retries", f"{found.retried:,}", _reasons(found, "retry"))

@@ -60,7 +60,7 @@ def main() -> None:
         _check_folder()
         app()
     except (UserError, FrontierError) as error:
-        _print(error, error.details if isinstance(error, UserError) else ())
+        _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
         sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)
     except OSError as error:
         if error.errno not in FULL:
@@ -88,11 +88,17 @@ def _cannot_write(error: OSError) -> NoReturn:
     # What is buffered would be tried again, and reported with a traceback, when the interpreter exits.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _print(UserError(f"cannot write the output: {error.strerror}"), ())
+    _print(UserError(f"cannot write the output: {error.strerror}"))
     sys.exit(1)
 
 
-def _print(error: Exception, details: Iterable[str]) -> None:
+def _advice(error: Exception) -> str:
+    """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
+    named = isinstance(error, RedisAway) and "Redis at redis" in str(error)
+    return "; check that it is running, and the host and port in the Redis URL" if named else ""
+
+
+def _print(error: Exception, details: Iterable[str] = (), advice: str = "") -> None:
     from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
 
-    print_error(error, details)
+    print_error(UserError(f"{error}{advice}"), details)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from crawler.cli.completion import REASONS
 from crawler.cli.terminal import Terminal
+from crawler.errors import closest
 from crawler.observe import summary
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
@@ -15,9 +15,6 @@ from frontier.crawls import Crawl
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
-
-SIMILAR = 0.75
-"""The least similarity of a suggestion, as `difflib` measures it."""
 
 
 def note(text: str) -> None:
@@ -48,5 +45,5 @@ async def unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """Return a question in parentheses for the closest of `known`, or "" if none is close to what was typed."""
-    near = get_close_matches(typed, [one for one in set(known) if one != typed], n=1, cutoff=SIMILAR)
+    near = closest(typed, (one for one in known if one != typed))
     return f" (did you mean {near[0]}?)" if near else ""

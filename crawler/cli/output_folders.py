@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError
-from crawler.settings.loading import ReplicaSettings
+from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.segment import whole_file
 
 NAME = "outputs.json"
 
 
-def remember(local: ReplicaSettings, crawl: str) -> list[Path]:
+def remember(local: ReplicaTable, crawl: str) -> list[Path]:
     """Remember that `crawl` writes to the output folder of `local`. Returns the other folders that it has written to, the
     latest first; none for a store that is shared by machines. A data folder that cannot be written remembers nothing."""
     if local.redis:
@@ -33,7 +33,7 @@ def remember(local: ReplicaSettings, crawl: str) -> list[Path]:
     return _existing(folders[1:])
 
 
-def output_folders(local: ReplicaSettings, crawl: str) -> list[Path]:
+def output_folders(local: ReplicaTable, crawl: str) -> list[Path]:
     """Return where to look for the output of `crawl`: the folder that a setting or option names, those that the crawl has
     written to, or the default."""
     if local.redis or "out" in local.model_fields_set:
@@ -47,7 +47,7 @@ def check_exists(folder: Path) -> None:
         raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
 
 
-def not_named(local: ReplicaSettings, folders: Sequence[Path]) -> str:
+def not_named(local: ReplicaTable, folders: Sequence[Path]) -> str:
     """Return which other folders the crawls of the embedded store have written to that have written to one of `folders`, as
     a note; "" if there are none."""
     given = {str(folder.resolve()) for folder in folders}
@@ -62,7 +62,7 @@ def not_named(local: ReplicaSettings, folders: Sequence[Path]) -> str:
     return f"the crawl has also written to {', '.join(missing)}: name all its folders" if missing else ""
 
 
-def crawl_of(local: ReplicaSettings, folders: Sequence[Path]) -> str:
+def crawl_of(local: ReplicaTable, folders: Sequence[Path]) -> str:
     """Return the crawl of the embedded store that has written to all of `folders`, or "" if it is not known."""
     wanted = {str(folder.absolute()) for folder in folders}
     known = {} if local.redis else _read(local.data_dir)

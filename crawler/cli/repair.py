@@ -21,8 +21,8 @@ from crawler.page import LinkKind, Outcome
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.seeds import Seed
+from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.local import accepted, check_local
 from crawler.settings.policies import url_rules
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
@@ -101,7 +101,7 @@ async def _repair(
     store: RedisStore, crawl: Crawl, access: CrawlAccess, seeds: Sequence[Seed], folders: Sequence[Path]
 ) -> Result:
     settings = CrawlSettings.from_json(crawl.settings)
-    check_local(settings, accepted(access.settings), {"frontier.scorer"})
+    check_guarded(settings, accepted(access.settings), {"frontier.scorer"})
     clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     if not await repair.begin():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from crawler.cli.notes import note
@@ -21,7 +25,7 @@ SHOWN_TEXT = 80
 """Characters of a line that is no seed, in its report."""
 
 SAMPLED = 65_536
-"""Bytes at the beginning of a file that are searched for what no text contains."""
+"""The most bytes at the beginning of a file that are searched for what no text contains."""
 
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Control characters other than white space and ESC."""
@@ -105,13 +109,28 @@ def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
     if path.suffix == ".toml" and path.is_file():
         raise UserError(f"seed file {path} is a settings file: use it with --settings {path}")
     try:
-        with path.open("rb") as file:
-            if _NO_TEXT.search(file.read(SAMPLED)):
+        # Opened once: what was read of a pipe cannot be read again.
+        with _interruptible(), io.BufferedReader(path.open("rb", buffering=0), SAMPLED) as file:
+            if _NO_TEXT.search(file.peek(SAMPLED)):
                 raise UserError(f"seed file {path} is no text file in UTF-8; a seed file has one URL per line")
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return read_seeds(lines, rules)
+            with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
+                return read_seeds(lines, rules)
     except OSError as error:
         raise UserError(f"seed file {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the command while a pipe without a writer blocks it. The handler of the event loop would wait for the
+    loop, which is blocked, too. Only the main thread of a process gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _report(path: Path, errors: list[SeedError]) -> None:

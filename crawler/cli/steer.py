@@ -12,15 +12,17 @@ from rich.text import Text
 from crawler.cli.completion import reasons
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.notes import did_you_mean, note, unknown_domain, unknown_reason
+from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
+from crawler.observe.health_record import health_records
+from crawler.scope.seeds import SeedError, url_named
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl
 from frontier.store import RedisStore
-from frontier.urls import canonicalize
 
 DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]
 OfDomain = Annotated[str | None, typer.Option("--domain", help="Only those of this domain.", show_default=False)]
@@ -63,15 +65,24 @@ def _apply(
     async def work(store: RedisStore, opened: Crawl) -> str:
         control = Control(store, opened.keys)
         await control.refresh()
-        rules = control.rules
+        rules, state = control.rules, control.state
         await write(control, store, opened)
-        return await _doubt(store, opened, change, rules) if change.domain else ""
+        if change.domain:
+            return await _doubt(store, opened, change, rules)
+        return _doubt_of_all(change.action, state, is_idle=not await health_records(store, opened.keys))
 
     if doubt := access.do(work):
         note(doubt)
     default = " as the crawl's own" if change.action == "delay" else ""
     seconds = default if change.seconds is None else f" {change.seconds:g} s"
     emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
+
+
+def _doubt_of_all(action: str, state: str, is_idle: bool) -> str:
+    """Return why `action` changes nothing now, or "". `state`: that of the crawl before; `is_idle`: no replica runs."""
+    if action == "resume":
+        return "the crawl was neither paused nor stopped" if state == "run" else ""
+    return f"no replica runs now; those that start later {action} too, until `crawler resume`" if is_idle else ""
 
 
 async def _doubt(store: RedisStore, crawl: Crawl, change: ControlChange, before: DomainRules) -> str:
@@ -266,6 +277,8 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
 def _domain_named(text: str) -> str:
     """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
     try:
-        return canonicalize(text if "://" in text else f"https://{text}/").domain
+        return url_named(text).domain
     except BadUrl as error:
+        if error.reason in ("scheme", "colon"):
+            raise UserError(f"{text!r}: {about(SeedError(0, text, error.reason))}") from error
         raise UserError(f"{text!r} is no domain; write it as example.org") from error

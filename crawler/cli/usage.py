@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import typer
 
-from crawler.errors import UserError
+from crawler.errors import SIMILAR, UserError, closest
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """What the parser raises. Typer has it in other modules than Click, from which it took it."""
 
-SIMILAR, NEARLY = 0.7, 0.9
-"""The least similarity of an option that is suggested, as `difflib` measures it: in general, and if another command or a
-setting has the name that was typed."""
+NEARLY = 0.9
+"""The least similarity of an option that is suggested if another command or a setting has the name that was typed."""
 
 NAMED = 3
 """The most commands that are named as those that take an option."""
@@ -95,7 +93,7 @@ def _as_typed(option: str, typed: Sequence[str]) -> str:
 
 def _unknown_option(context: Any, command: Any, option: str) -> str:
     said = f"`{path_of(context)}` takes no {option}"
-    if near := _similar(option, command, cutoff=NEARLY):
+    if near := _similar(option, command, NEARLY):
         return f"{said}; did you mean {near}?"
     hint = _elsewhere("--" + _plain(option), context, command)
     near = _similar(option, command)
@@ -108,10 +106,10 @@ def _plain(option: str) -> str:
     return _OTHER_DASH.sub("-", option).strip("-").lower().replace("_", "-")
 
 
-def _similar(option: str, command: Any, cutoff: float = SIMILAR) -> str:
+def _similar(option: str, command: Any, least: float = SIMILAR) -> str:
     """Return the option of `command` that is most like `option`, apart from case, hyphens and underscores, or ""."""
     known = {_plain(name).replace("-", ""): name for name in options_of(command) | {"--help"} if name[:2] == "--"}
-    near = get_close_matches(_plain(option).replace("-", ""), known, n=1, cutoff=cutoff)
+    near = closest(_plain(option).replace("-", ""), known, least=least)
     return known[near[0]] if near else ""
 
 
@@ -183,9 +181,11 @@ def _other(context: Any, command: Any, error: Any) -> str:
     if option := getattr(error, "option_name", ""):
         (one,) = (one for one in command.params if option in (*one.opts, *one.secondary_opts))
         return f"`{path_of(context)}`: {said[0].lower()}{said[1:]}: {option} {one.metavar}".rstrip()
-    if (unknown := re.match(r"No such command '([^']*)'", said)) and (meant := OTHER_WORDS.get(unknown[1])):
+    if (unknown := re.fullmatch(r"No such command '([^']*)'", said)) and (meant := OTHER_WORDS.get(unknown[1])):
         return f"{unknown[0]}; use `crawler {meant}`"
     if unknown := re.fullmatch(r"No such command '(.*)'", said):
+        if near := closest(unknown[1], command.commands, most=2):
+            return f"{said}; did you mean {' or '.join(near)}?"
         is_url = re.search(r"[/.:]", unknown[1])
         hint = f"to crawl a site: crawler crawl {unknown[1]}" if is_url else f"`{path_of(context)} --help` lists them"
         return f"{said}; {hint}"

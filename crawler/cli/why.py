@@ -9,10 +9,14 @@ import typer
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists, output_folders
+from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
+from crawler.errors import UserError
 from crawler.observe.explain import Explanation, explain, render
+from crawler.scope.seeds import SeedError
 from frontier.crawls import Crawl
+from frontier.errors import BadUrl
 from frontier.store import RedisStore
 
 OutToSearch = Annotated[
@@ -43,7 +47,10 @@ def why(
     folders = out or output_folders(access.settings.replica, access.crawl)
 
     async def work(store: RedisStore, opened: Crawl) -> Explanation:
-        return await explain(store, opened, url, folders)
+        try:
+            return await explain(store, opened, url, folders)
+        except BadUrl as error:
+            raise UserError(f"{url!r}: {about(SeedError(0, url, error.reason))}") from error
 
     found = access.do(work)
     emit(found, json, render(found), wraps=False)

@@ -17,8 +17,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from crawler.observe.condition import Condition, Word
+from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
-from crawler.scope.seeds import with_scheme
+from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
@@ -49,10 +51,25 @@ CUT = {
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
 
 
+HALTS: dict[Word, str] = {
+    "paused": "the crawl is paused; `crawler resume` lets it go on",
+    "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
+    "no replica": "no replica runs",
+    "finished": "no replica runs",
+}
+"""Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
+
+
+OPEN = ("queued", "leased", "waiting")  # where a URL is that is to be fetched
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
     apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found; `searched`: the
-    output folders. `is_blocked`: an operator has blocked the domain."""
+    output folders. `is_blocked`: an operator has blocked the domain. `halt`: why the crawl fetches nothing now, if the URL
+    is to be fetched."""
 
     asked: str
     url: str
@@ -87,11 +104,13 @@ class Explanation(msgspec.Struct, frozen=True):
     last: dict[str, object] | None
     is_blocked: bool = False
     searched: tuple[str, ...] = ()
+    halt: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):
     """The input of `explanation`. `line`: the newest JSON line of the URL in the output, None if there is none.
-    `rules`: those that an operator has set; `searched`: the output folders."""
+    `rules`: those that an operator has set; `searched`: the output folders; `condition`: that of the crawl if the URL
+    is to be fetched."""
 
     asked: str
     url: Url
@@ -102,16 +121,18 @@ class Facts(msgspec.Struct, frozen=True):
     line: dict[str, Any] | None
     rules: DomainRules = DomainRules()
     searched: tuple[str, ...] = ()
+    condition: Condition | None = None
 
 
 async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Explanation:
     """Return the explanation of the URL `asked`. Without a scheme it is taken for the one that a seed would get, or
     for the other if the crawl has seen only that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
-    named = [asked]
-    if "://" not in asked:
-        first = with_scheme(asked)
-        named = [first, f"{'https' if first.startswith('http:') else 'http'}://{asked}"]
+    first = url_named(asked, url_rules(settings)).href
+    named = [asked if has_scheme(asked) else first]
+    if not has_scheme(asked):
+        scheme, _, rest = first.partition("://")
+        named.append(f"{'https' if scheme == 'http' else 'http'}://{rest}")
     explanations = [explanation(await gather(store, crawl, url, folders), settings) for url in named]
     return next((one for one in explanations if one.seen), explanations[0])
 
@@ -125,16 +146,18 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     lookup, control = UrlLookup(store, frontier), Control(store, crawl.keys)
     await control.refresh()
     lines = [line for folder in folders if (line := newest_line(folder, url.href, crawl.name)) is not None]
+    status = await lookup.url(url.href, url.domain)
     return Facts(
         asked=asked,
         url=url,
         now_ms=clock.now_ms(),
-        status=await lookup.url(url.href, url.domain),
+        status=status,
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
         line=max(lines, key=lambda line: str(line.get("settled_at")), default=None),
         rules=control.rules,
         searched=tuple(map(str, folders)),
+        condition=(await CrawlReader(store, crawl.keys).complete()).condition if status.where in OPEN else None,
     )
 
 
@@ -152,7 +175,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         origin=facts.url.origin,
         shard=domain.shard,
         owner=domain.owner,
-        verdict=_verdict(facts, in_scope, trap, robots, waits_for),
+        verdict="; ".join(filter(None, [_verdict(facts, in_scope, trap, robots, waits_for), _halt(facts)])),
         scope=in_scope,
         trap=trap,
         seen=status.where != "unseen",
@@ -179,6 +202,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         last=facts.line,
         is_blocked=_is_blocked(facts),
         searched=facts.searched,
+        halt=_halt(facts),
     )
 
 
@@ -241,6 +265,11 @@ def _robots_due_ms(facts: Facts, record: RobotsRecord) -> int:
     return max(record.retry_at_ms, backoff_ms, facts.domain.next_ms or 0)
 
 
+def _halt(facts: Facts) -> str:
+    """Return why the crawl fetches nothing now, if the URL is to be fetched."""
+    return HALTS.get(facts.condition.word, "") if facts.condition and facts.status.where in OPEN else ""
+
+
 def _is_blocked(facts: Facts) -> bool:
     return facts.url.domain in facts.rules.blocked
 
@@ -251,6 +280,10 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
     reason = judge.judge(facts.url, entry.depth if entry else 0, entry.hops if entry else 0, facts.url.domain)
     if reason is not None:
         return f"no: {reason}"
+    if entry is not None and not entry.depth and not entry.hops:
+        return "yes: it is a seed"
+    if facts.status.where != "unseen":
+        return "yes"
     if settings.scope.kind == "seeds":
         return "if a page of its own domain links to it, or a seed redirects to it"
     return "yes"
@@ -260,9 +293,12 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
     """Return until when the URL waits (server ms), and for what."""
     status, domain = facts.status, facts.domain
     if status.where in ("waiting", "queued") and facts.robots and facts.robots.record.access == "disallow":
-        return _robots_due_ms(facts, facts.robots.record), "the next try of its robots.txt"
+        due_ms = _robots_due_ms(facts, facts.robots.record)
+        return (due_ms if due_ms > facts.now_ms else None), "the next try of its robots.txt"
     if status.where == "waiting":
-        return status.ready_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
+        ready_ms = status.ready_ms or 0
+        until_ms = ready_ms if ready_ms > facts.now_ms else None
+        return until_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
     if status.where not in ("queued", "leased"):
         return None, ""
     backoff = BackoffState.parse(domain.state)
@@ -332,7 +368,11 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
         ("state", state + (f": {tried}{priority}" if tried else "")),
         (f"{state} for", found.dead_reason),
-        ("waits for", found.waits_for and f"{found.waits_for}, until {found.waits_until}"),
+        (
+            "waits for",
+            found.waits_for
+            and f"{found.waits_for}, {f'until {found.waits_until}' if found.waits_until else 'due now'}",
+        ),
         ("in scope", found.scope),
         ("trap", found.trap),
         ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),

@@ -58,19 +58,29 @@ def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[l
 
 def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     location, *options = text.split()
-    if _LACKS_COLON.match(location):
-        raise BadUrl(text, "colon")
-    has_scheme = _HAS_SCHEME.match(location) is not None
-    url = canonicalize(location if has_scheme else with_scheme(location), rules=rules)
-    if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
-        raise BadUrl(text, "comma")
+    url = url_named(location, rules)
     priority: float | None = None
     for option in options:
         name, _, value = option.partition("=")
         if name != "priority":
             raise BadUrl(text, "option")
         priority = _priority(text, value)
-    return Seed(url, priority, line, text, has_scheme)
+    return Seed(url, priority, line, text, has_scheme(location))
+
+
+def url_named(location: str, rules: UrlRules = DEFAULT_RULES) -> Url:
+    """The URL that a user means by `location`, a URL with or without a scheme, wherever it is given: as a seed, or as an
+    argument of a command. Raises BadUrl, also with the reasons `colon` and `comma` of `SeedError`."""
+    if _LACKS_COLON.match(location):
+        raise BadUrl(location, "colon")
+    url = canonicalize(location if has_scheme(location) else with_scheme(location), rules=rules)
+    if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
+        raise BadUrl(location, "comma")
+    return url
+
+
+def has_scheme(location: str) -> bool:
+    return _HAS_SCHEME.match(location) is not None
 
 
 def with_scheme(location: str) -> str:

@@ -2,16 +2,17 @@
 
 In the order in which data flows:
 
-1. `crawl_settings` and `archive_settings` declare each setting of a crawl: its meaning, unit, default, and what happens
-   when it is raised or lowered. `table` is their base.
+1. `crawl_tables` and `archive_table` declare each setting of a crawl, and `replica_table` those of one replica: meaning,
+   unit, default, and what happens when it is raised or lowered. `table` is their base.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
-3. `loading` puts the tables together, adds the settings of one replica, and loads all of them from the sources.
+3. `loading` puts the tables together, and loads all of them from the sources.
    `problems` describes everything that is unknown or malformed, in one error.
 4. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. `check`
    raises an error for settings that no replica could use.
-5. `local` decides which settings a replica takes from Redis only if its own machine allows them.
+5. `guarded` decides which settings a replica takes from Redis only if its own machine allows them.
 6. `reference` describes each setting, for `crawler init`, `crawler config` and the documentation.
 
 The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
-`crawl_settings`, `loading`, `local`, `policies`, `problems`, `reference`, `table`.
+`crawl_tables`, `guarded`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
+`table`.
 """

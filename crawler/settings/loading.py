@@ -1,24 +1,24 @@
-"""Puts the tables of `crawl_settings` together, declares the settings of one replica (`[replica]`), and loads them all.
+"""Puts the tables of settings together, and loads them all.
 
 The sources of a setting, in rising order of precedence, are its default, the TOML file, the environment
 (``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
 
-There are two kinds of tables. `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
-so that all replicas use the same values. `ReplicaSettings` belong to one process. Lower layers see neither: the
-composition root passes them only the values that they need.
+`CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
+so that all replicas use the same values. `ReplicaTable` is the settings of one process. Lower
+layers see neither: the composition root passes them only the values that they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
-from pydantic import Field, PositiveFloat, PrivateAttr, ValidationError, field_validator
+from pydantic import PrivateAttr, ValidationError
 
 from crawler.errors import SettingsInvalid
-from crawler.settings.archive_settings import ArchiveTable
-from crawler.settings.crawl_settings import (
+from crawler.settings.archive_table import ArchiveTable
+from crawler.settings.crawl_tables import (
     FetchTable,
     FrontierTable,
     LimitsTable,
@@ -27,10 +27,9 @@ from crawler.settings.crawl_settings import (
     ScopeTable,
 )
 from crawler.settings.problems import describe, raise_for
+from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
-from crawler.settings.table import NotNegative, Table
-from frontier.errors import BadInput
-from frontier.store import check_url
+from crawler.settings.table import Table
 
 
 class CrawlSettings(Table):
@@ -63,7 +62,7 @@ class CrawlSettings(Table):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise SettingsInvalid(
-                tuple(describe(error, _names()[0], lambda _: "the crawl's stored settings"))
+                tuple(describe(error.errors(), _names()[0], lambda _: "the crawl's stored settings"))
             ) from error
 
     def to_json(self) -> bytes:
@@ -81,115 +80,16 @@ class CrawlSettings(Table):
         ]
 
 
-LOCAL = frozenset(
-    {
-        *("archive.on_page", "archive.sinks", "frontier.scorer"),  # code
-        *("fetch.allow", "fetch.allow_private", "fetch.host_map", "fetch.ports", "fetch.verify_tls"),  # the network
-        *("archive.upload", "schedule.seeds"),  # files of the machine: where copies go, and what is read
-    }
-)
-"""Settings of a crawl that a replica takes from Redis only if its own machine allows them (`crawler.settings.local`)."""
-
-
-HIGHEST_PORT = 65_535
-
 _LOCALHOST = {"localhost": ("127.0.0.1", "::1")}
 
 EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
 
 
-class ReplicaSettings(Table):
-    """The settings of one process."""
-
-    restart: ClassVar[str] = "each process reads it when it starts"
-
-    accept: tuple[str, ...] = Field(
-        (),
-        description="Local settings of the crawl that this replica takes from Redis: `archive.on_page` accepts any value, "
-        "`archive.on_page=package.module:function` this one. Values in the replica's own file, environment and command "
-        "line need no entry.",
-    )
-    redis: str = Field("", description="URL of Redis or Valkey. Empty: use the embedded server in `data_dir`.")
-    data_dir: Path = Field(Path(".crawler"), description="Folder in which the embedded server keeps its data.")
-    out: Path = Field(Path("crawl-out"), description="Folder for WARC files and JSON lines.")
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        64,
-        description="Maximum number of requests in flight. Higher: more sites are fetched at once, and memory use "
-        "grows by one response body per request.",
-    )
-    interval: PositiveFloat = Field(
-        5.0,
-        description="Seconds between two claims in the peer loop. A dead replica is removed after one to two "
-        "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis. With the embedded "
-        "server, the default is 0.5.",
-    )
-    capacity: PositiveFloat = Field(
-        1.0,
-        description="Weight of this replica when shards are assigned. A replica with 2 gets twice the shards of one "
-        "with 1.",
-    )
-    listen: str = Field(
-        "127.0.0.1:0",
-        description="ADDRESS:PORT at which the live page and /metrics are served; a PORT alone is on loopback. Port 0: use "
-        "any free port. With `--replicas N`, ports count up from this one.",
-    )
-    advertise: str = Field(
-        "", description="ADDRESS or ADDRESS:PORT at which other replicas reach `listen`. Empty: derived from `listen`."
-    )
-    hosts: tuple[str, ...] = Field(
-        (),
-        description="Host names under which the live page and /metrics may be addressed, such as that of a proxy. IP "
-        "addresses, `localhost` and the name in `advertise` always work. Other names are refused, so that no web page can "
-        "read the crawl's state through a browser in your network (DNS rebinding).",
-    )
-    grace: NotNegative = Field(
-        20.0, description="Seconds to wait for requests in flight when the replica stops. The rest are then cancelled."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info",
-        description="Minimum severity of messages that are logged. `debug` logs each page. `crawler crawl` shows only "
-        "warnings unless this is set.",
-    )
-    log: Literal["console", "json"] = Field(
-        "console", description="Format of the log, which is written to standard error."
-    )
-    progress: NotNegative = Field(
-        30.0,
-        description="Seconds between two lines of progress in the log, if standard error is not a terminal. 0: none.",
-    )
-
-    @field_validator("redis")
-    @classmethod
-    def _is_redis(cls, url: str) -> str:
-        try:
-            return url and check_url(url)
-        except BadInput as error:
-            raise ValueError(error) from error
-
-    @field_validator("listen")
-    @classmethod
-    def _is_address(cls, listen: str) -> str:
-        port = listen.rpartition(":")[2]
-        if not port.isdecimal():
-            raise ValueError(f"{listen!r} is no address: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
-        if int(port) > HIGHEST_PORT:
-            raise ValueError(f"{listen!r}: {port} is no port: use 1 to {HIGHEST_PORT}, or 0 for any free port")
-        return listen
-
-    @field_validator("accept")
-    @classmethod
-    def _are_local(cls, accept: tuple[str, ...]) -> tuple[str, ...]:
-        for entry in accept:
-            if entry.partition("=")[0] not in LOCAL:
-                raise ValueError(f"{entry!r} names none of {', '.join(sorted(LOCAL))}")
-        return accept
-
-
 class Settings(CrawlSettings):
     """All settings. The tables of the TOML file are the fields of `CrawlSettings`, and `[replica]`."""
 
-    replica: ReplicaSettings = ReplicaSettings()
+    replica: ReplicaTable = ReplicaTable()
 
     _sources: tuple[Source, ...] = PrivateAttr(())
     _added: dict[str, tuple[Any, ...]] = PrivateAttr(default_factory=dict)
@@ -273,12 +173,24 @@ def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = Non
     file = from_file(path) if path else Source()
     sources = (file, from_environment(names, lists), from_options(flags or {}))
     problems = [problem for source in sources for problem in source.problems]
+    problems += [line for source in sources for line in _problems_of(source, names)]
     try:
         settings = Settings.read(*sources)
     except ValidationError as error:
-        problems += describe(error, names, lambda name: place_of(name, sources))
+        problems += describe(error.errors(), names, lambda name: place_of(name, sources))
     raise_for(problems)
     return settings
+
+
+def _problems_of(source: Source, names: dict[str, list[str]]) -> list[str]:
+    """What is wrong with single values of `source`, also with those that another source overrides: without it, they
+    would count."""
+    try:
+        Settings.read(source)
+    except ValidationError as error:
+        single = [one for one in error.errors() if len(one["loc"]) > 1 or one["type"] == "model_type"]
+        return describe(single, names, lambda name: place_of(name, [source]))
+    return []
 
 
 def _names() -> tuple[dict[str, list[str]], set[str]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from crawler.errors import SettingsInvalid
+from crawler.errors import SettingsInvalid, closest
 
 Names = Mapping[str, Collection[str]]
 """All settings: table -> its keys."""
@@ -24,10 +22,10 @@ _EXPECTED = {
 """Type of an error -> the same in TOML's words, where Pydantic's differ from these."""
 
 
-def describe(error: ValidationError, names: Names, place_of: Callable[[str], str]) -> list[str]:
-    """Return one line for each problem of `error`. `place_of`: where the value of a setting ("table.key") is from, or
+def describe(errors: Iterable[ErrorDetails], names: Names, place_of: Callable[[str], str]) -> list[str]:
+    """Return one line for each of the `errors`. `place_of`: where the value of a setting ("table.key") is from, or
     "" if it is unknown."""
-    return [_line(one, names, place_of) for one in error.errors()]
+    return [_line(one, names, place_of) for one in errors]
 
 
 def raise_for(problems: Iterable[str]) -> None:
@@ -62,13 +60,13 @@ def similar(name: str, names: Names) -> list[str]:
     if same:
         return same[:3]
     if "." in name:
-        return difflib.get_close_matches(name, settings, n=1, cutoff=0.75) or _by_key(key, settings)
-    near = difflib.get_close_matches(name, [*names, *joined], n=1, cutoff=0.75)
+        return closest(name, settings) or _by_key(key, settings)
+    near = closest(name, [*names, *joined])
     return [joined.get(one, one) for one in near] or _by_key(key, settings)
 
 
 def _by_key(key: str, settings: list[str]) -> list[str]:
-    near = difflib.get_close_matches(key, [one.rpartition(".")[2] for one in settings], n=1, cutoff=0.75)
+    near = closest(key, (one.rpartition(".")[2] for one in settings))
     return [one for one in settings if one.rpartition(".")[2] in near][:3]
 
 
@@ -93,7 +91,7 @@ def _near_choice(one: ErrorDetails) -> str:
     if one["type"] != "literal_error":
         return ""
     choices = str(one.get("ctx", {}).get("expected", "")).split("'")[1::2]
-    near = difflib.get_close_matches(str(one["input"]), choices, n=1)
+    near = closest(str(one["input"]), choices)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+import shlex
 import textwrap
 import types
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,10 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from crawler.errors import UserError
-from crawler.settings.loading import LOCAL, Settings
+from crawler.errors import UserError, closest
+from crawler.settings.loading import Settings
+from crawler.settings.problems import environment_name
+from crawler.settings.replica_table import GUARDED
 from crawler.settings.table import Table
 
 FIXED = frozenset({"frontier.shards"})
@@ -26,7 +28,8 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
     {
         "polite": ("A crawl of a few sites that belong to others. These are the defaults.", {}),
         "own-site": (
-            "A crawl of your own site, as fast as it responds.",
+            "A crawl of your own site, as fast as it responds. A Crawl-delay in its robots.txt still applies; to ignore "
+            "it, set `politeness.crawl_delay_cap = 0`.",
             {
                 "politeness.delay": 0.0,
                 "politeness.parallel": 4,
@@ -61,8 +64,9 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `takes_effect`: when a change takes effect; `because`: why not at once, or empty; `local`: whether a
-    replica takes it from Redis only if its own machine allows it."""
+    """One setting. `takes_effect`: when a change takes effect; `because`: why not at once, or empty; `guarded`: whether a
+    replica takes it from Redis only if its own machine allows it; `is_required`: whether it has no default; `example`: a
+    value, or None."""
 
     name: str
     kind: str
@@ -70,7 +74,9 @@ class Setting(msgspec.Struct, frozen=True):
     meaning: str
     takes_effect: str
     because: str
-    local: bool
+    guarded: bool
+    is_required: bool = False
+    example: Any = None
 
     @property
     def table(self) -> str:
@@ -82,10 +88,17 @@ class Setting(msgspec.Struct, frozen=True):
         return self.name.rpartition(".")[2]
 
     @property
+    def default_text(self) -> str:
+        """The default as TOML, "unset", or "required" if there is none."""
+        return "required" if self.is_required else "unset" if self.default is None else as_toml(self.default)
+
+    @property
     def environment(self) -> str:
+        """The variable that sets it; for a key of a repeated table with an example, because it is a list of tables."""
         if self.table in repeated():
-            return f"CRAWLER_{self.table.upper()}, a JSON list of tables"
-        return "CRAWLER_" + self.name.replace(".", "__").upper()
+            examples = {one.key: one.example for one in _of_table(self.table, repeated()[self.table]) if one.example}
+            return f"CRAWLER_{self.table.upper()}={shlex.quote(json.dumps([examples]))}"
+        return environment_name(self.name)
 
 
 def all_settings() -> list[Setting]:
@@ -112,16 +125,20 @@ def repeated() -> dict[str, type[Table]]:
 
 
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
-    for key, schema in model.model_json_schema()["properties"].items():
+    described = model.model_json_schema()
+    for key, schema in described["properties"].items():
         name, because = f"{table}.{key}", model.waits_because(key)
         when, default = takes_effect(name, because), schema.get("default")
         default = tuple(default) if isinstance(default, list) else default
-        yield Setting(name, _kind(schema), default, schema["description"], when, because, name in LOCAL)
+        is_required, example = key in described.get("required", ()), next(iter(schema.get("examples", ())), None)
+        yield Setting(
+            name, _kind(schema), default, schema["description"], when, because, name in GUARDED, is_required, example
+        )
 
 
 def takes_effect(name: str, because: str) -> str:
     """When a change of the setting `name` takes effect. `because`: why not at once, or empty."""
-    return CREATION if name in FIXED else CONSENT if name in LOCAL else RESTART if because else AT_ONCE
+    return CREATION if name in FIXED else CONSENT if name in GUARDED else RESTART if because else AT_ONCE
 
 
 _TYPES = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
@@ -146,9 +163,9 @@ def find(name: str) -> list[Setting]:
     found = [one for one in all_settings() if name in (one.name, one.table, one.key)]
     if not found:
         names = [one.name for one in all_settings()]
-        near = difflib.get_close_matches(
-            name, [*names, *tables(), *repeated(), *(n.rpartition(".")[2] for n in names)], n=3
-        )
+        keys = [one.key for one in all_settings()]
+        parts = [key for key in keys if name in key.split("_")]
+        near = parts[:3] or closest(name, [*names, *tables(), *repeated(), *keys], most=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `crawler config explain` lists them all"
         raise UserError(f"there is no setting {name!r}{hint}")
     return found
@@ -172,7 +189,7 @@ def commented_file(preset: str) -> str:
         raise UserError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
     meaning, values = PRESETS[preset]
     lines = [
-        f"# peercrawl settings, preset `{preset}`: {meaning}",
+        *_comment(f"peercrawl settings, preset `{preset}`: {meaning}"),
         "# Settings after a `#` show the default. To change one, remove the `#` and edit the value.",
         "# Check this file with: crawler config check FILE",
     ]

@@ -20,7 +20,7 @@ from crawler.settings.problems import Names, environment_name, unknown
 
 PREFIX = "CRAWLER_"
 
-_OPTIONS = {"scope.kind": "--scope", "fetch.ports": "--port", "replica.log": "--log-format"}
+_OPTIONS = {"scope.kind": "--scope", "fetch.ports": "--port"}
 """Settings whose option has another name than their key."""
 
 
@@ -99,6 +99,9 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
             continue
         table, separator, key = variable[len(PREFIX) :].lower().partition("__")
         name = f"{table}.{key}" if separator else table
+        if separator and table in lists:
+            problems.append(f"{variable}: {name}: {_as_json(f'{PREFIX}{table.upper()}', '', True, True)}")
+            continue
         if separator and key not in names.get(table, ()):
             problems.append(f"{variable}: {name}: {unknown(name, names, environment_name)}")
             continue
@@ -109,7 +112,9 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
         try:
             value = _value(environment[variable], name in lists, not separator)
         except ValueError:
-            problems.append(f"{variable}: {name}: {_as_json(variable, environment[variable], name in lists)}")
+            problems.append(
+                f"{variable}: {name}: {_as_json(variable, environment[variable], name in lists, not separator)}"
+            )
             continue
         places[name] = variable
         if separator:
@@ -142,9 +147,11 @@ def _value(text: str, is_list: bool, is_table: bool) -> Any:
     return value
 
 
-def _as_json(variable: str, text: str, is_list: bool) -> str:
-    """Return how to write `text`, which should be a list or a table. Text with a URL is not repeated, because the URL may
-    have a password."""
+def _as_json(variable: str, text: str, is_list: bool, is_table: bool) -> str:
+    """Return how to write `text`, which should be a list, a table or a list of tables. Text with a URL is not repeated,
+    because the URL may have a password."""
+    if is_list and is_table:
+        return f'write a list of tables as JSON, such as {variable}=\'[{{"KEY": "VALUE"}}]\''
     if not is_list:
         return f'write a table as JSON, such as {variable}=\'{{"KEY": "VALUE"}}\''
     items = [item.strip(" \"'") for item in text.strip("[] ").split(",") if item.strip()]

@@ -147,8 +147,11 @@ def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: P
         "CRAWLER_POLITNESS__DELAY": "2",
         "CRAWLER_LIMITS__MAX_PAGE": "2",
         "CRAWLER_SCOPE": "seeds",
+        "CRAWLER_SCHEDULE": "6h",
+        "CRAWLER_SCHEDULE__SEEDS": "new.txt",
         "CRAWLER_PORT": "tcp://10.0.0.1:80",  # as Kubernetes sets it for a service `crawler`
     }
+    duties = 'write a list of tables as JSON, such as CRAWLER_SCHEDULE=\'[{"KEY": "VALUE"}]\''
     *lines, last = refused(typed("crawl", SITE, environment=environment))
     assert set(lines) == {
         "CRAWLER_FETCH__PORTS: fetch.ports: write a list as JSON, such as CRAWLER_FETCH__PORTS='[80, 21001]'",
@@ -156,8 +159,10 @@ def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: P
         "CRAWLER_POLITNESS__DELAY: politness.delay: there is no such setting; did you mean CRAWLER_POLITENESS__DELAY?",
         "CRAWLER_LIMITS__MAX_PAGE: limits.max_page: there is no such setting; did you mean CRAWLER_LIMITS__MAX_PAGES?",
         'CRAWLER_SCOPE: scope: write a table as JSON, such as CRAWLER_SCOPE=\'{"KEY": "VALUE"}\'',
+        f"CRAWLER_SCHEDULE: schedule: {duties}",
+        f"CRAWLER_SCHEDULE__SEEDS: schedule.seeds: {duties}",
     }
-    assert last.startswith("5 settings cannot be used")
+    assert last.startswith("7 settings cannot be used")
     assert not list(tmp_path.iterdir())
 
 
@@ -191,7 +196,9 @@ def test_problems_of_all_sources_are_reported_together(typed: Typed, tmp_path: P
     (tmp_path / "c.toml").write_text("[politeness]\ndelay = 'x'\ntries = 0\n")
     words = ("crawl", SITE, "-s", "c.toml", "--host-map", "x", "--delay", "2")
     lines = refused(typed(*words, environment={"CRAWLER_LIMITS__MAX_BODY": "0"}))
-    assert [line.partition(": ")[0] for line in lines[:-1]] == ["c.toml:3", "CRAWLER_LIMITS__MAX_BODY", "--host-map"]
+    assert [line.partition(": ")[0] for line in lines[:-1]] == [
+        *("c.toml:2", "c.toml:3", "CRAWLER_LIMITS__MAX_BODY", "--host-map")
+    ]
 
 
 @pytest.mark.parametrize(

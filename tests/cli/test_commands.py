@@ -18,9 +18,9 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
-from frontier.errors import BadUrl
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.store import RedisStore, command
+from frontier.urls import canonicalize
 from politeness.robots_excerpt import Excerpt
 from politeness.robots_fetch import RobotsRecord
 from tests.cli.conftest import Hand
@@ -229,8 +229,64 @@ def test_a_url_may_be_given_without_its_scheme(hand: Hand) -> None:
     assert hand.json("why", "unknown.test")["verdict"].startswith("never queued")
     assert hand.json("why", "localhost:3000/x")["url"] == "http://localhost:3000/x"
     assert hand.json("why", "10.0.0.1")["url"] == "http://10.0.0.1/"
-    with pytest.raises(BadUrl):
-        hand.type("why", "a b c")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("https:/a.test/1", "https://a.test/1"),
+        ("https:a.test/1", "https://a.test/1"),
+        ("//a.test/1", "https://a.test/1"),
+        ("a.test:8080/x", "http://a.test:8080/x"),
+        ("a/b", "https://a/b"),
+    ],
+)
+def test_a_url_is_read_alike_wherever_it_is_given(hand: Hand, typed: Typed, written: str, meant: str) -> None:
+    """Given a way to write a URL, then a seed, `why` and `block` take it for the same URL."""
+    place = ("--crawl", hand.crawl, "--redis", hand.url)
+    assert hand.json("why", written)["url"] == meant
+    assert hand.json("block", written)["domain"] == canonicalize(meant).domain
+    assert typed("seed", written, *place).code == 0
+    assert hand.json("why", meant)["seen"]
+
+
+@pytest.mark.parametrize("command", [("why",), ("block",), ("delay",)])
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("http//a.test/", "the colon is missing; write it as http://a.test/"),
+        ("ftp://a.test/", "only http and https can be crawled; write it as https://a.test/"),
+    ],
+)
+def test_a_bad_url_gets_the_advice_that_a_seed_gets(
+    hand: Hand, typed: Typed, command: tuple[str, ...], written: str, told: str
+) -> None:
+    done = typed(*command, written, "--crawl", hand.crawl, "--redis", hand.url)
+    assert (done.code, done.err) == (2, f"error: {written!r}: {told}\n")
+
+
+def test_why_names_what_keeps_the_whole_crawl_waiting(hand: Hand) -> None:
+    assert hand.type("why", "a.test/1").splitlines()[0].rstrip() == "queued, and its domain is due; no replica runs"
+    hand.type("pause")
+    assert "the crawl is paused; `crawler resume` lets it go on" in hand.type("why", "a.test/1").splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "told"),
+    [
+        ("resume", "pause", "no replica runs now; those that start later pause too, until `crawler resume`"),
+        ("resume", "stop", "no replica runs now; those that start later stop too, until `crawler resume`"),
+        ("resume", "resume", "the crawl was neither paused nor stopped"),
+        ("pause", "resume", ""),
+    ],
+)
+def test_a_command_that_changes_nothing_now_says_so(
+    hand: Hand, typed: Typed, before: str, action: str, told: str
+) -> None:
+    hand.type(before)
+    done = typed(action, "--crawl", hand.crawl, "--redis", hand.url)
+    assert done.code == 0
+    assert done.err == (told and f"note: {told}\n")
 
 
 def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,18 @@ def test_settings_are_explained(hand: Hand) -> None:
     assert len(hand.json("config", "explain", here=False)) == len(reference.all_settings())
     with pytest.raises(UserError, match="did you mean"):
         hand.type("config", "explain", "politness", here=False)
+
+
+def test_the_variable_in_the_explanation_of_a_repeated_table_works(
+    hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "text, required" in hand.type("config", "explain", "schedule.every", here=False)
+    (tmp_path / "c.toml").write_text("")
+    for one in (one for one in reference.all_settings() if one.table in reference.repeated()):
+        (assignment,) = shlex.split(one.environment)
+        variable, _, value = assignment.partition("=")
+        monkeypatch.setenv(variable, value)
+        assert 'every = "6h"' in hand.type("config", "check", str(tmp_path / "c.toml"), here=False)
 
 
 @pytest.mark.parametrize("preset", reference.PRESETS)

@@ -125,7 +125,11 @@ def _read(terminal: int) -> bytes:
     ("option", "value", "told"),
     [
         ("--log-level", "verbose", "--log-level: replica.log_level = \"verbose\": must be 'debug', 'info', 'warning'"),
-        ("--log-format", "jsn", "--log-format: replica.log = \"jsn\": must be 'console' or 'json'; did you mean json?"),
+        (
+            "--log-format",
+            "jsn",
+            "--log-format: replica.log_format = \"jsn\": must be 'console' or 'json'",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["crawl", "seed", "run"])

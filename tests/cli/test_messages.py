@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from crawler.cli.shared_options import typed as typed_options
+from crawler.errors import TRY_LATER
 from tests.cli.screen import Screen
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
@@ -46,6 +47,14 @@ def test_a_server_that_is_too_old_is_named_as_it_was_typed(typed: Typed, old_red
     assert done.code == 2
     wanted = f"error: Redis at redis://{old_redis}/0 is version 6.0.16; use Redis 7.0 or later, or Valkey\n"
     assert done.err == wanted
+
+
+def test_a_server_that_refuses_connections_is_reported_with_what_to_check(typed: Typed) -> None:
+    done = typed("status", "--redis", "redis://127.0.0.1:1/0")
+    assert done.code == TRY_LATER
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: Redis at redis://127.0.0.1:1/0 cannot serve now: ")
+    assert line.endswith("; check that it is running, and the host and port in the Redis URL")
 
 
 @pytest.mark.parametrize("command", [("status",), ("run",), ("run", "--replicas", "2"), ("pause",), ("why", SITE)])

@@ -309,4 +309,4 @@ def test_a_replica_that_waits_for_page_permits_says_so(tmp_path: Path) -> None:
             finally:
                 site.released.set()
             assert screen.wait() == 0
-            assert "--max-pages 2 --apply-settings" in screen.text
+            assert "--max-pages 2 --apply-settings" in " ".join(screen.text.split())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +135,32 @@ def test_a_crawl_with_nothing_left_says_so(typed: Typed) -> None:
     again = typed(*words, environment=once)
     assert again.code == 0, again.err
     assert "crawl crawl has nothing left to crawl: give it other seeds, or" in again.err
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "crawler", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_seeds_can_come_through_a_pipe(tmp_path: Path, pipe: Path) -> None:
+    with start(tmp_path, "seed", "-f", "pipe") as process:
+        pipe.write_text("https://a.test/\nhttps://b.test/\n")
+        out, err = process.communicate(timeout=60)
+    assert "2 seeds queued" in out, err
+
+
+@pytest.mark.parametrize("command", ["crawl", "seed"])
+def test_one_interrupt_ends_a_command_that_waits_for_a_seed_file(tmp_path: Path, pipe: Path, command: str) -> None:
+    with start(tmp_path, command, "-f", "pipe") as process, pipe.open("w"):  # returns when the command has opened it
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not (tmp_path / ".crawler").exists()

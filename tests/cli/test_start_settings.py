@@ -136,7 +136,7 @@ def test_seeds_are_parsed_with_the_rules_of_the_crawl(cluster: Cluster) -> None:
     assert "0 seeds queued, 1 known before" in cluster.seed("https://a.test/1?color=red", "-s", changed, KEEP).out
 
 
-@pytest.mark.parametrize("replica", [{"concurrency": 7}, {"listen": "127.0.0.1:0", "log": "json"}])
+@pytest.mark.parametrize("replica", [{"concurrency": 7}, {"listen": "127.0.0.1:0", "log_format": "json"}])
 def test_settings_of_a_replica_are_not_compared(slow: Cluster, replica: dict[str, Any]) -> None:
     slow.seed(SECOND, "-s", slow.file({"replica": replica}, "machine.toml"))
     assert slow.accepted == 2

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.replica_table import ReplicaTable
 from frontier.errors import RedisMisused
 from frontier.store import connect
 from tests.valkey import ValkeyProcess
@@ -125,7 +126,7 @@ def test_compose_publishes_on_loopback_only_and_pins_its_images() -> None:
 def test_compose_stops_replicas_slowly_enough_and_keeps_the_queue() -> None:
     services = compose()["services"]
     grace_s = int(services["crawler"]["stop_grace_period"].removesuffix("s"))
-    assert grace_s >= ReplicaSettings().grace + 10
+    assert grace_s >= ReplicaTable().grace + 10
     words = services["valkey"]["command"]
     assert words[words.index("--appendonly") + 1] == "yes"
     assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
@@ -394,4 +395,4 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert "crawler@" not in done.stderr, done.stderr
     stop_s = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     assert stop_s is not None
-    assert int(stop_s[1]) >= ReplicaSettings().grace + 10
+    assert int(stop_s[1]) >= ReplicaTable().grace + 10

@@ -8,9 +8,10 @@ from typing import get_args
 import msgspec
 import pytest
 
-from crawler.observe.explain import CUT, Explanation, Facts, explanation, render, rows
+from crawler.observe.condition import Condition, Word
+from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation, render, rows
 from crawler.page import Cut
-from crawler.settings.crawl_settings import PolitenessTable, ScopeTable
+from crawler.settings.crawl_tables import PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings
 from crawler.sinks.line_search import newest_line
 from frontier.control import DomainRules
@@ -143,8 +144,26 @@ def test_an_unreachable_robots_txt_is_reported() -> None:
 
 
 def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
-    assert explained(QUEUED).scope == "if a page of its own domain links to it, or a seed redirects to it"
-    assert explained(QUEUED, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
+    unseen = UrlStatus("unseen")
+    assert explained(unseen).scope == "if a page of its own domain links to it, or a seed redirects to it"
+    assert explained(QUEUED).scope == "yes"
+    assert explained(UrlStatus("queued", Entry("https://a.test/x", "a.test", 0.0))).scope == "yes: it is a seed"
+    assert explained(unseen, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
+
+
+@pytest.mark.parametrize("word", [word for word in get_args(Word) if word in HALTS])
+def test_a_url_that_waits_for_the_crawl_says_so(word: Word) -> None:
+    condition = Condition(word, "warn")
+    assert explained(QUEUED, condition=condition).verdict == f"queued, and its domain is due; {HALTS[word]}"
+    assert explained(UrlStatus("settled"), condition=condition).halt == ""
+
+
+def test_no_time_in_the_past_is_shown_as_the_end_of_a_wait() -> None:
+    found = explained(QUEUED, robots=robots("disallow", reason="timeout", retry_at_ms=NOW))
+    assert (found.verdict, found.waits_until) == ("queued: robots.txt unreachable (timeout), next try now", "")
+    assert ("waits for", "the next try of its robots.txt, due now") in rows(found)
+    found = explained(UrlStatus("waiting", ENTRY, NOW - 5_000))
+    assert ("waits for", "its next try, after 1 so far, due now") in rows(found)
 
 
 def test_a_domain_with_many_failures_is_reported_as_parked() -> None:

@@ -44,7 +44,7 @@ def settings_page() -> str:
         "unless you pass `--keep-settings` or `--apply-settings`. [Control a running",
         "crawl](../how-to/control-a-crawl.md#start-with-other-settings) describes what is compared.",
         "",
-        "A setting that is marked *local* in the last column runs code on the replicas, reaches into their network or",
+        "A setting that is marked *guarded* in the last column runs code on the replicas, reaches into their network or",
         "uses their files. A replica takes it from Redis only if its own file, environment or command line has the same",
         "value, or if `replica.accept` lists it. Otherwise the replica does not start, or goes on with the settings that",
         "it has. [Security](../explanation/security.md#who-may-steer-a-crawl) explains why.",
@@ -68,14 +68,12 @@ def settings_page() -> str:
 
 
 def _setting_row(one: Setting) -> str:
-    default = "unset" if one.default is None else f"`{reference.as_toml(one.default)}`"
+    default = one.default_text if one.default is None else f"`{one.default_text}`"
     fixed = " Fixed when the crawl is created." if one.name in reference.FIXED else ""
-    local = " *Local.*" if one.local else ""
+    marks = fixed + (" *Guarded.*" if one.guarded else "")
     shared = {**reference.tables(), **reference.repeated()}[one.table].restart
     live = "yes" if not one.because else "no" if one.because == shared else f"no: {one.because}"
-    return (
-        f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + fixed + local)} |"
-    )
+    return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + marks)} |"
 
 
 def _about(model: type[Table]) -> str:
@@ -142,6 +140,8 @@ def _parameters(parameters: Iterable[Any]) -> list[str]:
 
 def _option_text(one: Any) -> str:
     default = one.default
+    if default is True and one.secondary_opts:
+        default = one.opts[0]
     shown = getattr(one, "show_default", True) is not False and default not in (None, False, (), [])
     return f"{one.help or ''}{f' Default `{default}`.' if shown and not callable(default) else ''}".strip()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.run import EMBEDDED_INTERVAL_S, local_settings
-from crawler.errors import UserError
+from crawler.errors import SettingsInvalid, UserError
 from crawler.settings.loading import load
 
 
@@ -58,3 +58,21 @@ def test_a_redis_url_that_cannot_be_used_is_reported_without_its_password() -> N
     with pytest.raises(UserError, match=r"replica\.redis: .*write it as redis://") as refused:
         load(None, {"replica": {"redis": "redis://:se/cret@queue"}})
     assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[limits]\nmax_pages = "x"\n', 's.toml:2: limits.max_pages = "x": must be a valid integer'),
+        ("[limits]\nmax_pages = -3\n", "s.toml:2: limits.max_pages = -3: must be greater than or equal to 0"),
+        ("limits = 3\n", "s.toml:1: limits = 3: must be a table"),
+    ],
+)
+def test_an_option_does_not_hide_a_bad_value_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.toml").write_text(text)
+    with pytest.raises(SettingsInvalid) as raised:
+        load(Path("s.toml"), {"limits": {"max_pages": 5}})
+    assert str(raised.value) == problem

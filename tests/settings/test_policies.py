@@ -9,16 +9,37 @@ import pytest
 from crawler.app.build import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
-from crawler.settings.archive_settings import UPLOAD_SCHEMES
+from crawler.settings.archive_table import UPLOAD_SCHEMES
 from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
+from crawler.settings.reference import all_settings
 from crawler.sinks.upload import SCHEMES
+from crawler.worker.worker import NO_SUCH_HOST_TRIES
 from frontier.urls import canonicalize
-from politeness.delay import is_above_cap
+from politeness.backoff import BackoffPolicy
+from politeness.delay import delay_ms, is_above_cap
 
 
 def crawl(**tables: dict[str, Any]) -> CrawlSettings:
     return load(None, tables).crawl
+
+
+def test_descriptions_name_the_limits_that_no_setting_has() -> None:
+    meanings = {one.name: one.meaning for one in all_settings()}
+    assert f"After {BackoffPolicy().give_up_after} failures in a row" in meanings["politeness.backoff_base"]
+    assert f"the limit is {NO_SUCH_HOST_TRIES}." in meanings["politeness.tries"]
+
+
+def test_a_delay_of_zero_turns_off_the_share_of_the_response_time() -> None:
+    own = politeness_policy(crawl(politeness={"delay": 0, "response_share": 2}))
+    assert delay_ms(own.throttle.delay, None, None, 20.0) == 0
+
+
+@pytest.mark.parametrize("above_cap", ["cap", "keep", "skip"])
+def test_a_cap_of_zero_ignores_the_crawl_delay(above_cap: str) -> None:
+    policy = politeness_policy(crawl(politeness={"crawl_delay_cap": 0, "crawl_delay_above_cap": above_cap}))
+    assert delay_ms(policy.throttle.delay, 20.0, None, 0.0) == 1_000
+    assert not is_above_cap(policy.throttle.delay, 20.0, None)
 
 
 def test_an_address_gets_the_rate_of_ten_domains_by_default() -> None:

@@ -19,8 +19,9 @@ from crawler.events import Events, GroupCommitted
 from crawler.fetch import compat
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.crawl_settings import FetchTable, FrontierTable, PolitenessTable, ScopeTable
-from crawler.settings.loading import CrawlSettings, ReplicaSettings
+from crawler.settings.crawl_tables import FetchTable, FrontierTable, PolitenessTable, ScopeTable
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import SystemClock
 from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl
@@ -124,7 +125,7 @@ class Cluster:
     async def replica(self, name: str, until_empty: bool = False) -> AsyncIterator[tuple[Engine, CuttableStore]]:
         """A running replica and its way to Redis. It is stopped at the end, unless the test has done so."""
         compat.install()
-        local = ReplicaSettings(concurrency=4, interval=INTERVAL_S, out=self._folder / name)
+        local = ReplicaTable(concurrency=4, interval=INTERVAL_S, out=self._folder / name)
         store, clock, events = CuttableStore(self._store), SystemClock(), Events()
         events.subscribe(lambda _: self._committed.set(), GroupCommitted)
         archive = sink(self._crawl.name, name, self._settings, local, events)

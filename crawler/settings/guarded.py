@@ -1,6 +1,6 @@
 """Decides which settings a replica takes from Redis: code and exceptions to the address rules come from its own machine.
 
-All replicas share the settings of a crawl through Redis, so whoever can write there can steer a crawl. `LOCAL` lists the
+All replicas share the settings of a crawl through Redis, so whoever can write there can steer a crawl. `GUARDED` lists the
 settings with which they could do more: run code on the replicas, reach into their network, or read and send their files. A
 value of these is accepted if it is the default, if the replica's own file, environment or command line has it too, or if
 `replica.accept` lists it. The embedded store belongs to the machine, and only its user can write to it: all is accepted.
@@ -12,7 +12,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 
 from crawler.errors import UserError
-from crawler.settings.loading import LOCAL, CrawlSettings, Settings
+from crawler.settings.loading import CrawlSettings, Settings
+from crawler.settings.replica_table import GUARDED
 from frontier.store import display_url
 
 SHOWN = 5
@@ -22,11 +23,11 @@ SHOWN = 5
 def accepted(settings: Settings) -> frozenset[str]:
     """What a process with `settings` accepts from Redis, as entries of `replica.accept`."""
     if not settings.replica.redis:
-        return LOCAL
+        return GUARDED
     return frozenset(settings.replica.accept) | frozenset(_entries(settings.crawl))
 
 
-def check_local(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = LOCAL) -> None:
+def check_guarded(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = GUARDED) -> None:
     """Check the settings `names` of a crawl as they are in Redis. Raises UserError if `accept` does not allow one."""
     refused = _refused(stored, accept, names)
     if not refused:
@@ -52,7 +53,7 @@ def consent(names: Iterable[str]) -> str:
     return f"CRAWLER_REPLICA__ACCEPT={','.join(dict.fromkeys(names))}"
 
 
-def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = LOCAL) -> list[tuple[str, str]]:
+def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = GUARDED) -> list[tuple[str, str]]:
     """Return the names and values that `accept` does not allow."""
     allowed = {*accept, *_entries(CrawlSettings())}
     found = ((entry, *entry.partition("=")) for entry in _entries(stored))
@@ -60,9 +61,9 @@ def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[s
 
 
 def _entries(settings: CrawlSettings) -> Iterator[str]:
-    """Each value of the local settings as NAME=VALUE; each item of a list is a value of its own."""
+    """Each value of the guarded settings as NAME=VALUE; each item of a list is a value of its own."""
     values = settings.flat()
     values["schedule.seeds"] = [duty.seeds for duty in settings.schedule if duty.seeds]
-    for name in sorted(LOCAL):
+    for name in sorted(GUARDED):
         for item in values[name] if isinstance(values[name], list) else [values[name]]:
             yield f"{name}={item if isinstance(item, str) else json.dumps(item)}"

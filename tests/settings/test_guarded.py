@@ -9,8 +9,9 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.settings import reference
-from crawler.settings.loading import LOCAL, CrawlSettings, Settings, load
-from crawler.settings.local import accepted, check_local
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.loading import CrawlSettings, Settings, load
+from crawler.settings.replica_table import GUARDED
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "archive.on_page": ({"archive": {"on_page": ["os:system"]}}, "os:system"),
@@ -24,7 +25,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "frontier.scorer": ({"frontier": {"scorer": "os:system"}}, "os:system"),
     "schedule.seeds": ({"schedule": [{"every": "6h", "seeds": "/etc/passwd"}]}, "/etc/passwd"),
 }
-"""Local setting -> tables that set it, and how its value is shown."""
+"""Guarded setting -> tables that set it, and how its value is shown."""
 
 
 def replica(tables: dict[str, Any] | None = None, **own: Any) -> Settings:
@@ -35,70 +36,70 @@ def stored(name: str) -> CrawlSettings:
     return load(None, OTHERS[name][0]).crawl
 
 
-@pytest.mark.parametrize("name", sorted(LOCAL))
-def test_a_local_setting_that_only_redis_has_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(GUARDED))
+def test_a_guarded_setting_that_only_redis_has_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"{name} = {OTHERS[name][1]!r} is set in Redis but not")) as refused:
-        check_local(stored(name), accepted(replica()))
+        check_guarded(stored(name), accepted(replica()))
     assert "secret" not in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", sorted(LOCAL))
-def test_a_local_setting_that_the_machine_allows_is_accepted(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(GUARDED))
+def test_a_guarded_setting_that_the_machine_allows_is_accepted(name: str) -> None:
     tables, shown = OTHERS[name]
-    check_local(stored(name), accepted(replica(tables)))
-    check_local(stored(name), accepted(replica(accept=[name])))
-    check_local(stored(name), accepted(load()))
+    check_guarded(stored(name), accepted(replica(tables)))
+    check_guarded(stored(name), accepted(replica(accept=[name])))
+    check_guarded(stored(name), accepted(load()))
     if "secret" not in str(tables):
-        check_local(stored(name), accepted(replica(accept=[f"{name}={shown}"])))
+        check_guarded(stored(name), accepted(replica(accept=[f"{name}={shown}"])))
 
 
 def test_one_value_is_accepted_and_not_another() -> None:
     both = load(None, {"fetch": {"allow": ["10.1.0.0/16", "10.2.0.0/16"]}}).crawl
-    check_local(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16", "fetch.allow=10.2.0.0/16"])))
+    check_guarded(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16", "fetch.allow=10.2.0.0/16"])))
     with pytest.raises(UserError, match=r"10\.2\.0\.0/16"):
-        check_local(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16"])))
+        check_guarded(both, accepted(replica(accept=["fetch.allow=10.1.0.0/16"])))
     with pytest.raises(UserError, match=r"10\.2\.0\.0/16"):
-        check_local(both, accepted(replica({"fetch": {"allow": ["10.1.0.0/16"]}})))
+        check_guarded(both, accepted(replica({"fetch": {"allow": ["10.1.0.0/16"]}})))
 
 
 def test_all_refused_settings_are_named_with_the_line_that_accepts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     both = load(None, {"fetch": {"allow": ["127.0.0.1"], "ports": [18431]}}).crawl
     with pytest.raises(UserError) as refused:
-        check_local(both, accepted(replica()))
+        check_guarded(both, accepted(replica()))
     assert "fetch.allow = '127.0.0.1'" in str(refused.value)
     assert "fetch.ports = '18431'" in str(refused.value)
     name, _, value = str(refused.value).rpartition(" ")[2].partition("=")
     assert (name, value) == ("CRAWLER_REPLICA__ACCEPT", "fetch.allow,fetch.ports")
     monkeypatch.setenv(name, value)
-    check_local(both, accepted(replica()))
+    check_guarded(both, accepted(replica()))
 
 
 def test_other_settings_and_defaults_come_from_redis() -> None:
-    """The default of a local setting opens nothing, even where the machine has another value."""
+    """The default of a guarded setting opens nothing, even where the machine has another value."""
     ordinary = load(None, {"politeness": {"delay": 9}, "scope": {"kind": "any"}, "archive": {"text": "markdown"}}).crawl
-    check_local(ordinary, accepted(replica()))
-    check_local(CrawlSettings(), accepted(replica({"fetch": {"ports": [8123], "allow_private": True}})))
+    check_guarded(ordinary, accepted(replica()))
+    check_guarded(CrawlSettings(), accepted(replica({"fetch": {"ports": [8123], "allow_private": True}})))
     sitemap = load(None, {"schedule": [{"every": "6h", "sitemap": "https://a.test/s.xml"}]}).crawl  # type: ignore[dict-item]
-    check_local(sitemap, accepted(replica()))
+    check_guarded(sitemap, accepted(replica()))
 
 
 def test_a_value_from_redis_cannot_forge_log_lines() -> None:
     forged = load(None, {"archive": {"on_page": ["a:b\nERROR \x1b[2J" + "x" * 10_000]}}).crawl
     with pytest.raises(UserError) as refused:
-        check_local(forged, ())
+        check_guarded(forged, ())
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("entry", ["archive.onpage", "politeness.delay", "fetch", "*"])
-def test_an_entry_that_names_no_local_setting_stops_the_start(entry: str) -> None:
+def test_an_entry_that_names_no_guarded_setting_stops_the_start(entry: str) -> None:
     with pytest.raises(UserError, match=r"replica\.accept.*names none of archive\.on_page"):
         replica(accept=[entry])
 
 
-def test_local_settings_exist_and_say_so() -> None:
-    marked = {one.name for one in reference.all_settings() if one.local}
-    assert marked == LOCAL
+def test_guarded_settings_exist_and_say_so() -> None:
+    marked = {one.name for one in reference.all_settings() if one.guarded}
+    assert marked == GUARDED
     consent = {one.name for one in reference.all_settings() if one.takes_effect == reference.CONSENT}
-    assert consent == LOCAL
+    assert consent == GUARDED

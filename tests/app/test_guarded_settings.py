@@ -1,4 +1,4 @@
-"""Local settings that somebody has written to Redis, and real replicas that find them there."""
+"""Guarded settings that somebody has written to Redis, and real replicas that find them there."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def assert_refused(done: Finished, name: str) -> None:
         ("fetch.allow_private", {"fetch": {"allow_private": True}}),
     ],
 )
-def test_a_local_setting_that_only_redis_has_stops_the_start(cluster: Cluster, name: str, tables: Tables) -> None:
+def test_a_guarded_setting_that_only_redis_has_stops_the_start(cluster: Cluster, name: str, tables: Tables) -> None:
     cluster.write(tables)
     commands: list[tuple[str, ...]] = [("run",), ("run", "--replicas", "2"), ("crawl", "--quiet", "--keep-settings")]
     if name == "frontier.scorer":

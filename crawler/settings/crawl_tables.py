@@ -41,7 +41,7 @@ class PolitenessTable(Table):
     crawl_delay_cap: NotNegative = Field(
         300.0,
         description="Maximum Crawl-delay of robots.txt, in seconds, that is respected as it is (Heritrix has the "
-        "same cap); see `crawl_delay_above_cap`. 0: Crawl-delay is ignored if that is `cap`.",
+        "same cap); see `crawl_delay_above_cap`. 0: Crawl-delay is ignored.",
     )
     crawl_delay_above_cap: Literal["cap", "keep", "skip"] = Field(
         "cap",
@@ -52,7 +52,8 @@ class PolitenessTable(Table):
     response_share: NotNegative = Field(
         1.0,
         description="The delay of a domain is at least this many times the duration of its last response. Higher: "
-        "gentler on slow sites; 0: off.",
+        "gentler on slow sites; 0: off. It is also off for the whole crawl if `delay` is 0, and for a domain with "
+        "`crawler delay DOMAIN 0`.",
     )
     response_share_cap: NotNegative = Field(
         30.0, description="Maximum delay, in seconds, that `response_share` can cause."
@@ -60,7 +61,8 @@ class PolitenessTable(Table):
     backoff_base: PositiveFloat = Field(
         60.0,
         description="Backoff of a domain, in seconds, after its first 429, 503, timeout or refused connection. It "
-        "doubles with each further failure.",
+        "doubles with each further failure. After 16 failures in a row, the URLs of the domain become dead letters with "
+        "the reason `given_up_` and that of the last failure.",
     )
     backoff_max: PositiveFloat = Field(
         86_400.0, description="Maximum backoff in seconds, which also limits Retry-After."
@@ -86,7 +88,10 @@ class PolitenessTable(Table):
         "`address_rate`.",
     )
     tries: PositiveInt = Field(
-        4, le=15, description="Maximum number of requests for a URL before it becomes a dead letter."
+        4,
+        le=15,
+        description="Maximum number of requests for a URL before it becomes a dead letter. If robots.txt cannot be fetched "
+        "because the host does not exist (an authoritative DNS answer), the limit is 2.",
     )
     robots_max_age: PositiveFloat = Field(
         86_400.0,
@@ -300,11 +305,15 @@ class ScheduleTable(Table):
 
     restart: ClassVar[str] = "periodic duties are set up when a replica starts"
 
-    every: str = Field(..., description="Length of the interval: a number and a unit (s, m, h or d), such as `6h`.")
+    every: str = Field(
+        ..., description="Length of the interval: a number and a unit (s, m, h or d), such as `6h`.", examples=["6h"]
+    )
     seeds: str = Field(
         "", description="Seed file to read again. New lines are queued. The file must exist on every machine."
     )
-    sitemap: str = Field("", description="URL of a sitemap to fetch again.")
+    sitemap: str = Field(
+        "", description="URL of a sitemap to fetch again.", examples=["https://example.com/sitemap.xml"]
+    )
 
     @field_validator("sitemap")
     @classmethod
