@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists, output_folders
@@ -13,7 +16,7 @@ from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.observe.explain import Explanation, explain, render
+from crawler.observe.explain import Explanation, explain, rows
 from crawler.scope.seeds import SeedError
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl
@@ -54,3 +57,14 @@ def why(
 
     found = access.do(work)
     emit(found, json, render(found), wraps=False)
+
+
+def render(found: Explanation) -> RenderableType:
+    """Return the explanation as text for a terminal."""
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in rows(found):
+        if text:
+            table.add_row(name, Text(text))
+    return Group(Text(found.verdict, style="bold"), table)

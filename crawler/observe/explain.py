@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from crawler.observe.condition import Condition, Word
 from crawler.observe.snapshot import CrawlReader
@@ -343,17 +340,6 @@ def _cut(line: dict[str, Any]) -> list[str]:
 
 def _iso(at_ms: int | None) -> str:
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def render(found: Explanation) -> RenderableType:
-    """Return the explanation as text for a terminal."""
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, text in rows(found):
-        if text:
-            table.add_row(name, Text(text))
-    return Group(Text(found.verdict, style="bold"), table)
 
 
 def rows(found: Explanation) -> list[tuple[str, str]]:
