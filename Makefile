@@ -35,8 +35,9 @@ docs: setup  ## the documentation as a site, in site/
 bench: setup  ## the benchmarks, short forms
 	$(BIN)/python -m tests.bench
 
-soak: setup  ## thousands of simulated clusters
+soak: setup  ## thousands of simulated clusters, and a proof that each guard in the program is needed
 	$(BIN)/python -m tests.simulation --runs 5000
+	$(BIN)/python -m tests.simulation.mutant_gate
 
 chaos: setup  ## five minutes of real processes under faults
 	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5

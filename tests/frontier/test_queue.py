@@ -236,7 +236,8 @@ class TestLease:
         await frontier.push([entry("https://a.test/2")])
         await lease_one(frontier)
         time.ms += 5000
-        await frontier.lease([0], 1, "r1", 10)
+        replies, _ = await frontier.lease([0], 1, "r1", 10)
+        assert not any(reply.leases for reply in replies)
         assert await ask(store, "ZSCORE", frontier.keys.shards[0].due, "a.test") is None
 
     async def test_a_url_that_is_lost_with_its_holder_again_and_again_becomes_a_dead_letter(

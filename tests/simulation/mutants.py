@@ -7,13 +7,15 @@ python -m tests.simulation.mutants fence      those whose name contains "fence"
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,6 +179,19 @@ def main() -> int:
 
 def _try(mutant: Mutant, runs: int, unit_tests: Sequence[str]) -> tuple[str, str]:
     """What the simulation and what the `unit_tests` say about `mutant`."""
+    with mutated(mutant) as copy:
+        said = output_of(copy, "-W", "ignore", "-m", "tests.simulation", "--runs", str(runs), "--breaches", "1")
+        units = output_of(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *unit_tests) if unit_tests else ""
+    breach = re.search(r"^BREACH (.*)$", said, re.MULTILINE)
+    seed = re.search(r"--seed (\d+)", said)
+    found = f"seed {seed[1]}: {breach[1][:110]}" if breach and seed else "-" if " 0 breaches" in said else said[-300:]
+    failed = re.search(r"^FAILED (\S+)", units, re.MULTILINE)
+    return found, failed[1].rpartition("::")[2] if failed else "-"
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[Path]:
+    """A folder with a copy of the program in which `mutant` is applied, until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
@@ -186,13 +201,7 @@ def _try(mutant: Mutant, runs: int, unit_tests: Sequence[str]) -> tuple[str, str
             else:
                 shutil.copy(source, copy / name)
         _apply(mutant, copy / mutant.path)
-        said = _run(copy, "-W", "ignore", "-m", "tests.simulation", "--runs", str(runs), "--breaches", "1")
-        units = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *unit_tests) if unit_tests else ""
-    breach = re.search(r"^BREACH (.*)$", said, re.MULTILINE)
-    seed = re.search(r"--seed (\d+)", said)
-    found = f"seed {seed[1]}: {breach[1][:110]}" if breach and seed else "-" if " 0 breaches" in said else said[-300:]
-    failed = re.search(r"^FAILED (\S+)", units, re.MULTILINE)
-    return found, failed[1].rpartition("::")[2] if failed else "-"
+        yield copy
 
 
 def _apply(mutant: Mutant, path: Path) -> None:
@@ -206,8 +215,12 @@ def _apply(mutant: Mutant, path: Path) -> None:
     path.write_text(text)
 
 
-def _run(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False)
+def output_of(folder: Path, *words: str) -> str:
+    """What Python prints with the arguments `words`, in `folder`."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}  # the copy, wherever the product is installed from
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     return done.stdout + done.stderr
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.history import Breach
 from tests.simulation.loop import SimLoop, Universe
+from tests.simulation.mutant_gate import NOTICED_BY, QUICK, is_noticed
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run
 from tests.simulation.scenario import BRIEF_S, MANY_RESTARTS, Scenario
@@ -69,3 +70,14 @@ def test_a_task_that_is_closed_is_in_its_own_loop() -> None:
 def test_a_mutant_changes_the_program_as_it_is(mutant: Mutant) -> None:
     text = (ROOT / mutant.path).read_text()
     assert [text.count(old) for old, _ in mutant.changes] == [1] * len(mutant.changes)
+
+
+def test_each_mutant_names_what_notices_it() -> None:
+    assert NOTICED_BY.keys() == {mutant.name for mutant in MUTANTS}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", QUICK)
+def test_a_mutant_is_noticed(name: str) -> None:
+    """`make soak` tries them all."""
+    assert is_noticed(next(mutant for mutant in MUTANTS if mutant.name == name))

@@ -1,0 +1,105 @@
+"""The gate of `make soak`: each mutant is noticed by the test, or by the seed of the simulation, that is named here.
+
+    python -m tests.simulation.mutant_gate [NAME]
+
+`tests.simulation.mutants` finds out what else notices a mutant, which takes much longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.simulation.mutants import MUTANTS, Mutant, mutated, output_of
+
+NOTICED_BY = {
+    "no-fence": "tests/frontier/test_queue.py::test_an_older_epoch_is_fenced_off",
+    "settle-without-token": "tests/frontier/test_settle.py::test_a_stale_token_changes_nothing",
+    "release-without-token": "tests/frontier/test_settle.py::test_a_stale_token_changes_nothing",
+    "owners-forgotten": "tests/frontier/test_owners.py::test_only_the_first_to_see_a_change_writes_the_table",
+    "late-owners": "tests/frontier/test_owners.py::test_a_late_table_of_a_closed_epoch_is_refused",
+    "late-claims": "tests/frontier/test_peer_loop.py::test_a_late_claim_counts_for_the_open_epoch",
+    "settle-before-push": "tests/worker/test_commit.py::test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
+    "settle-before-sink": "tests/worker/test_commit.py::test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
+    "no-rest-after-expiry": "tests/frontier/test_queue.py::test_an_expired_lease_is_taken_back_and_waits_the_delay",
+    "push-makes-leased-due": "tests/frontier/test_queue.py::test_a_leased_domain_is_not_leased_again",
+    "wake-makes-leased-due": "tests/frontier/test_queue.py::test_a_waiting_url_that_wakes_does_not_make_a_leased_domain_due",
+    "lost-holder-keeps-token": "tests/frontier/test_queue.py::test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back",
+    "settles-twice": "tests/frontier/test_settle.py::test_a_doubled_call_counts_once",
+    "late-call-shortens-lease": "tests/frontier/test_settle.py::test_a_call_that_arrives_after_a_later_one_shortens_nothing",
+    "late-call-shortens-rest": "tests/frontier/test_settle.py::test_a_call_that_arrives_after_a_later_one_shortens_nothing",
+    "lost-urls-forgotten": "tests/frontier/test_revoke.py::test_also_after_others_have_settled_the_rest",
+    "revoked-lease-keeps-token": "tests/frontier/test_revoke.py::test_a_settle_that_comes_after_it_changes_nothing",
+    "stale-is-unsettled": "--first 0 --runs 5",
+    "dropped-is-remembered": "tests/scope/test_recent_urls.py::test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
+    "stale-is-settled": "tests/worker/test_commit.py::test_nothing_is_settled_after_the_lease_ended",
+    "outbox-not-open": "tests/frontier/test_outboxes.py::test_the_crawl_has_not_ended_while_links_are_kept",
+    "outbox-forgets": "--seed 8 --nodes 3",
+    "strangers-are-new": "--first 0 --runs 5",
+    "lease-end-ignored": "tests/worker/test_leased_fetch.py::test_nothing_leaves_when_the_lease_has_ended",
+    "lease-end-too-late": "tests/worker/test_lease_life.py::test_a_lease_that_is_lost_during_a_request_goes_to_another_replica",
+    "settles-after-lease": "tests/worker/test_commit.py::test_nothing_is_settled_after_the_lease_ended",
+    "renews-after-lease": "tests/worker/test_commit.py::test_a_lease_that_has_ended_is_not_renewed",
+    "lapses-with-lease": "tests/frontier/budget/test_permits.py::test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
+    "pages-outlive-permits": "tests/worker/test_held_leases.py",
+    "permits-before-the-count": "tests/frontier/budget/test_changed_limits.py::test_a_limit_takes_effect_when_all_replicas_know_it",
+    "late-spend": "tests/frontier/budget",
+    "holder-loses-permits": "tests/frontier/budget/test_courses.py::test_whatever_happens_there_are_exactly_as_many_pages",
+    "idle-is-over": "--first 0 --runs 5",
+    "one-reading": "tests/frontier/test_counters.py::test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links",
+    "clock-ahead": "tests/frontier/test_clock.py::test_the_server_lies_between_two_bounds_however_lopsided_the_way",
+    "one-push": "tests/worker/test_commit.py::test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_their_page_is_settled",
+    "finished-lease-is-renewed": "tests/worker/test_lease_manager.py::test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back",
+    "token-without-clock": "tests/frontier/test_queue.py::test_a_token_that_redis_forgot_is_never_used_again",
+    "records-before-journal": "tests/sinks/test_journal.py::test_the_journal_is_written_before_what_it_describes",
+    "steps-are-followed": "tests/frontier/test_crawl_time.py::test_a_step_changes_neither_time_nor_views",
+    "each-corrects-a-step": "tests/frontier/test_crawl_time.py::test_a_correction_that_arrives_late_changes_nothing",
+    "newcomers-trust-the-server": "tests/frontier/test_crawl_time.py::test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
+    "answers-are-not-awaited": "tests/frontier/test_crawl_time.py::test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
+    "no-grace": "tests/frontier/test_lost_tail.py",
+    "no-repeated-writes": "tests/worker/test_redis_restarts.py",
+    "lost-leases-forgotten": "tests/frontier/test_lost_tail.py",
+    "repeated-lease-grants-anew": "tests/frontier/test_lost_tail.py",
+    "late-lease-call-is-answered": "tests/frontier/test_lost_tail.py",
+    "empty-shard-is-empty": "tests/frontier/test_lost_tail.py",
+    "push-into-lost-shard": "tests/frontier/test_lost_tail.py",
+    "lost-shard-is-over": "tests/frontier/test_lost_tail.py",
+    "epoch-is-opened-again": "--seed 0",
+    "rosters-of-old-epochs": "--seed 2",
+}
+"""A test, in whatever class of its file, or the options of the simulation."""
+
+QUICK = ("no-fence", "settles-twice", "late-call-shortens-lease", "token-without-clock", "dropped-is-remembered")
+"""Mutants that are noticed within a second or two, for `make test`."""
+
+
+def is_noticed(mutant: Mutant) -> bool:
+    """Whether what is named for `mutant` fails in a copy of the program with it."""
+    by = NOTICED_BY[mutant.name]
+    with mutated(mutant) as copy:
+        if by.startswith("--"):
+            return "BREACH " in output_of(copy, "-W", "ignore", "-m", "tests.simulation", *by.split())
+        path, _, name = by.partition("::")
+        options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", name)
+        # A test that cannot be found or imported would be an error, and no failure.
+        return "\nFAILED " in output_of(copy, "-m", "pytest", *options, path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutant_gate", description=__doc__)
+    parser.add_argument("name", nargs="?", default="", help="a part of the names of the mutants to try")
+    name = parser.parse_args().name
+    survivors = 0
+    for mutant in (mutant for mutant in MUTANTS if name in mutant.name):
+        started = time.monotonic()
+        noticed = is_noticed(mutant)
+        survivors += not noticed
+        result = "noticed" if noticed else "NOT NOTICED"
+        print(f"{mutant.name:28} {result:12} {time.monotonic() - started:4.0f} s  {NOTICED_BY[mutant.name]}", flush=True)
+    print(f"{survivors} of {len(MUTANTS)} mutants not noticed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
