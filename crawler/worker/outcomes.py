@@ -1,4 +1,5 @@
 """What a response or a failed request means for the URL and its domain. Tables and pure functions.
+`url_verdict` judges URLs before any request.
 
 The domain backs off when the server asks for it (429, 503) or appears overloaded (timeouts, refused connections). After
 other errors only the URL is retried later; the other URLs of the domain are not delayed.

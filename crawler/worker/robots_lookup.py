@@ -1,6 +1,6 @@
 """Finds the robots.txt that applies to a visit's next URL: in the local cache, in Redis, or on the site. Each turn makes at
-most one request on the way to the file. `worker` decides what becomes of a URL whose robots.txt cannot be read, by
-the outcomes in `politeness.robots_fetch`."""
+most one request on the way to the file. `politeness.robots_fetch` says what a response or a failure means for the origin,
+and `url_verdict` what becomes of a URL whose robots.txt cannot be read."""
 
 from __future__ import annotations
 

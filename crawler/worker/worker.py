@@ -13,22 +13,18 @@ from __future__ import annotations
 import asyncio
 
 from crawler.defects import defect
-from crawler.errors import FailureKind
 from crawler.events import TurnTaken
-from crawler.page import Outcome
 from crawler.worker.lease_manager import LeaseManager
-from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
+from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
+from crawler.worker.url_verdict import verdict_by_domain, verdict_by_robots
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from politeness.robots_cache import KnownRobots
-
-NO_SUCH_HOST_TRIES = 2
-"""Lookups of a host that does not exist according to the DNS. One retry is enough, for temporary DNS errors."""
 
 REST_S = 0.5
 """How long a visit rests if a node of a cluster that it needs is away. It then occupies no worker."""
@@ -117,13 +113,13 @@ class Worker:
             if not visit.holds(self._runtime.now()):
                 return None
             entry = visit.pending[0]
-            result = self._result_by_domain(visit)
+            result = self._verdict_by_domain(visit)
             known = None
             if result is None:
                 known = await self._robots.robots_for(visit, entry.url)
                 if known is None or self._throttle.must_wait_longer(visit, known):
                     return None  # robots.txt was requested, or it is too early for this origin
-                result = self._result_by_robots(entry, known)
+                result = self._verdict_by_robots(entry, known)
             if result is None:
                 assert known is not None
                 return (entry, known) if await self._may_request(visit, entry, known) else None
@@ -140,34 +136,14 @@ class Worker:
             return False
         return await self._urls.may_request(visit, entry)
 
-    def _result_by_domain(self, visit: Visit) -> UrlResult | None:
-        if self._throttle.is_blocked(visit.domain):
-            return UrlResult(Outcome.DENIED, "blocked")
-        if self._throttle.has_given_up(visit):
-            return UrlResult(Outcome.DEAD, f"given_up_{visit.backoff.reason}")
-        return None
+    def _verdict_by_domain(self, visit: Visit) -> UrlResult | None:
+        given_up_reason = visit.backoff.reason if self._throttle.has_given_up(visit) else None
+        return verdict_by_domain(self._throttle.is_blocked(visit.domain), given_up_reason)
 
-    def _result_by_robots(self, entry: Entry, known: KnownRobots) -> UrlResult | None:
-        record = known.record
-        if known.error is not None:
+    def _verdict_by_robots(self, entry: Entry, known: KnownRobots) -> UrlResult | None:
+        exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
+        try:
+            return verdict_by_robots(entry.url, known, tries, exceeds_cap)
+        except Exception as error:  # of a file that cannot be applied
+            self._runtime.events.emit(defect("robots", entry.url, error))
             return DEFECT
-        if record.access == "disallow" and record.reason in FORBIDDEN:
-            return judge_failure(FailureKind(record.reason))
-        if record.access == "disallow":
-            # RFC 9309 2.3.1.4: an unreachable robots.txt denies everything. The URL waits for the next attempt to
-            # fetch the file; there are as many attempts as for a page.
-            is_gone, tries = record.reason == "no_such_host", self._runtime.policy.tries
-            tries = min(tries, NO_SUCH_HOST_TRIES) if is_gone else tries
-            outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY
-            return UrlResult(outcome, "no_such_host" if is_gone else "robots_unreachable")
-        if known.rules is not None:
-            try:
-                decision = known.rules.decide(entry.url)
-            except Exception as error:  # a file that cannot be applied counts as unreachable
-                self._runtime.events.emit(defect("robots", entry.url, error))
-                return DEFECT
-            if not decision.allowed:
-                return UrlResult(Outcome.DENIED, "robots")
-        if self._throttle.exceeds_cap(known):
-            return UrlResult(Outcome.DENIED, "crawl_delay")
-        return None

@@ -14,7 +14,7 @@ from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
 from crawler.settings.reference import all_settings
 from crawler.sinks.upload import SCHEMES
-from crawler.worker.worker import NO_SUCH_HOST_TRIES
+from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES
 from frontier.urls import canonicalize
 from politeness.backoff import BackoffPolicy
 from politeness.delay import delay_ms, is_above_cap

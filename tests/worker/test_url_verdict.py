@@ -1,0 +1,50 @@
+"""What becomes of a URL without a request: by its domain, and by its robots.txt."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.page import Outcome
+from crawler.worker.outcomes import DEFECT, UrlResult
+from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, verdict_by_robots
+from politeness.robots_cache import KnownRobots
+from politeness.robots_fetch import RobotsRecord
+from politeness.robots_rules import Rules
+
+URL = "https://example.com/private/page"
+
+
+def test_a_block_by_an_operator_comes_before_the_failures_of_the_domain() -> None:
+    assert verdict_by_domain(False, None) is None
+    assert verdict_by_domain(False, "timeout") == UrlResult(Outcome.DEAD, "given_up_timeout")
+    assert verdict_by_domain(True, "timeout") == UrlResult(Outcome.DENIED, "blocked")
+
+
+@pytest.mark.parametrize(
+    ("reason", "failures", "expected"),
+    [
+        ("timeout", 1, UrlResult(Outcome.RETRY, "robots_unreachable")),
+        ("timeout", 4, UrlResult(Outcome.RETRY, "robots_unreachable")),
+        ("timeout", 5, UrlResult(Outcome.DEAD, "robots_unreachable")),
+        ("http_503", 5, UrlResult(Outcome.DEAD, "robots_unreachable")),
+        ("no_such_host", NO_SUCH_HOST_TRIES - 1, UrlResult(Outcome.RETRY, "no_such_host")),
+        ("no_such_host", NO_SUCH_HOST_TRIES, UrlResult(Outcome.DEAD, "no_such_host")),
+        ("forbidden_address", 1, UrlResult(Outcome.DENIED, "forbidden_address")),
+    ],
+)
+def test_a_url_waits_for_an_unreachable_robots_txt_as_often_as_for_a_page(
+    reason: str, failures: int, expected: UrlResult
+) -> None:
+    record = RobotsRecord("disallow", reason, None, 0, 0, failures=failures)
+    assert verdict_by_robots(URL, KnownRobots(record, None), 5, exceeds_cap=False) == expected
+
+
+def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
+    record = RobotsRecord("rules", "ok", 200, 0, 0)
+    denied, allowed = (
+        Rules.parse(f"User-agent: *\nDisallow: {path}".encode(), "bot") for path in ("/private", "/other")
+    )
+    assert verdict_by_robots(URL, KnownRobots(record, denied), 5, False) == UrlResult(Outcome.DENIED, "robots")
+    assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
+    assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, False) is None
+    assert verdict_by_robots(URL, KnownRobots(record, None, ValueError("defect")), 5, False) == DEFECT
