@@ -44,7 +44,7 @@ class PageSettled(msgspec.Struct, frozen=True, gc=False):
     page: Page
 
 
-class RobotsSettled(msgspec.Struct, frozen=True, gc=False):
+class RobotsFetchEnded(msgspec.Struct, frozen=True, gc=False):
     """A robots.txt was fetched, or fetching it failed. `access`: "rules", "allow" or "disallow"; `status`: the HTTP status,
     None without a response."""
 
@@ -197,7 +197,7 @@ Event = (
     | DomainsLeased
     | ShardFenced
     | PageSettled
-    | RobotsSettled
+    | RobotsFetchEnded
     | TurnTaken
     | BackedOff
     | UrlPostponed

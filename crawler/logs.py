@@ -131,7 +131,7 @@ DETAILS: tuple[type[ev.Event], ...] = (
     ev.DomainsLeased,
     ev.ShardFenced,
     ev.PageSettled,
-    ev.RobotsSettled,
+    ev.RobotsFetchEnded,
     ev.BackedOff,
     ev.UrlPostponed,
     ev.GroupCommitted,
@@ -156,7 +156,7 @@ class DetailListener:
                 self._log(
                     "page", url=page.url, outcome=page.outcome, reason=page.reason, status=status, tries=page.tries
                 )
-            case ev.RobotsSettled(origin, access, status):
+            case ev.RobotsFetchEnded(origin, access, status):
                 self._log("robots", origin=origin, access=access, status=status)
             case ev.BackedOff(reason, delay_s):
                 self._log("backed_off", reason=reason, delay_s=round(delay_s, 1))

@@ -204,7 +204,7 @@ class Metrics:
                 self._view(event)
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
-            case ev.RobotsSettled(_, access):
+            case ev.RobotsFetchEnded(_, access):
                 self.robots.labels(access).inc()
             case ev.UrlPostponed():
                 self.decisions.labels("postpone").inc()

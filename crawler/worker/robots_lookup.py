@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from crawler.defects import defect
 from crawler.errors import FetchFailed
-from crawler.events import RobotsSettled
+from crawler.events import RobotsFetchEnded
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decode_body
@@ -151,7 +151,7 @@ class RobotsLookup:
         except RedisAway:
             saved = await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
         self._report(origin, saved)
-        self._runtime.events.emit(RobotsSettled(origin, record.access, record.status))
+        self._runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
         await self._offer_sitemaps(visit, origin, saved)
 
     async def _offer_sitemaps(self, visit: Visit, origin: str, known: KnownRobots) -> None:
