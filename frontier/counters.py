@@ -82,9 +82,9 @@ class ShardCounters(NamedTuple):
         return int(number(b"accepted", 0)) - settled + int(number(b"outboxed", 0)) - int(number(b"delivered", 0))
 
 
-class ShardOwner(msgspec.Struct, frozen=True):
-    """The replica that last leased from a shard. `epoch`: of its view; `since_ms`: server time since which it is the
-    owner."""
+class LastHolder(msgspec.Struct, frozen=True):
+    """The replica that last leased from a shard: the fence. It may have lost the shard to another owner since. `epoch`: of
+    its view; `since_ms`: server time at which it first leased from it, after another replica."""
 
     shard: int
     replica: str
@@ -146,12 +146,12 @@ class Counters:
         numbers = ([int(number or 0) for number in reply[1:]] for (reply,) in replies)
         return [(accepted + outboxed, sum(settled)) for accepted, outboxed, *settled in numbers]
 
-    async def owners(self) -> list[ShardOwner]:
-        """The last owner of each shard that was ever leased from."""
+    async def last_holders(self) -> list[LastHolder]:
+        """The last holder of each shard that was ever leased from."""
         names = ("epoch", "replica", "since")
         replies = await self._read_each(self._keys.shards, lambda shard: [command("HMGET", shard.owner, *names)])
-        found = (shard_owner(shard, *reply) for shard, (reply,) in enumerate(replies))
-        return [owner for owner in found if owner is not None]
+        found = (last_holder(shard, *reply) for shard, (reply,) in enumerate(replies))
+        return [holder for holder in found if holder is not None]
 
     async def _read_each(
         self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
@@ -189,9 +189,9 @@ def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCo
     return ShardCounters(fields, waiting, due, leased)
 
 
-def shard_owner(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> ShardOwner | None:
+def last_holder(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> LastHolder | None:
     """The replica that last leased from `shard`, from the fields of its fence. None if no replica has yet."""
-    return None if replica is None else ShardOwner(shard, replica.decode(), int(epoch), int(since or 0))
+    return None if replica is None else LastHolder(shard, replica.decode(), int(epoch), int(since or 0))
 
 
 def counts_of(shards: Iterable[ShardCounters]) -> Counts:

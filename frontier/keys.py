@@ -28,6 +28,7 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
+        """The fence, which names the last holder of the shard. The owner is in the view."""
         return self.base + "owner"
 
     @property

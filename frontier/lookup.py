@@ -37,13 +37,13 @@ class UrlStatus(msgspec.Struct, frozen=True):
 
 
 class DomainStatus(msgspec.Struct, frozen=True):
-    """The state of a domain. Times are in server milliseconds, None if they do not apply. `owner`: the replica that last
-    leased from the shard, or "" if none has; the current view may have another owner. `state`: the politeness layer's
-    text."""
+    """The state of a domain. Times are in server milliseconds, None if they do not apply. `last_holder`: the replica that
+    last leased from the shard, or "" if none has; the current view may have another owner. `state`: the politeness
+    layer's text."""
 
     domain: str
     shard: int
-    owner: str
+    last_holder: str
     epoch: int
     due_ms: int | None
     leased_until_ms: int | None
@@ -66,7 +66,7 @@ class UrlLookup:
         """The state of `domain`, which need not have been queued. Raises RedisAway."""
         shard = self._frontier.shard_of(domain)
         keys = self._frontier.keys.shards[shard]
-        owner, due, leased, state, queued, in_flight = await self._store.send(
+        holder, due, leased, state, queued, in_flight = await self._store.send(
             [
                 command("HMGET", keys.owner, "replica", "epoch"),
                 command("ZSCORE", keys.due, domain),
@@ -79,8 +79,8 @@ class UrlLookup:
         return DomainStatus(
             domain=domain,
             shard=shard,
-            owner=(owner[0] or b"").decode(),
-            epoch=int(owner[1] or 0),
+            last_holder=(holder[0] or b"").decode(),
+            epoch=int(holder[1] or 0),
             due_ms=_whole(due),
             leased_until_ms=_whole(leased),
             next_ms=_whole(state[0]),

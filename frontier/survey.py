@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from frontier.counters import SHARDS_A_PART, ShardCounters, ShardOwner, shard_counters, shard_owner
+from frontier.counters import SHARDS_A_PART, LastHolder, ShardCounters, last_holder, shard_counters
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
@@ -44,14 +44,14 @@ class DomainDelay(msgspec.Struct, frozen=True):
 
 class ShardSurvey(msgspec.Struct, frozen=True):
     """The state of one shard, read atomically. `ready`: number of domains that are due now; `oldest_due_ms`: when the first
-    queued domain is or was due, None if none is queued; `owner`: the replica that last leased from it, None if none has;
-    `identity`: of the crawl whose data the shard has, "" if it has lost them."""
+    queued domain is or was due, None if none is queued; `last_holder`: the replica that last leased from it, None if none
+    has; `identity`: of the crawl whose data the shard has, "" if it has lost them."""
 
     shard: int
     counters: ShardCounters
     ready: int
     oldest_due_ms: int | None
-    owner: ShardOwner | None
+    last_holder: LastHolder | None
     domains: tuple[DomainSample, ...]
     identity: str
 
@@ -106,7 +106,7 @@ def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
 
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:
-    _, stats, waiting, due, leased, ready, oldest, owner, *domains = reply
+    _, stats, waiting, due, leased, ready, oldest, holder, *domains = reply
     oldest_ms = int(float(oldest))
     counters = shard_counters(stats, waiting, due, leased)
     return ShardSurvey(
@@ -114,7 +114,7 @@ def _parsed(shard: int, reply: Reply) -> ShardSurvey:
         counters=counters,
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
-        owner=shard_owner(shard, *owner),
+        last_holder=last_holder(shard, *holder),
         domains=tuple(_sample(shard, *fields) for fields in domains),
         identity=counters.stats.get(b"crawl", b"").decode(),
     )

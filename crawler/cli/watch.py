@@ -154,14 +154,14 @@ async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
     """Return the shards of each replica. Shards with work whose last replica is not alive come last, as unowned."""
     live = {record.replica for record in await health_records(store, crawl.keys)}
     counters = Counters(store, crawl.keys)
-    owners = {owner.shard: owner for owner in await counters.owners() if owner.replica in live}
+    holders = {holder.shard: holder for holder in await counters.last_holders() if holder.replica in live}
     held: dict[str, list[int]] = {}
     since: dict[str, list[int]] = {}
     for shard, urls in enumerate(await counters.open()):
-        owner = owners.get(shard)
-        if owner is not None:
-            held.setdefault(owner.replica, []).append(shard)
-            since.setdefault(owner.replica, []).append(owner.since_ms)
+        holder = holders.get(shard)
+        if holder is not None:
+            held.setdefault(holder.replica, []).append(shard)
+            since.setdefault(holder.replica, []).append(holder.since_ms)
         elif urls:
             held.setdefault("", []).append(shard)
     names = sorted(held, key=lambda name: (not name, name))

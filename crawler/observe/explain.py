@@ -73,7 +73,7 @@ class Explanation(msgspec.Struct, frozen=True):
     domain: str
     origin: str
     shard: int
-    owner: str
+    last_holder: str
     verdict: str
     scope: str
     trap: str
@@ -171,7 +171,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         domain=facts.url.domain,
         origin=facts.url.origin,
         shard=domain.shard,
-        owner=domain.owner,
+        last_holder=domain.last_holder,
         verdict="; ".join(filter(None, [_verdict(facts, in_scope, trap, robots, waits_for), _halt(facts)])),
         scope=in_scope,
         trap=trap,
@@ -369,7 +369,9 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("backoff", found.backoff),
         (
             "shard",
-            f"{found.shard}, last leased by {found.owner}" if found.owner else f"{found.shard}, not leased yet",
+            f"{found.shard}, last leased by {found.last_holder}"
+            if found.last_holder
+            else f"{found.shard}, not leased yet",
         ),
         ("last", _last(found.last)),
         ("searched", ", ".join(found.searched) if found.seen else ""),

@@ -121,8 +121,10 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     memory = await store.info("memory")
     leased = sum(record.urls for record in await health_records(store, keys))
     counts, due = counts_of(one.counters for one in surveys), sum(one.ready for one in surveys)
-    owned = Counter(one.owner.replica for one in surveys if one.owner is not None)
-    orphans = [one for one in surveys if (one.owner is None or one.owner.replica not in live) and one.counters.open]
+    owned = Counter(one.last_holder.replica for one in surveys if one.last_holder is not None)
+    orphans = [
+        one for one in surveys if (one.last_holder is None or one.last_holder.replica not in live) and one.counters.open
+    ]
     listed = _listed([sample for one in surveys for sample in one.domains], now_ms)
     worked_ms = await running_ms(store, keys.peers, counts.last_ms)
     delays = await domain_delays(store, keys, chain.from_iterable(listed))

@@ -76,7 +76,7 @@ async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontie
 
 async def test_a_domain_that_nobody_knows_has_nothing(lookup: UrlLookup) -> None:
     found = await lookup.domain("a.test")
-    assert (found.owner, found.due_ms, found.next_ms, found.accepted, found.queued) == ("", None, None, 0, 0)
+    assert (found.last_holder, found.due_ms, found.next_ms, found.accepted, found.queued) == ("", None, None, 0, 0)
 
 
 async def test_a_leased_domain_tells_its_holder_and_its_lease(
@@ -85,7 +85,7 @@ async def test_a_leased_domain_tells_its_holder_and_its_lease(
     await frontier.push([entry(URL)])
     held = await lease(frontier)
     found = await lookup.domain("a.test")
-    assert (found.owner, found.epoch, found.in_flight, found.due_ms) == ("r1", 1, 1, None)
+    assert (found.last_holder, found.epoch, found.in_flight, found.due_ms) == ("r1", 1, 1, None)
     assert found.leased_until_ms == held.expires_ms
 
 

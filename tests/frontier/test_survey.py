@@ -13,7 +13,7 @@ async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, c
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     (found,) = await survey(store, frontier.keys, [0], time.ms, 3)
-    assert (found.ready, found.oldest_due_ms, found.owner, found.domains) == (0, None, None, ())
+    assert (found.ready, found.oldest_due_ms, found.last_holder, found.domains) == (0, None, None, ())
     assert found.counters.open == 0
 
 
@@ -27,8 +27,8 @@ async def test_it_agrees_with_the_counters(store: RedisStore, crawl_name: str) -
     (found,) = await survey(store, frontier.keys, [0], time.ms + 50, 1)
     assert counts_of([found.counters]) == await Counters(store, frontier.keys).counts()
     assert (found.ready, found.oldest_due_ms) == (2, time.ms)
-    assert found.owner is not None
-    assert (found.owner.replica, found.owner.epoch) == ("r1", 3)
+    assert found.last_holder is not None
+    assert (found.last_holder.replica, found.last_holder.epoch) == ("r1", 3)
 
 
 async def test_it_says_how_the_domains_it_named_rest(store: RedisStore, crawl_name: str) -> None:

@@ -30,7 +30,7 @@ def domain(**changes: object) -> DomainStatus:
     values: dict[str, object] = {
         "domain": "a.test",
         "shard": 3,
-        "owner": "r1",
+        "last_holder": "r1",
         "epoch": 9,
         "due_ms": NOW,
         "leased_until_ms": None,

@@ -86,8 +86,8 @@ async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_other
     await counting.looked.wait()
     # Then it was leased from once, so that all know whose it is;
     assert counting.calls["lease"] == 1
-    (owner,) = await Counters(store, fed.frontier.keys).owners()
-    assert (owner.replica, owner.epoch) == ("me", 3)
+    (holder,) = await Counters(store, fed.frontier.keys).last_holders()
+    assert (holder.replica, holder.epoch) == ("me", 3)
     # and what somebody else pushes there is found.
     await (await Fed.on(store, crawl_name, tmp_path)).frontier.push([entry()])
     assert (await taking).domain == "a.test"

@@ -138,7 +138,9 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
         ("waited for the address rate limit until", _time(backoff.limited_until_ms or None)),
         (
             "shard",
-            f"{status.shard}, last leased by {status.owner}" if status.owner else f"{status.shard}, not leased yet",
+            f"{status.shard}, last leased by {status.last_holder}"
+            if status.last_holder
+            else f"{status.shard}, not leased yet",
         ),
     ]
 
