@@ -35,7 +35,7 @@ RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PageRules(msgspec.Struct, frozen=True):
     """How pages are parsed, and which of their links are followed."""
 
     build: BuildSettings
@@ -60,8 +60,8 @@ def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTab
     )
 
 
-def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
-    """Return the plan for `settings`. Raises the errors of `crawler.settings.policies.check`."""
+def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
+    """Return the rules that follow from `settings`. Raises the errors of `crawler.settings.policies.check`."""
     extraction = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
@@ -69,7 +69,7 @@ def plan_of(settings: CrawlSettings, recent: RecentUrls) -> Plan:
         max_link_bytes=settings.limits.max_link_bytes,
         rules=url_rules(settings),
     )
-    return Plan(
+    return PageRules(
         BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
     )

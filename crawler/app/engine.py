@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
-from crawler.app.build import Plan, frontier_settings, plan_of
+from crawler.app.build import PageRules, frontier_settings, page_rules
 from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
@@ -88,7 +88,7 @@ class Engine:
         self._build_frontier(settings)
         self._build_leases(settings)
         self._build_fetch(settings)
-        self._build_worker(plan_of(settings, recent))
+        self._build_worker(page_rules(settings, recent))
         self.follower = Follower(seams.store, seams.crawl, settings, self._apply, seams.events, local.accept)
         self.periodic = self._build_periodic(settings)
 
@@ -152,14 +152,14 @@ class Engine:
             self._throttle,
         )
 
-    def _build_worker(self, plan: Plan) -> None:
+    def _build_worker(self, rules: PageRules) -> None:
         seams, runtime = self._seams, self.runtime
         cache = RobotsCache(
             seams.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
         self._offload = DocumentOffloader(self._pool.stand_in)
-        self._builder = PageBuilder(plan.build, plan.links, self._offload, cache, seams.events)
+        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, seams.events)
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
@@ -336,13 +336,13 @@ class Engine:
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
-        plan, policy = plan_of(settings, self._recent), politeness_policy(settings)
+        rules, policy = page_rules(settings, self._recent), politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.apply(frontier_settings(settings))
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), self.frontier.settings.lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
-        self._builder.apply(plan.build, plan.links)
+        self._builder.apply(rules.build, rules.links)
         self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:

@@ -14,8 +14,8 @@ from crawler.app.embedded_valkey import EmbeddedValkey, open_store
 from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
+from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
-from crawler.app.stopping import on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
 from crawler.scope.recent_urls import RecentUrls

@@ -13,8 +13,8 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
+from crawler.app.signals import on_stop_signal
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
-from crawler.app.stopping import on_stop_signal
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from crawler.cli.usage import check_dashes, in_one_line
+from crawler.cli.command_errors import check_dashes, in_one_line
 from crawler.cli.value_names import name_value
 
 GROUPS = {
@@ -37,7 +37,9 @@ class Group(TyperGroup):
     """A group whose help names the values of options, and whose errors are one line each."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"suggest_commands": False})  # `usage` suggests, and fewer unrelated ones
+        super().__init__(
+            **settings | {"suggest_commands": False}
+        )  # `command_errors` suggests, and fewer unrelated ones
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the names of their values."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from crawler.app.build import plan_of
+from crawler.app.build import page_rules
 from crawler.app.embedded_valkey import open_store
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
@@ -106,7 +106,7 @@ async def _repair(
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     if not await repair.begin():
         return Result([], 0, 0, 0)
-    rules, links = url_rules(settings), plan_of(settings, RecentUrls(1)).links
+    rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
     restored = queued = without_links = 0
     # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
     for is_done in (True, False):

@@ -40,7 +40,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.link_pusher import LinkPusher
-from crawler.worker.redis_restarts import RestartRepair
+from crawler.worker.redis_restarts import WriteRepeater
 from crawler.worker.results import Group, Result, VisitReport, release_memory
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
@@ -106,7 +106,7 @@ class Committer:
         self._sink = sink
         self._pusher = LinkPusher(runtime, frontier, recent, held)
         self.held = held
-        self._repeater = RestartRepair(runtime, frontier, sink, recent, held)
+        self._repeater = WriteRepeater(runtime, frontier, sink, recent, held)
         self._next, self._now = Group(), Group()  # collecting, and being committed
         self._parked = Group()  # for nodes that are away
         self._parked_shards: frozenset[int] = frozenset()

@@ -35,7 +35,7 @@ class TakesBack(Protocol):
 Renew = Callable[[Sequence[Visit]], Awaitable[None]]
 
 
-class RestartRepair:
+class WriteRepeater:
     """Repeats the writes of `frontier`, and forgets links that count as pushed in `recent`."""
 
     def __init__(

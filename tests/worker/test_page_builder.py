@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from crawler.app.build import plan_of
+from crawler.app.build import page_rules
 from crawler.events import Events
 from crawler.page import Outcome
 from crawler.parse.offload import DocumentOffloader
@@ -40,8 +40,8 @@ async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
     robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
     excerpt = finish(extract(b"Sitemap: /map.txt\nUser-agent: *\nDisallow: /no", "bot")).pack()
     await robots.keep("https://site.test", RobotsRecord("rules", "ok", 200, NOW_MS, NOW_MS + 86_400_000, excerpt))
-    plan = plan_of(CrawlSettings(), RecentUrls(10))
-    builder = PageBuilder(plan.build, plan.links, DocumentOffloader(), robots, Events())
+    rules = page_rules(CrawlSettings(), RecentUrls(10))
+    builder = PageBuilder(rules.build, rules.links, DocumentOffloader(), robots, Events())
     found = []
     for name in ("other.txt", "map.txt"):
         entry = Entry(f"https://site.test/{name}", "site.test")

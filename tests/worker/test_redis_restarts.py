@@ -17,7 +17,7 @@ from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.commit import Committer, Result
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.redis_restarts import RestartRepair
+from crawler.worker.redis_restarts import WriteRepeater
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
@@ -201,19 +201,19 @@ async def test_two_new_masters_without_replicas_take_the_last_writes() -> None:
                     await frontier.look_for_new_runs()
                 await clock.sleep(0.05)
             recent = Recent(100)
-            repair = RestartRepair(shared, frontier, KeepingSink(), recent, HeldLeases(shared))
+            repeater = WriteRepeater(shared, frontier, KeepingSink(), recent, HeldLeases(shared))
             replaced = frontier.replaced_runs()
             for replica in cluster.replicas[:2]:  # and hang first,
                 cluster.suspend(replica)
             for _ in range(2):
-                await repair.repeat(no_renewal)
+                await repeater.repeat(no_renewal)
             assert frontier.replaced_runs() == replaced
             for replica in cluster.replicas[:2]:
                 cluster.resume(replica)
             # then both take the writes in the end.
             watching = asyncio.create_task(shared.retry.watch())
             while frontier.replaced_runs():
-                await repair.repeat(no_renewal)
+                await repeater.repeat(no_renewal)
                 await clock.sleep(0.05)
             watching.cancel()
         assert (sum(one.shards for one in seen), recent.cleared) == (len(replaced), 1)  # not once for each attempt

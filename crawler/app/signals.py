@@ -1,4 +1,5 @@
-"""What asks a process of a crawl to stop: a signal, or the end of the process that started it."""
+"""Registers what is called when a process of a crawl is asked to stop: by a signal, or by the end of the process that
+started it. `crawler.app.engine` does the stopping."""
 
 from __future__ import annotations
 
