@@ -8,13 +8,16 @@ In data-flow order:
 - `crawl_time` keeps a clock that all replicas share (`clock`), and `nodes` knows which node of a cluster serves each shard.
 - `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, and `settlements` and `entries` define how
   Redis stores them. `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards
-  whose nodes are away go to `outboxes`.
-- `store`, `scripts` and `keys` are the interface to Redis. Of the store, `servers`, `cluster` and `sentinels` find the
-  server of a key, `redis_server` holds the connections to one server (`connection`), and `redirects` sends calls again.
-  `slot_map` reads which node serves which slots.
+  whose nodes are away go to `outboxes`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.
+- `store`, `scripts` and `keys` are the interface to Redis, and `calls` is what a store carries out. `redis_url` reads the
+  URL of the store, and `redis_options` its options. Of the store, `servers`, `cluster` and `sentinels` find the server of a
+  key, `redis_server` holds the connections to one server (`connection`), and `cluster_redirects` sends calls again after a
+  MOVED or an ASK. `slot_map` reads which node serves which hash slots. `redis_errors` turns what goes wrong into `errors`
+  of the frontier.
 - `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
-  have lost their data. `budget` and `duties` divide the page limit and the periodic duties among the replicas.
-  `reservations` allows single requests to a domain that another replica has leased.
-- `counters`, `survey` and `lookup` read the state. `dead_letters` lists the URLs that failed, and queues them again.
-  `control` sends an operator's commands to all replicas.
+  have lost their data. `reshard` gives a crawl another number of shards, and `shard_contents` says what moves. `budget` and
+  `duties` divide the page limit and the periodic duties among the replicas. `reservations` allows single requests to a
+  domain that another replica has leased.
+- `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
+  `dead_letters` lists the URLs that failed, and queues them again. `control` sends an operator's commands to all replicas.
 """

@@ -9,5 +9,7 @@ In the order of a visit:
 - `address_rate_limit` reserves a time for the request at the network address of the domain.
 - After the response, `delay` determines the time until the next request to the domain; after a failure, `backoff` does.
 
+`policy` has the settings of all of them as one value, and `errors` the errors.
+
 Only the cache and the shared rate limiter do I/O. The other modules are pure: time and random numbers are arguments.
 """

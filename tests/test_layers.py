@@ -152,6 +152,18 @@ def test_the_docstring_of_a_room_lists_what_other_rooms_import_from_it(name: str
     assert set(re.findall(r"`(\w+)`", listed[1])) == {module.split(".")[2] for module in taken if module.count(".") > 1}
 
 
+ROOM_FOLDERS = sorted({path.parent for path in MODULES.values()} - {ROOT / "crawler"})
+
+
+@pytest.mark.parametrize("folder", ROOM_FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_the_docstring_of_a_room_says_what_each_of_its_modules_is_for(folder: Path) -> None:
+    """The list of what other rooms import does not count."""
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    described = re.split(r"Other\s+rooms\s+import:", docstring)[0]
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    assert modules - set(re.findall(r"`(\w+)`", described)) == set()
+
+
 def test_only_the_command_line_knows_the_synthetic_web() -> None:
     assert [one for one, others in ALLOWED.items() if "simweb" in others] == ["cli"]
 

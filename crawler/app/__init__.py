@@ -2,18 +2,22 @@
 
 How a replica lives, in the order in which data flows:
 
-1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. If several
-   replicas are wanted, `supervisor` runs each in its own process and replaces those that crash. `stopping` waits for
-   signals, and for the end of the supervisor.
-   `start_settings` decides what happens if the settings of the start are not those of the crawl, and `seed_check` which
-   seeds it may fetch.
-2. `build` creates the parts that depend on the settings: the fetcher, the sinks, and what pages are parsed with.
-3. `engine` creates the other parts and connects all of them. It starts the tasks, finds the end of the crawl, and stops
+1. `run` opens the store and the crawl. Without Redis, `embedded_valkey` starts a server on this machine. `start_settings`
+   decides what happens if the settings of the start are not those of the crawl, `seed_check` which seeds it may fetch, and
+   `installed` checks that this machine has what the settings need.
+2. If several replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
+   `listen_addresses` gives each a port. `signals` registers what a signal, or the end of the supervisor, calls.
+3. `build` creates what the settings decide: the fetcher, the sinks, and the rules by which pages are parsed. `seams` is
+   everything outside the process that the engine needs.
+4. `engine` creates the other parts and connects all of them. It starts the `tasks`, finds the end of the crawl, and stops
    everything in a fixed order.
-4. `replica` adds metrics, the log, the health record and the status server.
-5. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
+5. `replica` adds metrics, the log, the health record and the status server.
+6. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    and `gc_schedule` runs the garbage collector in small steps.
 
-The command line starts crawls with it. Other rooms import: `build`, `domain_delay`, `embedded_valkey`, `installed`,
-`listen_addresses`, `requeue`, `run`, `seed_check`, `settings_reload`, `start_settings`, `stopping`, `supervisor`.
+The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`) and queue failed URLs
+again (`requeue`).
+
+Other rooms import: `build`, `domain_delay`, `embedded_valkey`, `installed`, `listen_addresses`, `requeue`, `run`,
+`seed_check`, `settings_reload`, `signals`, `start_settings`, `supervisor`.
 """

@@ -1,4 +1,7 @@
-"""One replica: the engine that crawls, together with its metrics, logs, health record and status server."""
+"""One replica: the engine that crawls, together with its metrics, logs, health record and status server.
+
+Its index and the number of replicas come from `frontier.peer_loop`.
+"""
 
 from __future__ import annotations
 

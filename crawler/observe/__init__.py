@@ -2,12 +2,13 @@
 
 In the order in which data flows:
 
-1. Inside a replica, `metrics` and `recent_failures` receive the events of the crawl, and `loop_lag` measures how late
-   the event loop is.
+1. Inside a replica, `metrics`, `recent_failures` and `obstacles` (a full disk) receive the events of the crawl, and
+   `loop_lag` measures how late the event loop is.
 2. A `health_record` is what each replica reports about itself to Redis. The replica with index 1 also writes the
    `summary` of the whole crawl there (`summary_writer`).
 3. `collectors` passes the replica's state and the summary to Prometheus at each scrape.
-4. `snapshot` reads these records back, for the live page and for `crawler status`, `top` and `crawl`.
+4. `snapshot` reads these records back, for the live page and for `crawler status`, `top` and `crawl`. `condition` says
+   in a few words whether the crawl makes progress, and if not, why.
 5. `explain` explains why one URL was fetched or not. It reads the frontier and the output files.
 6. `usage` reads what the crawl has used so far, for `crawler plan`.
 7. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.

@@ -2,11 +2,15 @@
 
 In data-flow order:
 
-1. `Features` defines the contents of the web.
-2. `World` computes the response of each URL (`sites` -> `numbered`, `services`, `hostile` -> `Resource`).
-3. `expect` follows the links of the world as a perfect crawl would.
-4. `SimWebServer` turns resources into bytes (`pages`, `answers`) and writes a `RequestLog`.
-5. `judge` compares the log with the expectation. It checks that the crawler was complete and polite.
+1. `features` defines the contents of the web, and `hazards` the kinds of attack.
+2. `world` computes the response of each URL, a `resource`. It has all domains (`sites`), each a `site` with its `robots`.
+   `numbered` answers for the numbered pages, `services` for what is not a page, and `hostile` for the attacks. `chance`
+   draws their numbers.
+3. `expected` follows the links of the world as a perfect crawl would.
+4. `server` turns resources into bytes and writes a `log` of the requests: `pages` writes HTML with its `links`, `answers`
+   turns a resource into the steps of its response, `attacks` has those of the hostile domains, `codings` compresses, and
+   `wire` has the parts of HTTP/1.1.
+5. `log_judge` compares the log with the expectation. It checks that the crawler was complete and polite.
 """
 
 from crawler.simweb.expected import Expected, Policy, Visit, expect

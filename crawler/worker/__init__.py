@@ -6,11 +6,13 @@ In the order in which data flows:
    to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
 2. `delay_queue` orders the visits by the time of their next request.
 3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_lookup` makes a
-   request for robots.txt if the next URL needs one, otherwise `url_handler` requests the page itself, or settles the URL
-   without a request. `allowance` has the permits if the crawl may fetch only so many pages.
-4. Before the request, `address_limit` reserves a time slot at the network address. `foreign_domains` reserves one at
-   another domain, where a redirect of robots.txt may lead. `leased_fetch` sends the request and cancels it when the
-   lease ends. When the response ends, `throttle` starts the domain's delay (`polite_fetch` does these steps in order).
+   request for robots.txt if the next URL needs one, otherwise `url_handler` requests the page itself. `url_verdict`
+   decides, by the domain and its robots.txt, which URLs are settled without a request. `allowance` has the permits if the
+   crawl may fetch only so many pages.
+4. Before the request, `address_limit` reserves a time slot at the network address. A redirect of robots.txt may lead to
+   another domain; then `foreign_domains` first reserves a time slot there. `leased_fetch` sends the request and cancels
+   it when the lease ends. When the response ends, `throttle` starts the domain's delay (`polite_fetch` does these steps
+   in order).
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.
