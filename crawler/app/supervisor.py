@@ -30,6 +30,27 @@ HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
 setup is considered broken and all replicas are stopped."""
 
 
+class Crashes:
+    """The crashes of one replica, and how to answer them."""
+
+    def __init__(self) -> None:
+        self._pause_s = FIRST_PAUSE_S
+        self._sooner = 0
+
+    def pause_s(self, ran_s: float, code: int) -> float | None:
+        """Return how many seconds to wait before a replacement is started for a replica that ended with `code` after it ran
+        for `ran_s` seconds; None if the setup is considered broken. A replica that asks to be started later, because Redis
+        is away, has not crashed."""
+        if ran_s > HEALTHY_S:
+            self._pause_s, self._sooner = FIRST_PAUSE_S, 0
+        elif code != TRY_LATER:
+            self._sooner += 1
+        if self._sooner == GIVEN_UP_AFTER:
+            return None
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return pause_s
+
+
 class Supervisor:
     """Runs a replica process with the command line `command` for each of `environments`, which is added to the environment
     of this process. Each begins when it reads a line. `log`: the file descriptor that the replicas use as standard error;
@@ -76,7 +97,7 @@ class Supervisor:
     async def _keep_one(self, environment: Mapping[str, str], process: asyncio.subprocess.Process | None) -> int:
         """Run one replica, in `process` if it is prepared, and a replacement after each crash. Usage errors (exit code 2)
         and repeated crashes right after the start are not retried, because a new replica would fail in the same way."""
-        pause_s, at_once = FIRST_PAUSE_S, 0
+        crashes = Crashes()
         while True:
             started = time.monotonic()
             code = await self._run_one(process or await self._start(environment))
@@ -90,15 +111,12 @@ class Supervisor:
                     signal=signal.Signals(-code).name,
                     result="another one is started",
                 )
-            if time.monotonic() - started > HEALTHY_S:
-                pause_s, at_once = FIRST_PAUSE_S, 0
-            at_once += code != TRY_LATER
-            if at_once == GIVEN_UP_AFTER:
+            pause_s = crashes.pause_s(time.monotonic() - started, code)
+            if pause_s is None:
                 self.stop()
                 return 1
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked_to_stop.wait(), pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             if self._stopping:
                 return 0
 

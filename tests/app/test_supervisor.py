@@ -1,0 +1,29 @@
+"""When a crashed replica is replaced, and when the setup is considered broken."""
+
+from __future__ import annotations
+
+from crawler.app.supervisor import FIRST_PAUSE_S, GIVEN_UP_AFTER, HEALTHY_S, LONGEST_PAUSE_S, Crashes
+from crawler.errors import TRY_LATER
+
+SOON_S, LATE_S = 0.1, HEALTHY_S + 1
+
+
+def test_as_many_crashes_right_after_the_start_as_given_end_the_replica() -> None:
+    crashes = Crashes()
+    pauses = [crashes.pause_s(SOON_S, 1) for _ in range(GIVEN_UP_AFTER)]
+    assert pauses == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S, None]
+
+
+def test_a_crash_after_a_healthy_run_does_not_count() -> None:
+    crashes = Crashes()
+    assert crashes.pause_s(SOON_S, 1) == FIRST_PAUSE_S
+    assert crashes.pause_s(LATE_S, 1) == FIRST_PAUSE_S
+    pauses = [crashes.pause_s(SOON_S, 1) for _ in range(GIVEN_UP_AFTER)]
+    assert pauses == [2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S, 8 * FIRST_PAUSE_S, None]
+
+
+def test_a_replica_that_waits_for_redis_is_started_for_ever() -> None:
+    crashes = Crashes()
+    pauses = [crashes.pause_s(SOON_S, TRY_LATER) for _ in range(20)]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert None not in pauses
