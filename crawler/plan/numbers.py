@@ -33,6 +33,15 @@ def short(value: float) -> str:
     return _with_prefix(value, "") if abs(value) >= PLAIN else _digits(value)
 
 
+def short_above(value: float) -> str:
+    """Return `value` like `short`, but 24.02 as 24.1: a number that is rounded up to a whole one later does not look as if
+    it were the one below."""
+    whole = math.floor(value)
+    if whole < value < 100 and short(value) == short(whole):
+        return short(whole + 0.1)
+    return short(value)
+
+
 def quantity(value: float, unit: str) -> str:
     """Return `value` with its `unit`: 11.6 kB, 117 Mbit/s, 1,160 pages/s, 3."""
     return _with_prefix(value, " ") + unit if unit in ("B", "bit/s") else f"{short(value)} {unit}".rstrip()

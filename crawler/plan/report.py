@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crawler.plan import arithmetic
 from crawler.plan.arithmetic import Workload
 from crawler.plan.constants import Constants
-from crawler.plan.numbers import quantity, short
+from crawler.plan.numbers import quantity, short, short_above
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,10 @@ def make_plan(work: Workload, one: Constants, machines: Machines, largest: float
     count = math.ceil(max(for_cpu, for_memory))
     lines.append(
         Line(
-            "machines", count, "", f"the larger of CPU ({short(for_cpu)}) and memory ({short(for_memory)}), rounded up"
+            "machines",
+            count,
+            "",
+            f"the larger of CPU ({short_above(for_cpu)}) and memory ({short_above(for_memory)}), rounded up",
         )
     )
     if machines.price:
@@ -146,7 +149,7 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
             "Redis nodes",
             max(1, math.ceil(max(cores, for_memory))),
             "",
-            f"the larger of CPU ({short(cores)}, a core each) and memory ({short(for_memory)}, "
+            f"the larger of CPU ({short_above(cores)}, a core each) and memory ({short_above(for_memory)}, "
             f"{quantity(machines.redis_bytes, 'B')} each), rounded up",
         ),
     ]

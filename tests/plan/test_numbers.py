@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UserError
-from crawler.plan.numbers import number, quantity, short
+from crawler.plan.numbers import number, quantity, short, short_above
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,13 @@ def test_quantities_have_three_digits_and_a_unit(value: float, unit: str, text: 
 @given(st.floats(0.001, 1e16))
 def test_what_is_written_is_read_again(value: float) -> None:
     assert number("--pages", short(value)) == pytest.approx(value, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(24.02, "24.1"), (24, "24"), (12.14, "12.1"), (0.2171, "0.217"), (0.001, "0.001"), (123.4, "123")],
+)
+def test_a_number_that_is_rounded_up_to_a_whole_one_is_not_shown_as_a_smaller_whole_one(
+    value: float, text: str
+) -> None:
+    assert short_above(value) == text
