@@ -74,6 +74,23 @@ def test_links_and_paths_in_the_documents_lead_somewhere(page: Path) -> None:
     assert [path for path in paths if not patterns.search(path) and not (ROOT / path).exists()] == []
 
 
+TESTS = frozenset(
+    name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    assert set(re.findall(r"`(test_\w+)`", page.read_text())) - TESTS == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_says_which_kind_of_slot_it_means(page: Path) -> None:
+    """Time slots of rate limits, and hash slots of a Redis Cluster."""
+    text = re.sub(r"`[^`]*`", "", " ".join(page.read_text().split()))
+    assert re.findall(r".{20}(?<!time )(?<!hash )\bslots?\b", text, re.IGNORECASE) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_anchors_in_the_documents_are_headings(page: Path) -> None:
     """Whole links: the file is there, and it has the heading."""
