@@ -1,4 +1,5 @@
-"""The events of a crawl. The core emits them; metrics, logs and obstacles only read them.
+"""The events of a crawl. The core emits them. Metrics, logs and status pages only read them. A few parts of the core
+listen, too: permits, validators, recent URLs and held leases.
 
 Each page causes several events. None of them can be part of a reference cycle, so they are created with `gc=False`
 (see `crawler.app.gc_schedule`).
@@ -39,7 +40,8 @@ class ShardFenced(msgspec.Struct, frozen=True, gc=False):
 
 
 class PageSettled(msgspec.Struct, frozen=True, gc=False):
-    """A page was committed: its links are pushed, its records are durable and its URL is settled."""
+    """The result for a URL was committed: the links of the page are pushed, its records are durable, and the URL is settled
+    or, with the outcome "retry", queued again."""
 
     page: Page
 

@@ -67,7 +67,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def index(self) -> int:
-        """The number of `me`, from 1 to `replicas`; 0 if it is not in the roster (new, or too late in the last epoch)."""
+        """The rank of `me` in the roster, from 1 to `replicas`; 0 if it is not in it (new, or late in the last epoch)."""
         return next((member.index for member in self.roster if member.replica == self.me), 0)
 
     def owns(self, task_id: str) -> bool:
@@ -145,7 +145,7 @@ class PeerLoop:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
 
     async def tick(self) -> View:
-        """Claim an index in the current epoch and return the view in effect. A replica that does not know crawl time yet
+        """Claim a place in the current epoch and return the view in effect. A replica that does not know crawl time yet
         (`time.is_known`) claims in the open epoch. Raises RedisAway."""
         while not await self._share_out(await self._claim()):
             pass  # the table changed between the two calls

@@ -68,7 +68,7 @@ REPEATED_S = 3.0
 
 PART_S = 2.0
 """How long one step of leaving the cluster may take, in seconds. If Redis is unavailable, the other replicas notice the
-missing heartbeats instead."""
+missing claims instead."""
 
 
 class Engine:
@@ -241,7 +241,7 @@ class Engine:
         clock = self._seams.clock
         deadline = clock.monotonic() + grace_s
         self.drain()
-        await self.tasks.cancel(self._following)  # otherwise its next heartbeat would claim an index again
+        await self.tasks.cancel(self._following)  # otherwise its next claim would put it into the roster again
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)
         await self._pool.stop()

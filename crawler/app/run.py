@@ -27,7 +27,7 @@ from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
 EMBEDDED_INTERVAL_S = 0.5
-"""The peer interval on one machine, in seconds. Heartbeats cost little there, and the user waits for the first view."""
+"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
 
 INTERRUPTED = 130
 """Exit code after a second signal, as shells report SIGINT (128 + 2)."""
