@@ -7,7 +7,8 @@ In the order in which data flows:
 3. `scope` decides whether a link belongs to the crawl. `traps` rejects URLs of which a site can generate an unlimited
    number.
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
-   and returns entries for the frontier.
+   and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
+   (`frontier/lua/push.lua`), which knows the domains of the seeds.
 
 Other rooms import: `link_filter`, `recent_urls`, `scope`, `seeds`, `traps`.
 """

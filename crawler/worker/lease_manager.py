@@ -75,7 +75,7 @@ class LeaseManager:
         if self._is_draining:
             return
         if not view.roster and self.view is not None and self.view.roster:
-            # No replica could claim an index in the last epoch, because the node of the roster was away. Nobody has been
+            # No replica could claim a place in the last epoch, because the node of the roster was away. Nobody has been
             # given this replica's shards, so it keeps them. If others have, they are in a newer view, and the shards
             # refuse this one.
             return

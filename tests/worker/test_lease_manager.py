@@ -149,7 +149,7 @@ async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back
 
 
 async def test_a_view_without_replicas_takes_no_shards_away(store: RedisStore, crawl_name: str, tmp_path: Path) -> None:
-    """Nobody could claim an index while the node of the roster was away."""
+    """Nobody could claim a place while the node of the roster was away."""
     leases = (await Fed.on(store, crawl_name, tmp_path)).leases
     leases.adopt(View(4, (Member("me", 1),), "me", owners=("me",)))
     leases.adopt(View(9, (), "me"))
