@@ -13,62 +13,114 @@ import time
 
 from tests.simulation.mutants import MUTANTS, Mutant, mutated, output_of
 
-NOTICED_BY = {
-    "no-fence": "tests/frontier/test_queue.py::test_an_older_epoch_is_fenced_off",
-    "settle-without-token": "tests/frontier/test_settle.py::test_a_stale_token_changes_nothing",
-    "release-without-token": "tests/frontier/test_settle.py::test_a_stale_token_changes_nothing",
-    "owners-forgotten": "tests/frontier/test_owners.py::test_only_the_first_to_see_a_change_writes_the_table",
-    "late-owners": "tests/frontier/test_owners.py::test_a_late_table_of_a_closed_epoch_is_refused",
-    "late-claims": "tests/frontier/test_peer_loop.py::test_a_late_claim_counts_for_the_open_epoch",
-    "settle-before-push": "tests/worker/test_commit.py::test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
-    "settle-before-sink": "tests/worker/test_commit.py::test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
-    "no-rest-after-expiry": "tests/frontier/test_queue.py::test_an_expired_lease_is_taken_back_and_waits_the_delay",
-    "push-makes-leased-due": "tests/frontier/test_queue.py::test_a_leased_domain_is_not_leased_again",
-    "wake-makes-leased-due": "tests/frontier/test_queue.py::test_a_waiting_url_that_wakes_does_not_make_a_leased_domain_due",
-    "lost-holder-keeps-token": "tests/frontier/test_queue.py::test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back",
-    "settles-twice": "tests/frontier/test_settle.py::test_a_doubled_call_counts_once",
-    "late-call-shortens-lease": "tests/frontier/test_settle.py::test_a_call_that_arrives_after_a_later_one_shortens_nothing",
-    "late-call-shortens-rest": "tests/frontier/test_settle.py::test_a_call_that_arrives_after_a_later_one_shortens_nothing",
-    "lost-urls-forgotten": "tests/frontier/test_revoke.py::test_also_after_others_have_settled_the_rest",
-    "revoked-lease-keeps-token": "tests/frontier/test_revoke.py::test_a_settle_that_comes_after_it_changes_nothing",
+_TESTS = {
+    "frontier/budget": {
+        "late-spend": "",
+    },
+    "frontier/budget/test_changed_limits.py": {
+        "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",
+    },
+    "frontier/budget/test_courses.py": {
+        "holder-loses-permits": "test_whatever_happens_there_are_exactly_as_many_pages",
+    },
+    "frontier/budget/test_permits.py": {
+        "lapses-with-lease": "test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
+    },
+    "frontier/test_clock.py": {
+        "clock-ahead": "test_the_server_lies_between_two_bounds_however_lopsided_the_way",
+    },
+    "frontier/test_counters.py": {
+        "one-reading": "test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links",
+    },
+    "frontier/test_crawl_time.py": {
+        "steps-are-followed": "test_a_step_changes_neither_time_nor_views",
+        "each-corrects-a-step": "test_a_correction_that_arrives_late_changes_nothing",
+        "newcomers-trust-the-server": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
+        "answers-are-not-awaited": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
+    },
+    "frontier/test_lost_tail.py": {
+        "no-grace": "",
+        "lost-leases-forgotten": "",
+        "repeated-lease-grants-anew": "",
+        "late-lease-call-is-answered": "",
+        "empty-shard-is-empty": "",
+        "push-into-lost-shard": "",
+        "lost-shard-is-over": "",
+    },
+    "frontier/test_outboxes.py": {
+        "outbox-not-open": "test_the_crawl_has_not_ended_while_links_are_kept",
+    },
+    "frontier/test_owners.py": {
+        "owners-forgotten": "test_only_the_first_to_see_a_change_writes_the_table",
+        "late-owners": "test_a_late_table_of_a_closed_epoch_is_refused",
+    },
+    "frontier/test_peer_loop.py": {
+        "late-claims": "test_a_late_claim_counts_for_the_open_epoch",
+    },
+    "frontier/test_queue.py": {
+        "no-fence": "test_an_older_epoch_is_fenced_off",
+        "no-rest-after-expiry": "test_an_expired_lease_is_taken_back_and_waits_the_delay",
+        "push-makes-leased-due": "test_a_leased_domain_is_not_leased_again",
+        "wake-makes-leased-due": "test_a_waiting_url_that_wakes_does_not_make_a_leased_domain_due",
+        "lost-holder-keeps-token": "test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back",
+        "token-without-clock": "test_a_token_that_redis_forgot_is_never_used_again",
+    },
+    "frontier/test_revoke.py": {
+        "lost-urls-forgotten": "test_also_after_others_have_settled_the_rest",
+        "revoked-lease-keeps-token": "test_a_settle_that_comes_after_it_changes_nothing",
+    },
+    "frontier/test_settle.py": {
+        "settle-without-token": "test_a_stale_token_changes_nothing",
+        "release-without-token": "test_a_stale_token_changes_nothing",
+        "settles-twice": "test_a_doubled_call_counts_once",
+        "late-call-shortens-lease": "test_a_call_that_arrives_after_a_later_one_shortens_nothing",
+        "late-call-shortens-rest": "test_a_call_that_arrives_after_a_later_one_shortens_nothing",
+    },
+    "scope/test_recent_urls.py": {
+        "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
+    },
+    "sinks/test_journal.py": {
+        "records-before-journal": "test_the_journal_is_written_before_what_it_describes",
+    },
+    "worker/test_commit.py": {
+        "settle-before-push": "test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
+        "settle-before-sink": "test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last",
+        "stale-is-settled": "test_nothing_is_settled_after_the_lease_ended",
+        "settles-after-lease": "test_nothing_is_settled_after_the_lease_ended",
+        "renews-after-lease": "test_a_lease_that_has_ended_is_not_renewed",
+        "one-push": "test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_their_page_is_settled",
+    },
+    "worker/test_held_leases.py": {
+        "pages-outlive-permits": "",
+    },
+    "worker/test_lease_life.py": {
+        "lease-end-too-late": "test_a_lease_that_is_lost_during_a_request_goes_to_another_replica",
+    },
+    "worker/test_lease_manager.py": {
+        "finished-lease-is-renewed": "test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back",
+    },
+    "worker/test_leased_fetch.py": {
+        "lease-end-ignored": "test_nothing_leaves_when_the_lease_has_ended",
+    },
+    "worker/test_redis_restarts.py": {
+        "no-repeated-writes": "",
+    },
+}
+"""Test file -> mutant -> the test, in whatever class, or "" for all of the file."""
+
+_SEEDS = {
     "stale-is-unsettled": "--first 0 --runs 5",
-    "dropped-is-remembered": "tests/scope/test_recent_urls.py::test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
-    "stale-is-settled": "tests/worker/test_commit.py::test_nothing_is_settled_after_the_lease_ended",
-    "outbox-not-open": "tests/frontier/test_outboxes.py::test_the_crawl_has_not_ended_while_links_are_kept",
     "outbox-forgets": "--seed 8 --nodes 3",
     "strangers-are-new": "--first 0 --runs 5",
-    "lease-end-ignored": "tests/worker/test_leased_fetch.py::test_nothing_leaves_when_the_lease_has_ended",
-    "lease-end-too-late": "tests/worker/test_lease_life.py::test_a_lease_that_is_lost_during_a_request_goes_to_another_replica",
-    "settles-after-lease": "tests/worker/test_commit.py::test_nothing_is_settled_after_the_lease_ended",
-    "renews-after-lease": "tests/worker/test_commit.py::test_a_lease_that_has_ended_is_not_renewed",
-    "lapses-with-lease": "tests/frontier/budget/test_permits.py::test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
-    "pages-outlive-permits": "tests/worker/test_held_leases.py",
-    "permits-before-the-count": "tests/frontier/budget/test_changed_limits.py::test_a_limit_takes_effect_when_all_replicas_know_it",
-    "late-spend": "tests/frontier/budget",
-    "holder-loses-permits": "tests/frontier/budget/test_courses.py::test_whatever_happens_there_are_exactly_as_many_pages",
     "idle-is-over": "--first 0 --runs 5",
-    "one-reading": "tests/frontier/test_counters.py::test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links",
-    "clock-ahead": "tests/frontier/test_clock.py::test_the_server_lies_between_two_bounds_however_lopsided_the_way",
-    "one-push": "tests/worker/test_commit.py::test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_their_page_is_settled",
-    "finished-lease-is-renewed": "tests/worker/test_lease_manager.py::test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back",
-    "token-without-clock": "tests/frontier/test_queue.py::test_a_token_that_redis_forgot_is_never_used_again",
-    "records-before-journal": "tests/sinks/test_journal.py::test_the_journal_is_written_before_what_it_describes",
-    "steps-are-followed": "tests/frontier/test_crawl_time.py::test_a_step_changes_neither_time_nor_views",
-    "each-corrects-a-step": "tests/frontier/test_crawl_time.py::test_a_correction_that_arrives_late_changes_nothing",
-    "newcomers-trust-the-server": "tests/frontier/test_crawl_time.py::test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
-    "answers-are-not-awaited": "tests/frontier/test_crawl_time.py::test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
-    "no-grace": "tests/frontier/test_lost_tail.py",
-    "no-repeated-writes": "tests/worker/test_redis_restarts.py",
-    "lost-leases-forgotten": "tests/frontier/test_lost_tail.py",
-    "repeated-lease-grants-anew": "tests/frontier/test_lost_tail.py",
-    "late-lease-call-is-answered": "tests/frontier/test_lost_tail.py",
-    "empty-shard-is-empty": "tests/frontier/test_lost_tail.py",
-    "push-into-lost-shard": "tests/frontier/test_lost_tail.py",
-    "lost-shard-is-over": "tests/frontier/test_lost_tail.py",
     "epoch-is-opened-again": "--seed 0",
     "rosters-of-old-epochs": "--seed 2",
 }
-"""A test, in whatever class of its file, or the options of the simulation."""
+"""Mutant -> the options of the simulation."""
+
+NOTICED_BY = _SEEDS | {
+    mutant: f"tests/{file}::{test}" for file, tests in _TESTS.items() for mutant, test in tests.items()
+}
 
 QUICK = ("no-fence", "settles-twice", "late-call-shortens-lease", "token-without-clock", "dropped-is-remembered")
 """Mutants that are noticed within a second or two, for `make test`."""
@@ -96,7 +148,9 @@ def main() -> int:
         noticed = is_noticed(mutant)
         survivors += not noticed
         result = "noticed" if noticed else "NOT NOTICED"
-        print(f"{mutant.name:28} {result:12} {time.monotonic() - started:4.0f} s  {NOTICED_BY[mutant.name]}", flush=True)
+        print(
+            f"{mutant.name:28} {result:12} {time.monotonic() - started:4.0f} s  {NOTICED_BY[mutant.name]}", flush=True
+        )
     print(f"{survivors} of {len(MUTANTS)} mutants not noticed")
     return 1 if survivors else 0
 
