@@ -215,6 +215,19 @@ async def test_a_replica_that_missed_an_epoch_owns_nothing_until_it_is_seen_agai
     assert (await two.tick()).index == 2
 
 
+async def test_the_claims_of_an_epoch_are_no_roster_of_a_later_one(
+    peer: Callable[..., PeerLoop], time: ManualTime
+) -> None:
+    """Given epochs without a claim, because Redis was away, then nobody is sure to be still there."""
+    one, two = peer("one"), peer("two")
+    await one.tick()
+    await two.tick()
+    time.ms += 3 * 5000
+    assert (await one.tick()).roster == ()
+    time.ms += 5000
+    assert [member.replica for member in (await one.tick()).roster] == ["one"]
+
+
 async def test_a_server_clock_that_goes_back_changes_no_view(peer: Callable[..., PeerLoop], time: ManualTime) -> None:
     one = peer("one")
     await one.tick()

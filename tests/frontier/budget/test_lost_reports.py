@@ -1,11 +1,13 @@
-"""A server that was restarted has forgotten the last reports and permits."""
+"""Reports that arrive late, and reports and permits that a server has forgotten."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
 from frontier.keys import CrawlKeys
-from frontier.store import RedisStore
+from frontier.store import Call, RedisStore, Reply
 from tests.frontier.budget.spending import AT_ONCE, MakeBudget, fetch, keep_asking, settle
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 
@@ -20,6 +22,31 @@ class Restarted(CountingStore):
 
     def run_of(self, key: str) -> str:
         return self.run
+
+
+class Recorder(CountingStore):
+    """Keeps the last calls, so that they can arrive once more."""
+
+    last: Sequence[Call] = ()
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self.last = calls
+        return await super().send(calls)
+
+
+async def test_a_report_that_arrives_after_a_later_one_changes_nothing(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
+) -> None:
+    """Given a call whose sender gave up on it and asked again, when it arrives at last, then no permit is lost or won."""
+    server = Recorder(store)
+    one = budget("one", LIMIT, server)
+    await one.refresh(AT_ONCE, AT_ONCE)
+    late = server.last
+    await fetch(one, store, keys, 3)
+    await one.refresh(AT_ONCE, AT_ONCE)
+    known = await ask(store, "HGETALL", keys.budget)
+    await store.send(late)
+    assert await ask(store, "HGETALL", keys.budget) == known
 
 
 @pytest.mark.parametrize("is_known", [False, True])
