@@ -3,9 +3,10 @@
 All replicas use the settings of the crawl, and a URL that they deny is settled permanently. A command with different
 settings therefore changes nothing until the user has chosen between the two.
 
-Which settings are compared: `crawler crawl` compares all its settings, including defaults. `seed` and `run` join an
-existing crawl. With a settings file that has tables of the crawl they compare all settings, as `config apply` does;
-without one, only those set in the environment.
+Which settings are compared: `crawler crawl` compares all its settings, including defaults, unless it names none. `seed`
+and `run` join an existing crawl. With a settings file that has tables of the crawl they compare all settings, as
+`config apply` does; without one, only those set in the environment. A command that names no setting therefore uses those
+of the crawl.
 
 Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
 raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists, so a command without them
@@ -34,6 +35,9 @@ _SHARDS = "frontier.shards"
 
 _LISTS = ("allow", "ports")
 """The keys of `[fetch]` to which `--allow` and `--port` add."""
+
+SHOWN, LONGEST_VALUE = 4, 40
+"""Settings that are named in a line, and characters of the value of each."""
 
 _DEFAULTS = CrawlSettings().flat()
 
@@ -69,12 +73,13 @@ async def choose_and_adopt(
 
 def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False) -> Choice:
     """Return which settings apply to a command with `settings` for the crawl `opened`. `whole`: compare all settings,
-    including defaults.
+    including defaults, if the command names any.
 
     Raises SettingsDiffer if they differ and `on_difference` is "stop", and UserError or BadInput if the settings cannot be
     used.
     """
     stored = CrawlSettings.from_json(opened.settings).with_shards(opened.shards)
+    whole = whole and not settings.name_none_of_a_crawl
     wanted = _wanted(settings, stored, whole=False)
     named = differences(stored, wanted)
     found = differences(stored, _wanted(settings, stored, whole))
@@ -100,6 +105,18 @@ async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
     await save_settings(store, opened, choice.settings.to_json())
     _log("setting_changed", choice.changes)
     return await open_crawl(store, opened.name)
+
+
+def own_settings(stored: CrawlSettings) -> str:
+    """Return the settings of a crawl that are not the defaults, as text of about a line; "" if there are none."""
+    found = differences(CrawlSettings().with_shards(stored.frontier.shards), stored)
+    shown = [f"{one.name} = {_shortened(_text(one.name, one.here))}" for one in found[:SHOWN]]
+    more = f" and {len(found) - SHOWN:,} more (`crawler config show`)" if len(found) > SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def differences(stored: CrawlSettings, wanted: CrawlSettings) -> list[Difference]:
@@ -129,7 +146,11 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
 
 def _shown(name: str, value: Any) -> str:
     mark = " (the default)" if value == _DEFAULTS[name] else ""
-    return ("unset" if value is None else as_toml(without_secrets(name, value))) + mark
+    return _text(name, value) + mark
+
+
+def _text(name: str, value: Any) -> str:
+    return "unset" if value is None else as_toml(without_secrets(name, value))
 
 
 def without_secrets(name: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from crawler.app.installed import check_installed
 from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
 from crawler.app.signals import on_stop_signal
-from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
+from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
@@ -243,6 +243,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             applied = CrawlSettings.from_json(stored.settings)
             check_guarded(applied, accepted(self.settings))
             check_installed(applied)
+            if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
+                console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))

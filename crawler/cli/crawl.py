@@ -123,9 +123,10 @@ def crawl(
     """Crawl from URLs or seed files until nothing is left.
 
     No service is needed: the queue is stored in the data directory. Ctrl-C stops cleanly, and the same command resumes
-    the crawl, also after `crawler stop` or `crawler pause`. If the settings, including defaults, differ from those of the
-    crawl, the command shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that
-    the settings do not allow to fetch are reported and not queued.
+    the crawl, also after `crawler stop` or `crawler pause`. Without any setting in a file, the environment or an option,
+    the crawl keeps its own. Otherwise, if the settings, including defaults, differ from those of the crawl, the command
+    shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings do
+    not allow to fetch are reported and not queued.
 
     [bold]Examples[/bold]
 
@@ -135,7 +136,7 @@ def crawl(
 
         crawler crawl http://localhost:3000 --allow 127.0.0.1 --allow ::1 --port 3000
 
-        crawler crawl --keep-settings
+        crawler crawl
     """
     from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which replicas do not need
 

@@ -107,8 +107,12 @@ class Settings(CrawlSettings):
     @property
     def file_has_crawl_tables(self) -> bool:
         """Whether the settings file sets anything in a table other than `[replica]`."""
-        tables = self._sources[0].values if self._sources else {}
-        return any(values for table, values in tables.items() if table in CrawlSettings.model_fields)
+        return bool(self._sources) and _has_crawl_tables(self._sources[0])
+
+    @property
+    def name_none_of_a_crawl(self) -> bool:
+        """Whether neither file, environment nor options set any setting of a crawl."""
+        return not (self._added or any(map(_has_crawl_tables, self._sources)))
 
     def names(self, name: str) -> bool:
         """Whether the file, the environment or an option sets the setting `name`, other than by adding to a list."""
@@ -155,6 +159,10 @@ class Settings(CrawlSettings):
     @property
     def crawl(self) -> CrawlSettings:
         return CrawlSettings(**{name: getattr(self, name) for name in CrawlSettings.model_fields})
+
+
+def _has_crawl_tables(source: Source) -> bool:
+    return any(values for table, values in source.values.items() if table in CrawlSettings.model_fields)
 
 
 def extended(fetch: FetchTable, more: dict[str, tuple[Any, ...]]) -> FetchTable:

@@ -94,15 +94,27 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
         yield made
 
 
-def test_a_bare_crawl_does_not_replace_the_settings_of_the_crawl(folder: Folder) -> None:
-    """Its defaults would deny every URL that is queued."""
-    done = folder.type("crawl", "--quiet")
+def test_a_bare_crawl_continues_with_the_settings_of_the_crawl(folder: Folder) -> None:
+    """It names no setting, so the defaults, which would deny every URL that is queued, play no part."""
+    for words in ((), (folder.seed,)):
+        done = folder.type("crawl", "--quiet", *words)
+        assert done.code == 0, done.err
+        (line,) = [line for line in done.err.splitlines() if "settings of its own" in line]
+        assert line.startswith("crawl crawl has settings of its own, which apply: politeness.delay = 0.02, ")
+        assert "limits.max_pages = 3" in line
+        assert "fetch.allow_private = true" in line
+        assert folder.counts == (3, 0, PAGES - 3)
+        assert folder.status["settings_revision"] == 1
+
+
+def test_a_crawl_that_names_one_setting_does_not_replace_the_others(folder: Folder) -> None:
+    done = folder.type("crawl", "--quiet", "--delay", "0.02")
     assert done.code == 2, done.err
     *shown, last = done.err.splitlines()
     assert not any(line.startswith("fetch.ports") for line in shown)  # `--port` adds, so its absence takes nothing away
     assert "fetch.allow_private: true in the crawl, false (the default) here" in shown
     assert "limits.max_pages: 3 in the crawl, 0 (the default) here" in shown
-    assert len(shown) == 4
+    assert len(shown) == 3
     assert last.startswith("error: crawl 'crawl' ")
     assert "--keep-settings" in last
     assert "--apply-settings" not in last  # there is nothing that it would change
@@ -131,10 +143,10 @@ def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path) -> None
         for _ in range(2):
             done = folder.type(*words)
             assert done.code == 0, done.err
-        done = folder.type("crawl", "--quiet")
+        done = folder.type("crawl", "--quiet", "--delay", "0.02")
         assert done.code == 2, done.err
-        assert len(done.err.splitlines()) == 4
-        done = folder.type("crawl", "--quiet", "--keep-settings")
+        assert len(done.err.splitlines()) == 3
+        done = folder.type("crawl", "--quiet")
         assert done.code == 0, done.err
         assert "crawl crawl has reached its limit of 3 pages, so nothing more is fetched" in done.err
         assert folder.counts == (3, 0, PAGES - 3)
