@@ -17,7 +17,7 @@ from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.observe.health_record import health_records
+from crawler.observe.snapshot import CrawlReader
 from crawler.scope.seeds import SeedError, url_named
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
@@ -69,7 +69,8 @@ def _apply(
         await write(control, store, opened)
         if change.domain:
             return await _doubt(store, opened, change, rules)
-        return _doubt_of_all(change.action, state, is_idle=not await health_records(store, opened.keys))
+        found = await CrawlReader(store, opened.keys).complete(exact=True)
+        return remark(change.action, state, "" if found.replicas else found.condition.word, access.place)
 
     if doubt := access.do(work):
         note(doubt)
@@ -78,11 +79,41 @@ def _apply(
     emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
 
 
-def _doubt_of_all(action: str, state: str, is_idle: bool) -> str:
-    """Return why `action` changes nothing now, or "". `state`: that of the crawl before; `is_idle`: no replica runs."""
+def remark(action: str, state: str, at_rest: str, place: str) -> str:
+    """Return what a user who gives the command `action` should know, or "". `state`: that of the crawl before; `at_rest`:
+    its condition after the command, "" if replicas run; `place`: the options that select the crawl."""
+    parts = []
     if action == "resume":
-        return "the crawl was neither paused nor stopped" if state == "run" else ""
-    return f"no replica runs now; those that start later {action} too, until `crawler resume`" if is_idle else ""
+        parts += ["the crawl was neither paused nor stopped"] if state == "run" else []
+        parts += [_HOW_TO_GO_ON.get(at_rest, "no replica runs now; start one with `crawler run {place}`")] * bool(
+            at_rest
+        )
+    else:
+        parts += [f"the crawl was {_DONE[action]} before"] if state == action else []
+        parts += [_NOTHING_RUNS.get(at_rest, "no replica runs now")] * bool(at_rest)
+        parts += [_LATER[action]] * bool(at_rest)
+    return "; ".join(parts).format(place=place)
+
+
+_DONE = {"pause": "paused", "stop": "stopped"}
+
+_LATER = {
+    "pause": "replicas that `crawler run` starts later wait until `crawler resume {place}`",
+    "stop": "`crawler run` starts no replica until `crawler resume {place}`",
+}
+
+_NOTHING_RUNS = {
+    "finished": "the crawl has finished, so no replica runs",
+    "page limit reached": "the crawl has reached limits.max_pages, so no replica runs",
+}
+
+_HOW_TO_GO_ON = {
+    "finished": "the crawl has finished: to crawl more, give it other seeds with `crawler seed {place}`, or queue URLs "
+    "again with `crawler dead requeue {place}`",
+    "page limit reached": "the crawl has reached limits.max_pages: raise it with `crawler config apply FILE {place}`, "
+    "and start replicas again",
+    "data lost": "Redis has lost data of the crawl: see `crawler status {place}`",
+}
 
 
 async def _doubt(store: RedisStore, crawl: Crawl, change: ControlChange, before: DomainRules) -> str:

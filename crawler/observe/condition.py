@@ -57,12 +57,12 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
             f"{summary.shards_lost:,} of {summary.shards:,} shards have lost their data in Redis; run `crawler repair`"
         )
         return Condition("data lost", "bad", [lost, *hindered])
+    if not records:
+        return _at_rest(state, summary, max_pages)
     if state == "stop":
-        return Condition("stopping" if records else "stopped", "warn", hindered)
+        return Condition("stopping", "warn", hindered)
     if state == "pause":
         return Condition("paused", "warn", hindered)
-    if not records:
-        return Condition(*_at_rest(summary, max_pages))
     if all(record.blocked or record.redis_away for record in records):
         return Condition("blocked", "bad", hindered)
     if summary is not None and summary.shards_away:
@@ -93,12 +93,19 @@ def _failure(line: DomainLine) -> str:
     return f"{line.domain} has failed ({reason}, {line.failures:,} in a row)"
 
 
-def _at_rest(summary: Summary | None, max_pages: int) -> tuple[Word, Literal["good", "warn"]]:
+def _at_rest(state: str, summary: Summary | None, max_pages: int) -> Condition:
+    """Return the condition of a crawl without replicas. One that has nothing to do is not called paused or stopped, because
+    `crawler resume` would change nothing."""
+    halted = _HALTED.get(state)
+    obstacles = [f"the crawl is also {halted}: `crawler resume` undoes that"] if halted else []
     if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
-        return "finished", "good"
+        return Condition("finished", "good", obstacles)
     if summary is not None and 0 < max_pages <= summary.done:
-        return "page limit reached", "good"
-    return "no replica", "warn"
+        return Condition("page limit reached", "good", obstacles)
+    return Condition(halted or "no replica", "warn")
+
+
+_HALTED: dict[str, Word] = {"pause": "paused", "stop": "stopped"}
 
 
 def obstacles(records: Sequence[HealthRecord]) -> list[str]:

@@ -274,19 +274,66 @@ def test_why_names_what_keeps_the_whole_crawl_waiting(hand: Hand) -> None:
 @pytest.mark.parametrize(
     ("before", "action", "told"),
     [
-        ("resume", "pause", "no replica runs now; those that start later pause too, until `crawler resume`"),
-        ("resume", "stop", "no replica runs now; those that start later stop too, until `crawler resume`"),
-        ("resume", "resume", "the crawl was neither paused nor stopped"),
-        ("pause", "resume", ""),
+        ("resume", "pause", "no replica runs now; replicas that `crawler run` starts later wait until {resume}"),
+        ("resume", "stop", "no replica runs now; `crawler run` starts no replica until {resume}"),
+        (
+            "stop",
+            "stop",
+            "the crawl was stopped before; no replica runs now; `crawler run` starts no replica until {resume}",
+        ),
+        ("resume", "resume", "the crawl was neither paused nor stopped; no replica runs now; start one with {run}"),
+        ("pause", "resume", "no replica runs now; start one with {run}"),
     ],
 )
 def test_a_command_that_changes_nothing_now_says_so(
     hand: Hand, typed: Typed, before: str, action: str, told: str
 ) -> None:
+    place = ("--crawl", hand.crawl, "--redis", hand.url)
     hand.type(before)
-    done = typed(action, "--crawl", hand.crawl, "--redis", hand.url)
+    done = typed(action, *place)
     assert done.code == 0
-    assert done.err == (told and f"note: {told}\n")
+    named = {word: f"`crawler {word} {' '.join(place)}`" for word in ("resume", "run")}
+    assert done.err == f"note: {told.format(**named)}\n"
+
+
+def test_commands_to_a_finished_crawl_say_that_it_has_finished(hand: Hand, typed: Typed) -> None:
+    """And so do the screens, because `crawler resume` would change nothing."""
+    hand.with_store(bury_all)
+    place = ("--crawl", hand.crawl, "--redis", hand.url)
+    later = {"pause": "`crawler run` starts later wait until", "stop": "`crawler run` starts no replica until"}
+    for action, consequence in later.items():
+        told = typed(action, *place).err
+        assert "note: the crawl has finished, so no replica runs; " in told
+        assert consequence in told
+        for screen in (["status"], ["top", "--once"]):
+            shown = hand.type(*screen)
+            assert "finished" in shown
+            assert "`crawler resume` undoes that" in shown
+            assert "to continue" not in shown
+    told = typed("resume", *place).err
+    assert "note: the crawl has finished: to crawl more, give it other seeds with `crawler seed --crawl" in told
+    assert "resume" not in hand.type("status")
+
+
+def test_a_crawl_at_its_page_limit_says_what_lets_it_go_on(hand: Hand, typed: Typed) -> None:
+    place = ("--crawl", f"{hand.crawl}-limited", "--redis", hand.url)
+    assert (
+        typed("seed", "https://a.test/", "https://b.test/", *place, environment={"CRAWLER_LIMITS__MAX_PAGES": "1"}).code
+        == 0
+    )
+    limited = Hand(hand.url, place[1])
+
+    async def count_a_page(store: RedisStore, crawl: Crawl) -> None:
+        clock = ServerClock(SystemClock(), store.time_ms)
+        await clock.refresh()
+        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+        leased, _ = await frontier.lease(range(len(crawl.keys.shards)), 1, "r1", 9)
+        lease = next(lease for answer in leased for lease in answer.leases)
+        await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")])])
+
+    limited.with_store(count_a_page)
+    assert "the crawl has reached limits.max_pages, so no replica runs" in typed("stop", *place).err
+    assert "the crawl has reached limits.max_pages: raise it with `crawler config apply" in typed("resume", *place).err
 
 
 def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:
