@@ -127,7 +127,7 @@ class UrlLookup:
         return None
 
     async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        pattern = f"{_escaped(bare.domain)}\n*\n??????{_escaped(bare.raw[6:])}*"
+        pattern = f"{escaped(bare.domain)}\n*\n??????{escaped(bare.raw[6:])}*"
         found, _ = await self._scan("ZSCAN", keys.waiting, pattern, lambda member: _is_of(member.split("\n")[2], bare))
         if found is None:
             return None
@@ -135,7 +135,7 @@ class UrlLookup:
         return UrlStatus("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
 
     async def _among_dead(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        pattern = f"{_escaped(bare.domain)}\n??????{_escaped(bare.raw[6:])}*"
+        pattern = f"{escaped(bare.domain)}\n??????{escaped(bare.raw[6:])}*"
         found, _ = await self._scan("HSCAN", keys.dead, pattern, lambda member: _is_of(member.split("\n")[1], bare))
         if found is None:
             return None
@@ -152,7 +152,7 @@ class UrlLookup:
         return None
 
     async def _among_queued(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        pattern = f"??????{_escaped(bare.raw[6:])}*"
+        pattern = f"??????{escaped(bare.raw[6:])}*"
         found, whole = await self._scan("ZSCAN", keys.queue(bare.domain), pattern, lambda member: _is_of(member, bare))
         if found is not None:
             return UrlStatus("queued", parse_entry(found[0], bare.domain, float(found[1])))
@@ -187,7 +187,7 @@ def _is_of(raw: str, bare: Entry) -> bool:
     return raw[0] == bare.raw[0] and raw[6:].partition(" ")[0] == bare.raw[6:]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """`text` as a Redis glob pattern that matches only `text`."""
     return "".join(f"\\{char}" if char in "*?[]^\\-" else char for char in text)
 

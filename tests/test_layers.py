@@ -14,7 +14,7 @@ ABOVE = {"frontier": {"politeness", "crawler"}, "politeness": {"crawler"}, "craw
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 
-SHARED = {"page", "defects", "errors", "events", "hooks", "logs", "redis_retry"}
+SHARED = {"page", "defects", "errors", "events", "hooks", "logs", "redis_retry", "wording"}
 """The modules of `crawler/` that are in no room. All rooms may import them. They count as the room "crawler". The public
 API, `crawler/__init__.py`, is for other people's code: it counts as the room "api", and nothing here imports from it but
 the version."""

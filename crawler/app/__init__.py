@@ -13,11 +13,11 @@ How a replica lives, in the order in which data flows:
    everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
 6. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
-   and `gc_schedule` runs the garbage collector in small steps.
+   `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
-The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`) and queue failed URLs
-again (`requeue`).
+The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff
+(`domain_retry`) and queue failed URLs again (`requeue`).
 
-Other rooms import: `build`, `domain_delay`, `embedded_valkey`, `installed`, `listen_addresses`, `requeue`, `run`,
-`seed_check`, `settings_reload`, `signals`, `start_settings`, `supervisor`.
+Other rooms import: `build`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `listen_addresses`, `progress`,
+`requeue`, `run`, `seed_check`, `settings_reload`, `signals`, `start_settings`, `supervisor`.
 """

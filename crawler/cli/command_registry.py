@@ -22,6 +22,7 @@ GROUPS = {
         "block": "steer",
         "unblock": "steer",
         "delay": "steer",
+        "retry": "steer",
         "dead": "steer",
     },
     "Data": {"export": "export", "extract": "export", "audit": "audit", "finish": "finish", "repair": "repair"},

@@ -1,4 +1,4 @@
-"""Commands that control a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `dead`."""
+"""Commands that control a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `retry`, `dead`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
+from crawler.observe.condition import HALTS
 from crawler.observe.snapshot import CrawlReader
 from crawler.scope.seeds import SeedError, url_named
+from crawler.wording import count_of
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl
+from frontier.retries import RetryReply
 from frontier.store import RedisStore
 
 DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]
@@ -218,6 +221,51 @@ def delay(
         json,
         lambda _, store, opened: set_domain_delay(store, opened, named, seconds),
     )
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """What `crawler retry` has done. `ready`: URLs that waited and no longer do; `is_held`: the domain is being requested
+    now."""
+
+    crawl: str
+    domain: str
+    ready: int
+    is_held: bool
+
+
+@on_a_crawl
+def retry(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
+    """Ask a domain again now: end its backoff, and try its waiting URLs and its unreachable robots.txt at once.
+
+    Use it when you know that the site works again. The delay between requests stays. URLs that were given up are queued
+    with `crawler dead requeue --domain DOMAIN`.
+
+    [bold]Example[/bold]
+
+        crawler retry example.org
+    """
+    from crawler.app.domain_retry import retry_domain  # noqa: PLC0415 - no other command here needs the policy
+
+    named = _domain_named(domain)
+
+    async def work(store: RedisStore, opened: Crawl) -> tuple[RetryReply, str]:
+        reply = await retry_domain(store, opened, named)
+        if not (reply.ready or reply.queued or reply.is_held):
+            return reply, await unknown_domain(store, opened, named)
+        return reply, HALTS.get((await CrawlReader(store, opened.keys).complete(exact=True)).condition.word, "")
+
+    reply, doubt = access.do(work)
+    if doubt:
+        note(doubt)
+    result = Retry(access.crawl, named, reply.ready, reply.is_held)
+    emit(result, json, Text(f"crawl {access.crawl}: retry {named}: {_of_retry(reply, named)}"))
+
+
+def _of_retry(reply: RetryReply, domain: str) -> str:
+    if not (reply.ready or reply.queued or reply.is_held):
+        return f"nothing waits; URLs that were given up: `crawler dead requeue --domain {domain}`"
+    said = "it is being requested now" if reply.is_held else "it is requested when its delay has passed"
+    return f"{said}, {count_of(reply.ready, 'URL')} made ready" if reply.ready else said
 
 
 @dead.command("list")

@@ -10,6 +10,7 @@ import msgspec
 
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.summary import DomainLine, Summary
+from crawler.wording import count_of
 
 SHOWN = 3
 """Failing domains that are named."""
@@ -28,6 +29,17 @@ Word = Literal[
     "no replica",
     "Redis away",
 ]
+
+
+HALTS: dict[Word, str] = {
+    "paused": "the crawl is paused; `crawler resume` lets it go on",
+    "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
+    "no replica": "no replica runs",
+    "finished": "no replica runs",
+}
+"""Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -81,7 +93,8 @@ def failing(summary: Summary) -> list[str]:
     with other work has none: some of its sites always fail."""
     lines = summary.hindered
     told = [f"{_failure(one)}, next try in {ceil((one.at_ms - summary.at_ms) / 1000):,} s" for one in lines[:SHOWN]]
-    return told + ([f"and {len(lines) - SHOWN:,} more domains"] if len(lines) > SHOWN else [])
+    told += [f"and {count_of(len(lines) - SHOWN, 'more domain')}"] * (len(lines) > SHOWN)
+    return told + [f"if it works again: `crawler retry {line.domain}`" for line in lines[:1]]
 
 
 def _failure(line: DomainLine) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.observe.condition import Condition, Word
+from crawler.observe.condition import HALTS, Condition
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
 from crawler.scope.seeds import has_scheme, url_named
@@ -46,17 +46,6 @@ CUT = {
     "defect": "handling it raised an error, which is in the log",
 }
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
-
-
-HALTS: dict[Word, str] = {
-    "paused": "the crawl is paused; `crawler resume` lets it go on",
-    "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
-    "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
-    "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
-    "no replica": "no replica runs",
-    "finished": "no replica runs",
-}
-"""Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
 
 
 OPEN = ("queued", "leased", "waiting")  # where a URL is that is to be fetched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -174,3 +175,33 @@ def test_urls_denied_by_robots_txt_are_seeded_again(site: Site, folder: Folder) 
     assert "1 seeds queued" in folder.type(*words, "--again").out
     crawl(folder)
     assert folder.counts == (4, 0, 0)
+
+
+def waiting_crawl(folder: Folder, path: Path) -> Running:
+    """A crawl whose only URL waits an hour for its next try."""
+    folder.write({"politeness": {"delay": 0.02, "response_share": 0, "backoff_base": 3_600.0}})
+    words = ("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
+    running = Running([sys.executable, "-m", "crawler", *words], path, "crawl", {})
+    wait_until(lambda: "next try in" in " ".join(folder.type("status").out.split()), "the site to have failed")
+    return running
+
+
+@pytest.mark.parametrize("broken", ["robots", "pages"])
+def test_a_repaired_site_is_asked_at_once(site: Site, folder: Folder, tmp_path: Path, broken: str) -> None:
+    """By a replica that runs, in the way that the screens advise."""
+    setattr(site, broken, 503)
+    running = waiting_crawl(folder, tmp_path)
+    try:
+        shown = " ".join(folder.type("status").out.split())
+        assert "next try in" in shown
+        setattr(site, broken, 200 if broken == "pages" else 404)
+        (advised,) = re.findall(r"if it works again: `crawler (retry \S+)`", shown)
+        told = folder.type(*advised.split())
+        assert (told.code, told.err) == (0, "")
+        assert "it is requested when its delay has passed" in " ".join(told.out.split())
+        done = running.wait()
+        assert done.code == 0, done.err
+    finally:
+        if running.is_running:
+            running.kill()
+    assert folder.counts == (3, 0, 0)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from frontier.clock import ServerClock
 from frontier.counters import Counters
+from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
+from frontier.retries import retry_now
 from frontier.scripts import SAVE_ROBOTS
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, command, connect, script_call
@@ -60,7 +62,16 @@ class Machine:
         """One transition."""
         self._time.ms += self._rng.choice((0, 1, 40, 700))
         await self._rng.choice(
-            (self._push, self._lease, self._settle, self._release, self._reserve, self._ask_gate, self._save_robots)
+            (
+                self._push,
+                self._lease,
+                self._settle,
+                self._release,
+                self._reserve,
+                self._ask_gate,
+                self._save_robots,
+                self._retry_now,
+            )
         )()
 
     async def _push(self) -> None:
@@ -107,6 +118,18 @@ class Machine:
     async def _ask_gate(self) -> None:
         wait_s = await self._limiter.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
         assert wait_s is None or 0 <= wait_s <= 21
+
+    async def _retry_now(self) -> None:
+        """A domain is then due no later than its delay from now, unless it is leased or reserved."""
+        domain = f"d{self._rng.randrange(6)}.test"
+        delay_ms = self._rng.choice((0, 700))
+        reply = await retry_now(self._store, self._keys, domain, self._time.ms, delay_ms)
+        shard = self._keys.shards[shard_of(domain, SHARDS)]
+        due, own = await self._store.send(
+            [command("ZSCORE", shard.due, domain), command("HGET", shard.domain(domain), "delay")]
+        )
+        if due is not None and not reply.is_held:
+            assert float(due) <= self._time.ms + int(own or delay_ms)
 
     async def _save_robots(self) -> None:
         """Afterwards the domain's other records have at most the limit of bytes, and none of them has expired."""
