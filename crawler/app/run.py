@@ -3,16 +3,16 @@ processes of their own."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
-from crawler.app.embedded_valkey import EmbeddedValkey, open_store
+from crawler.app.embedded_valkey import open_store
 from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
+from crawler.app.progress import progress_logged
 from crawler.app.replica import Replica
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
@@ -28,6 +28,9 @@ from frontier.store import RedisStore
 
 EMBEDDED_INTERVAL_S = 0.5
 """The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
+
+TERMINAL_PROGRESS_S = 5.0
+"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need fewer."""
 
 INTERRUPTED = 130
 """Exit code after a second signal, as shells report SIGINT (128 + 2)."""
@@ -54,7 +57,8 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, options: Ru
     async with open_store(settings.replica) as store:
         opened, stored = await _open(store, crawl, settings, options)
         replica = replica_of(store, opened, stored, local_settings(settings))
-        async with paced_collection():
+        every_s = 0.0 if options.supervised else progress_s(settings)
+        async with paced_collection(), progress_logged(store, crawl, every_s):
             return await run_until_stopped(replica, settings.replica.grace, options.until_empty, options.supervised)
 
 
@@ -103,18 +107,28 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
 
 async def _run_several(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
     supervisor = supervise(crawl, settings, replicas, options.until_empty)
-    async with open_store(settings.replica) as store:  # so that an error is reported once, and not by each replica
-        await _open(store, crawl, settings, options)
-    on_stop_signal(supervisor.stop)
-    async with contextlib.AsyncExitStack() as stack:
-        if not settings.replica.redis:  # keep the server running while a crashed replica is replaced
-            await stack.enter_async_context(EmbeddedValkey(settings.replica.data_dir))
-        return await supervisor.run()
+    async with open_store(
+        settings.replica
+    ) as store:  # also keeps the server running while a crashed replica is replaced
+        await _open(store, crawl, settings, options)  # so that an error is reported once, and not by each replica
+        on_stop_signal(supervisor.stop)
+        async with progress_logged(store, crawl, progress_s(settings)):
+            return await supervisor.run()
+
+
+def progress_s(settings: Settings) -> float:
+    """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
+    someone reads along."""
+    local = settings.replica
+    if not sys.stderr.isatty():
+        return 0.0
+    return local.progress if "progress" in local.model_fields_set else TERMINAL_PROGRESS_S
 
 
 def local_settings(settings: Settings) -> ReplicaTable:
     """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
-    are on one machine, the interval is shorter unless the user has set it. A terminal gets no lines of progress."""
+    are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the whole crawl
+    (`progress_s`) replace those of replicas."""
     local = settings.replica.model_copy(update={"accept": tuple(accepted(settings))})
     if sys.stderr.isatty():
         local = local.model_copy(update={"progress": 0.0})

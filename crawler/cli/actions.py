@@ -11,6 +11,7 @@ import msgspec
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
+from crawler.app.progress import progress_logged
 from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
 from crawler.app.signals import on_stop_signal
@@ -20,7 +21,6 @@ from crawler.cli.crawl_access import place_of
 from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.notes import note
 from crawler.cli.output_folders import remember
-from crawler.cli.progress import progress_logged
 from crawler.cli.seed_lists import about, gather_seeds
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError

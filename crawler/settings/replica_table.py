@@ -81,7 +81,8 @@ class ReplicaTable(Table):
     )
     progress: NotNegative = Field(
         30.0,
-        description="Seconds between two lines of progress in the log, if standard error is not a terminal. 0: none.",
+        description="Seconds between two lines of progress in the log. 0: none. Unless it is set, `crawler run` logs one "
+        "every 5 seconds in a terminal.",
     )
 
     @field_validator("redis")

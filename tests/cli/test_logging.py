@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.screen import Screen
 from tests.e2e.harness import ROOT, Bench, Finished, Running, Web, bench, wait_until
 from tests.typed import Typed
 
@@ -25,11 +26,17 @@ OFTEN = {"CRAWLER_REPLICA__PROGRESS": "0.3"}
 
 
 @pytest.fixture
-def commands(tmp_path: Path) -> Iterator[Bench]:
+def delay(request: pytest.FixtureRequest) -> float:
+    """Seconds between two requests to a domain."""
+    return float(getattr(request, "param", 0.02))
+
+
+@pytest.fixture
+def commands(tmp_path: Path, delay: float) -> Iterator[Bench]:
     """Commands on a web of 20 pages."""
     with (
         Web(tmp_path, domains=2, pages=20) as web,
-        bench(tmp_path, web, tables={"replica": {"interval": 0.3}}) as commands,
+        bench(tmp_path, web, tables={"replica": {"interval": 0.3}, "politeness": {"delay": delay}}) as commands,
     ):
         yield commands
 
@@ -95,12 +102,15 @@ def test_replicas_without_a_terminal_log_their_progress(commands: Bench, replica
     assert {"pages", "pages_per_s", "shards", "in_flight"} <= told[0].keys()
 
 
-def test_a_terminal_gets_no_lines_of_progress(commands: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("delay", [0.2], indirect=True)
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_terminal_gets_the_progress_of_the_crawl(commands: Bench, tmp_path: Path, replicas: str) -> None:
+    """One line for all replicas, which log none of their own."""
     assert commands.start("seed", "-f", str(commands.seeds)).wait().code == 0
     ours, theirs = pty.openpty()
     place = ["--settings", str(commands.settings)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "crawler", "run", "--until-empty", *place],
+        [sys.executable, "-m", "crawler", "run", "--until-empty", "--replicas", replicas, *place],
         cwd=tmp_path,
         stderr=theirs,
         env={**os.environ, **OFTEN},
@@ -111,7 +121,22 @@ def test_a_terminal_gets_no_lines_of_progress(commands: Bench, tmp_path: Path) -
         text += chunk
     assert process.wait() == 0
     assert b"replica_stopped" in text
-    assert b"progress" not in text
+    told = [line for line in text.decode().splitlines() if " progress " in line]
+    assert all(" progress crawl=crawl pages=" in line and f" replicas={replicas}" in line for line in told[1:-1])
+    assert len(told) > 3
+    assert not any(" replica=" in line for line in told)
+
+
+def test_a_terminal_is_told_what_a_replica_waits_for(tmp_path: Path) -> None:
+    """Without a setting, and at once."""
+    words = ("--allow", "127.0.0.1", "--port", "1")
+    seeded = Running([sys.executable, "-m", "crawler", "seed", "http://127.0.0.1:1/", *words], tmp_path, "seed", {})
+    assert seeded.wait().code == 0
+    with Screen(tmp_path, "run", columns=400) as screen:
+        shown = screen.wait_for("waits_for=", "crawler retry 127.0.0.1")
+        assert "robots.txt of 127.0.0.1 is unreachable (refused), next try in" in shown
+        screen.press("\x03")
+        assert screen.wait() == 0
 
 
 def _read(terminal: int) -> bytes:

@@ -1,4 +1,5 @@
-"""Logs the progress of `crawler crawl` at intervals, where no live display shows it."""
+"""Logs the progress of a crawl at intervals: of `crawler crawl` without a live display, and of `crawler run` in a terminal.
+Elsewhere, each replica logs its own."""
 
 from __future__ import annotations
 
