@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 
+from crawler.wording import count_of
+
 TRY_LATER = 75
 """Exit code when Redis cannot be reached (EX_TEMPFAIL in sysexits.h): Redis may be restarting, so retry later."""
 
@@ -37,7 +39,8 @@ class SettingsInvalid(UserError):
     def __init__(self, problems: tuple[str, ...]) -> None:
         if len(problems) > 1:
             self.details = problems
-            problems = (f"{len(problems)} settings cannot be used; `crawler config explain NAME` describes a setting",)
+            counted = count_of(len(problems), "setting")
+            problems = (f"{counted} cannot be used; `crawler config explain NAME` describes a setting",)
         super().__init__(*problems)
 
 

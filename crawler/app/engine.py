@@ -26,6 +26,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
 from crawler.settings.replica_table import ReplicaTable
+from crawler.wording import count_of
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
@@ -387,5 +388,6 @@ class Engine:
         if incomplete:
             return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
         if away:
-            return True, f"ready, but Redis is away at {', '.join(away)}; {self.committer.parked} results wait for it"
+            waiting = count_of(self.committer.parked, "result")
+            return True, f"ready, but Redis is away at {', '.join(away)}; waiting for it: {waiting}"
         return True, "ready"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from crawler.errors import UserError
 from crawler.settings.replica_table import HIGHEST_PORT
+from crawler.wording import count_of
 
 
 def port_of(address: str) -> int:
@@ -27,7 +28,7 @@ def count_up(address: str, count: int) -> list[str]:
     last = first + count - 1
     if last > HIGHEST_PORT:
         raise UserError(
-            f"address {address!r}: {count} replicas need ports up to {last}; the last port is {HIGHEST_PORT}"
+            f"address {address!r}: the last of {count_of(count, 'replica')} needs port {last}, above {HIGHEST_PORT}"
         )
     return [f"{head}{colon}{first + number}" for number in range(count)]
 

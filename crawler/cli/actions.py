@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from crawler.settings.guarded import accepted, check_guarded, consent, needs_con
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, scorer, url_rules
 from crawler.sinks.output_folder import check_output_folder
+from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
@@ -88,7 +90,7 @@ async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_differ
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings, "again" if lists.again else "new")
     Terminal().print(
-        f"crawl {crawl}: {pushed.accepted:,} seeds queued, {pushed.known:,} known before"
+        f"crawl {crawl}: {count_of(pushed.accepted, 'seed')} queued, {pushed.known:,} known before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
     local = settings.replica
@@ -149,11 +151,11 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
     for one in list(refused.values())[:SHOWN_REFUSED]:
         console.tell(" ".join([str(one), also]).rstrip())
     if len(refused) > SHOWN_REFUSED:
-        console.tell(f"and {len(refused) - SHOWN_REFUSED:,} more seeds that cannot be fetched")
+        console.tell(f"and {count_of(len(refused) - SHOWN_REFUSED, 'more seed')} that cannot be fetched")
     if seeds and len(refused) == len(seeds):
         raise UserError(
-            f"none of {len(seeds):,} seeds can be fetched, so nothing was queued or started: add the options shown above, "
-            "or change these settings"
+            f"none of {count_of(len(seeds), 'seed')} can be fetched, so nothing was queued or started: add the options "
+            "shown above, or change these settings"
         )
     return [seed for seed in seeds if seed not in refused]
 
@@ -235,6 +237,11 @@ class CrawlJob(msgspec.Struct, frozen=True):
         shown = console if shows else None
         async with contextlib.AsyncExitStack() as stack:
             log = (level or QUIET, await stack.enter_async_context(log_above(shown)))
+            if shows:  # this process logs that a replica was killed
+                logs.configure(
+                    local.log_format, log[0], stack.enter_context(os.fdopen(os.dup(log[1]), "w", buffering=1))
+                )
+                stack.callback(logs.configure, local.log_format, log[0])
             # before the store, so that nothing is created if a port is taken
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
             await stack.enter_async_context(supervisor.prepared())
@@ -275,9 +282,9 @@ def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str
     """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
     that run already; `max_pages`: 0 for no limit."""
     if running:
-        return f"is being crawled by {running:,} replica{'s' * (running > 1)} already; this command adds more"
+        return f"is being crawled by {count_of(running, 'replica')} already; this command adds more"
     if 0 < max_pages <= before.done:
-        return f"has reached its limit of {max_pages:,} pages, so nothing more is fetched"
+        return f"has reached its limit of {count_of(max_pages, 'page')}, so nothing more is fetched"
     if accepted:
         return ""
     return "continues where it stopped" if before.open else NOTHING_LEFT

@@ -20,6 +20,7 @@ from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import emit
 from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
+from crawler.wording import count_of
 from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
@@ -87,13 +88,13 @@ def _render(found: Report, delay: str) -> RenderableType:
         for breach in found.breaches[:SHOWN]
     ]
     seen = (
-        f"{found.requests:,} requests ({found.robots:,} for robots.txt) to {found.domains:,} domains at "
-        f"{found.addresses:,} addresses, in {found.files:,} files"
+        f"{count_of(found.requests, 'request')} ({found.robots:,} for robots.txt) to "
+        f"{count_of(found.domains, 'domain')} at {count_of(found.addresses, 'address')}, in {count_of(found.files, 'file')}"
     )
     if found.unasked:
-        seen += f"; no robots.txt is archived for {found.unasked:,} origins"
+        seen += f"; no robots.txt is archived for {count_of(found.unasked, 'origin')}"
     if found.unread:
-        seen += f"; {found.unread:,} records could not be read"
+        seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))

@@ -15,6 +15,7 @@ from crawler.errors import UserError
 from crawler.settings.loading import load
 from crawler.simweb import Features, JudgeLimits, Policy, World, expect, judge, read_log
 from crawler.sinks.output_folder import check_output_folder
+from crawler.wording import count_of
 
 SEED = 7
 DELAY_S = 0.03
@@ -29,7 +30,7 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
     """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
     console = Terminal()
     if pages < domains:
-        raise UserError(f"{domains} domains need at least {domains} pages: give --pages {domains}, or fewer --domains")
+        raise UserError(f"each domain needs at least one page: give --pages {domains}, or fewer --domains")
     check_output_folder(out or DEFAULT_OUT)
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         world = World(SEED, domains, pages, Features.mixed())
@@ -47,7 +48,10 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
                     "replica": {"data_dir": Path(scratch) / "data", "out": folder, "interval": 1.0},
                 },
             )
-            console.print(f"a synthetic web of {domains} domains on loopback, {replicas} replicas, {DELAY_S} s delay")
+            console.print(
+                f"a synthetic web of {count_of(domains, 'domain')} on loopback, {count_of(replicas, 'replica')}, "
+                f"{DELAY_S} s delay"
+            )
             job = CrawlJob("demo", settings, tuple(world.seeds()), (), replicas, show=True)
             code = await job.run()
         finally:

@@ -22,6 +22,7 @@ from crawler.sinks.content import TextForm
 from crawler.sinks.export import Exported, ExportSettings, Form
 from crawler.sinks.open_files import is_open
 from crawler.sinks.warc_reader import BrokenFraming
+from crawler.wording import count_of
 
 Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
@@ -74,17 +75,19 @@ def export(
 def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     """Return what an export of `files` WARC files did, in one line each."""
     if done.kept == files:
-        return [f"already exported with these options, nothing to do: {files:,} WARC files in {settings.out}/"]
-    what = "files" if settings.form == "markdown" else "rows"
-    lines = [f"{done.rows:,} {what} from {files - done.kept:,} WARC files in {settings.out}/"]
+        return [
+            f"already exported with these options, nothing to do: {count_of(files, 'WARC file')} in {settings.out}/"
+        ]
+    what = count_of(done.rows, "file" if settings.form == "markdown" else "row")
+    lines = [f"{what} from {count_of(files - done.kept, 'WARC file')} in {settings.out}/"]
     if done.kept:
-        lines.append(f"{done.kept:,} WARC files had been exported with these options before, and were left alone")
+        lines.append(f"left alone, because exported with these options before: {count_of(done.kept, 'WARC file')}")
     if done.differing:
         lines.append(
             f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
         )
     if done.left_out:
-        lines.append(f"{done.left_out:,} responses had no main text, and were left out")
+        lines.append(f"left out, because without main text: {count_of(done.left_out, 'response')}")
     return lines
 
 

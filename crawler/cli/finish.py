@@ -31,6 +31,7 @@ from crawler.sinks.recovery import (
 )
 from crawler.sinks.segment import translated
 from crawler.sinks.sink import Revoke
+from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
@@ -138,11 +139,15 @@ def _finish(
 def _render(result: Result) -> str:
     if not (result.files or result.removed_pages or result.being_written or result.of_other_crawls):
         return f"{result.folder}/ has no open files with pages"
-    lines = [f"{len(result.files):,} files finished in {result.folder}/"]
+    lines = [f"{count_of(len(result.files), 'file')} finished in {result.folder}/"]
     if result.removed_pages:
-        lines.append(f"{result.removed_pages:,} pages removed that were not settled; the crawl fetches them again")
+        lines.append(
+            f"removed, because not settled: {count_of(result.removed_pages, 'page')}; the crawl fetches them again"
+        )
     if result.being_written:
-        lines.append(f"{len(result.being_written):,} volumes left to the running replicas that write them")
+        lines.append(f"left to running replicas: {count_of(len(result.being_written), 'volume')} that they write")
     if result.of_other_crawls:
-        lines.append(f"{len(result.of_other_crawls):,} volumes of other crawls left open; finish them with --crawl")
+        lines.append(
+            f"left open: {count_of(len(result.of_other_crawls), 'volume')} of other crawls; finish them with --crawl"
+        )
     return "\n".join(lines)

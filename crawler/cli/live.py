@@ -20,6 +20,7 @@ from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.condition import ENDING, STARTING
 from crawler.observe.snapshot import LastRead, Status, status
+from crawler.wording import count_of
 from frontier.clock import SystemClock
 from frontier.counters import Counts
 from frontier.crawls import open_crawl
@@ -102,7 +103,7 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
     head.add_row(
         Text(f"{elapsed_s:5.0f} s"),
         ProgressBar(total=max(found.accepted, 1), completed=settled, width=20),
-        Text(f"{settled:,} of {found.accepted:,} known URLs"),
+        Text(f"{settled:,} of {count_of(found.accepted, 'known URL')}"),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
     if found.condition.word == "no replica":  # this command starts them, and waits for their end
@@ -167,7 +168,7 @@ def summary(found: Status, out: Path) -> RenderableType:
 def how_to_continue(found: Status) -> str:
     """Return what to do about the URLs that are left."""
     if found.replicas:
-        return f"{len(found.replicas):,} other replicas go on with them"
+        return f"{count_of(len(found.replicas), 'other replica')} still running"
     if found.max_pages and found.done >= found.max_pages:
         more = 2 * found.max_pages
         return (

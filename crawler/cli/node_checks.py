@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from crawler.cli.findings import Finding, Result
+from crawler.wording import count_of
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts
 
@@ -66,7 +67,8 @@ def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -
     ]
     findings += [*_states(facts), *_clocks(facts), *_differences(facts), *_replicas(facts, replicas_ack)]
     masters = sum(node.is_master for node in facts.values())
-    what = f"{masters} masters and {len(facts) - masters} replicas agree: state, clocks, version, persistence, memory"
+    agreeing = f"{count_of(masters, 'master')} and {count_of(len(facts) - masters, 'replica')}"
+    what = f"{agreeing} agree: state, clocks, version, persistence, memory"
     return findings or [Finding("Redis nodes", "good", what)]
 
 

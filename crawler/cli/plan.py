@@ -178,7 +178,7 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
     known: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
     work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"], **known), numbers)
     if work.domains > work.pages:
-        raise UserError(f"--domains: {short(work.domains)} domains need at least as many --pages")
+        raise UserError(f"--domains: {short(work.domains)} are more than the --pages; each domain needs at least one")
     if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
         return replace(work, urls=work.pages * measured["urls_per_page"])
     return work

@@ -17,6 +17,7 @@ from crawler.observe.condition import Condition
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
+from crawler.wording import count_of
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -49,7 +50,7 @@ def status(found: Status, place: str = "") -> RenderableType:
     """Return the output of `crawler status`. `place`: the options that select the crawl, for commands in the text."""
     grid = Table.grid(padding=(0, 3))
     name, revision = Text(f"crawl {found.crawl}", style="bold"), f"settings revision {found.settings_revision}"
-    grid.add_row(name, condition(found.condition), f"{found.shards} shards", revision)
+    grid.add_row(name, condition(found.condition), count_of(found.shards, "shard"), revision)
     _marked(
         grid,
         f"accepted [b]{found.accepted:,}[/b]",
@@ -203,7 +204,7 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"domains resting {_resting(summary)}",
         f"domains leased {summary.domains_leased:,}",
         *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
-        f"{summary.shards} shards, {unowned}",
+        f"{count_of(summary.shards, 'shard')}, {unowned}",
     ]
     return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
 

@@ -25,6 +25,7 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
+from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
@@ -171,10 +172,11 @@ def _found(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
 def _render(result: Result) -> str:
     if not result.shards:
         return "no shard has lost its data"
-    lines = [f"{len(result.shards):,} shards restored: {result.restored:,} URLs settled, {result.queued:,} queued"]
+    settled = f"{count_of(result.restored, 'URL')} settled, {result.queued:,} queued"
+    lines = [f"{count_of(len(result.shards), 'shard')} restored: {settled}"]
     if result.without_links:
         lines.append(
-            f"{result.without_links:,} pages have no links in the archive (archive.links is off), so URLs that only they "
-            "link to are missing"
+            f"without links in the archive (archive.links is off): {count_of(result.without_links, 'page')}, so URLs that "
+            "only such pages link to are missing"
         )
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from crawler.errors import UserError
 from crawler.scope.seeds import Seed, SeedError, read_seeds
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
+from crawler.wording import count_of
 from frontier.urls import UrlRules
 
 SHOWN_BROKEN = 20
@@ -54,7 +55,7 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
         _report(path, errors)
         plain = [seed for seed in found if not seed.has_scheme and seed.url.href.startswith("http:")]
         if plain:
-            more = f", and {len(plain) - 1:,} more seeds" if len(plain) > 1 else ""
+            more = f", and {count_of(len(plain) - 1, 'more seed')}" if len(plain) > 1 else ""
             note(f"{path}:{plain[0].line}: no scheme, so it is fetched as {_choice(plain[0])}{more}")
     return seeds
 

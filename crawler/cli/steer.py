@@ -342,7 +342,11 @@ def requeue(
     for doubt in doubts:
         note(doubt)
     counted = {"crawl": access.crawl, "requeued": number}
-    said = f"{number:,} URLs queued again" if number else "nothing to queue again: `crawler dead list` has no such URL"
+    said = (
+        f"{count_of(number, 'URL')} queued again"
+        if number
+        else "nothing to queue again: `crawler dead list` has no such URL"
+    )
     emit(counted, json, Text(f"crawl {access.crawl}: {said}"))
 
 

@@ -66,7 +66,7 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
     hindered = obstacles(records)
     if summary is not None and summary.shards_lost:
         lost = (
-            f"{summary.shards_lost:,} of {summary.shards:,} shards have lost their data in Redis; run `crawler repair`"
+            f"data lost in Redis: {summary.shards_lost:,} of {count_of(summary.shards, 'shard')}; run `crawler repair`"
         )
         return Condition("data lost", "bad", [lost, *hindered])
     if not records:
@@ -78,11 +78,13 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
     if all(record.blocked or record.redis_away for record in records):
         return Condition("blocked", "bad", hindered)
     if summary is not None and summary.shards_away:
-        hindered.append(f"{summary.shards_away:,} of {summary.shards:,} shards cannot be read and are not counted here")
+        hindered.append(
+            f"{summary.shards_away:,} of {count_of(summary.shards, 'shard')} cannot be read, so the numbers are incomplete"
+        )
     if summary is not None and summary.outbox:
-        hindered.append(f"{summary.outbox:,} links wait for the Redis nodes of their shards")
+        hindered.append(f"{count_of(summary.outbox, 'link')} kept until Redis nodes are back")
     if summary is not None and summary.shards_unowned:
-        hindered.append(f"{summary.shards_unowned:,} shards with work have no replica yet")
+        hindered.append(f"{count_of(summary.shards_unowned, 'shard')} with work but without a replica so far")
     if summary is not None:
         hindered += failing(summary)
     return Condition("running", "warn" if hindered else "good", hindered)

@@ -22,6 +22,7 @@ from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
+from crawler.wording import count_of
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl, crawl_clock
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
@@ -289,13 +290,16 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
         return None, ""
     backoff = BackoffState.parse(domain.state)
     if backoff.until_ms > facts.now_ms:
-        return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {backoff.failures} failures in a row)"
+        return (
+            backoff.until_ms,
+            f"the end of a backoff ({backoff.reason}, {count_of(backoff.failures, 'failure')} in a row)",
+        )
     if backoff.limited_until_ms > facts.now_ms:
         return backoff.limited_until_ms, "the rate limit of its network address"
     if domain.next_ms is not None and domain.next_ms > facts.now_ms:
         return domain.next_ms, "its delay"
     if status.where == "queued" and domain.leased_until_ms is not None:
-        return domain.leased_until_ms, f"the {domain.in_flight} URLs of its domain that are leased now"
+        return domain.leased_until_ms, f"the {count_of(domain.in_flight, 'URL')} of its domain leased now"
     return None, ""
 
 
@@ -320,7 +324,8 @@ def _backoff(domain: DomainStatus, settings: CrawlSettings) -> str:
     if not state.failures:
         return ""
     grade = "given up, " if is_given_up(state, policy) else "parked, " if is_parked(state, policy) else ""
-    return f"{grade}{state.failures} failures in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
+    failed = count_of(state.failures, "failure")
+    return f"{grade}{failed} in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
 
 
 def _cut(line: dict[str, Any]) -> list[str]:
@@ -336,7 +341,11 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
     # Denied URLs that can be queued again are kept with the dead ones, and counted as denied.
     state = "denied" if found.dead_reason in KEPT_DENIALS else found.where
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
-    tried = f"depth {found.depth}, {found.tries} tries, {found.hops} redirects" if found.depth is not None else ""
+    tried = (
+        f"depth {found.depth}, {count_of(found.tries or 0, 'try', 'tries')}, {count_of(found.hops or 0, 'redirect')}"
+        if found.depth is not None
+        else ""
+    )
     priority = "" if found.priority is None else f", priority {found.priority:g}"
     delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
     return [
@@ -352,7 +361,10 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("trap", found.trap),
         ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),
         ("", line),
-        ("domain", f"{found.domain}: {found.domain_accepted} URLs so far, {found.domain_queued} queued{delay}"),
+        (
+            "domain",
+            f"{found.domain}: {count_of(found.domain_accepted, 'URL')} so far, {found.domain_queued} queued{delay}",
+        ),
         ("", f"blocked; `crawler unblock {found.domain}` lets it be fetched" if found.is_blocked else ""),
         ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),
         ("backoff", found.backoff),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from crawler.plan.arithmetic import Usage, Workload, usage_of
 from crawler.plan.constants import Constants
+from crawler.wording import count_of
 
 LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
 """Of less, startup and rounding are too large a part."""
@@ -59,7 +60,8 @@ class Calibration:
 def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | None, delay_s: float) -> Calibration:
     """Return the constants of the crawl with these figures, whose delay is `delay_s`."""
     if found.pages < LEAST_PAGES:
-        note = f"the crawl has {found.pages:,.0f} pages, too few to measure: all constants are the built-in ones"
+        pages = count_of(int(found.pages), "page")
+        note = f"the crawl has {pages}, too few to measure: all constants are the built-in ones"
         return Calibration(constants, {}, (note,))
     given, notes = {"delay_s": delay_s, "urls_per_page": found.urls / found.pages}, []
     if files is None:
@@ -74,7 +76,9 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
             "response_s": files.response_s,
             "transfer": files.received_bytes / files.page_bytes if files.page_bytes else 1.0,
         }
-        notes.append(f"read {files.pages:,.0f} pages of the output folder: size, links, duration, length of URLs")
+        notes.append(
+            f"read {count_of(int(files.pages), 'page')} of the output folder: size, links, duration, length of URLs"
+        )
     work = own_workload(found, files, delay_s)
     expected = usage_of(work, constants)
     for prefix, name, used, would_use, missing in _groups(found, files, expected, work):

@@ -9,6 +9,7 @@ from crawler.plan import arithmetic
 from crawler.plan.arithmetic import Workload
 from crawler.plan.constants import Constants
 from crawler.plan.numbers import quantity, short, short_above
+from crawler.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ def make_plan(work: Workload, one: Constants, machines: Machines, largest: float
     )
     if machines.price:
         hours = work.days * 24
-        formula = f"{count:,} machines x {short(hours)} h x {machines.price:g} per hour, without disk and traffic"
+        formula = (
+            f"{count_of(count, 'machine')} x {short(hours)} h x {machines.price:g} per hour, without disk and traffic"
+        )
         lines.append(Line("price", count * hours * machines.price, "", formula))
     return Plan(tuple(lines), *_limit(work, value, for_cpu, for_memory))
 

@@ -39,7 +39,7 @@ def test_ports_count_up(address: str, second: str) -> None:
 
 
 def test_there_must_be_enough_ports() -> None:
-    with pytest.raises(UserError, match="3 replicas need ports up to 65537"):
+    with pytest.raises(UserError, match="the last of 3 replicas needs port 65537"):
         count_up("127.0.0.1:65535", 3)
     with pytest.raises(UserError, match="the last port is 65535"):
         check_free(["127.0.0.1:70000"])

@@ -59,6 +59,25 @@ class Screen:
     def raw(self) -> bytes:
         return self._output
 
+    @property
+    def lines(self) -> list[str]:
+        """What the terminal shows now, with the lines that were scrolled out of it. Lines are not wrapped."""
+        lines, row, column = [""], 0, 0
+        for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", self._output.decode(errors="replace")):
+            if part == "\r":
+                column = 0
+            elif part == "\n":
+                row, column = row + 1, 0
+                lines += [""] * (row + 1 - len(lines))
+            elif part.endswith("A"):
+                row = max(0, row - int(part[2:-1] or 1))
+            elif part.endswith("K"):
+                lines[row] = ""
+            elif not part.startswith("\x1b"):
+                lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+                column += len(part)
+        return lines
+
     def forget(self) -> None:
         self._output = b""
 
@@ -67,6 +86,11 @@ class Screen:
         self._read(lambda: all(text in self.text for text in texts))
         assert all(text in self.text for text in texts), f"not shown: {texts}\n{self.text[-3000:]}"
         return self.text
+
+    def wait_for_updates(self, number: int, mark: str) -> None:
+        """Read until `mark`, which each update shows, was shown `number` times more."""
+        wanted = self.text.count(mark) + number
+        self._read(lambda: self.text.count(mark) >= wanted)
 
     def wait_until_gone(self, text: str, mark: str) -> None:
         """Read until `text` was not shown between two of `mark`, which is shown with each update."""

@@ -122,8 +122,8 @@ def test_a_terminal_gets_the_progress_of_the_crawl(commands: Bench, tmp_path: Pa
     assert process.wait() == 0
     assert b"replica_stopped" in text
     told = [line for line in text.decode().splitlines() if " progress " in line]
-    assert all(" progress crawl=crawl pages=" in line and f" replicas={replicas}" in line for line in told[1:-1])
-    assert len(told) > 3
+    assert all(" progress crawl=crawl pages=" in line for line in told)
+    assert any(f" replicas={replicas}" in line for line in told)
     assert not any(" replica=" in line for line in told)
 
 

@@ -78,7 +78,10 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
         (("--pages", "0"), "--pages: '0' must be from 1 to 1e+18"),
         (("--tls", "2"), "--tls: '2' must be from 0 to 1"),
         (("--pages", "10", "--days", "1"), "give --domains, for example: crawler plan"),
-        (("--pages", "10", "--days", "1", "--domains", "20"), "--domains: 20 domains need at least as many --pages"),
+        (
+            ("--pages", "10", "--days", "1", "--domains", "20"),
+            "--domains: 20 are more than the --pages; each domain needs at least one",
+        ),
         (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
         (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
         (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is no number"),

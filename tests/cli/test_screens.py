@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -278,6 +281,28 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
             assert isinstance(site, HeldBack)
             site.released.set()
             assert screen.wait() == 0
+
+
+@pytest.mark.e2e
+def test_a_killed_replica_stays_on_the_screen(tmp_path: Path) -> None:
+    """Given a display with several replicas, when one is killed, then a line above the display says so and stays there."""
+    with answering(HeldBack()) as site:
+        port = str(site.server_address[1])
+        words = ("crawl", f"http://127.0.0.1:{port}/", "--allow", "127.0.0.1", "--port", port, "--replicas", "2")
+        with Screen(tmp_path, *words, columns=100) as screen:
+            screen.wait_for("leased 1")
+            os.kill(replicas_of(screen.pid)[0], signal.SIGKILL)
+            screen.wait_for("replica_killed signal=SIGKILL result=another one is started")
+            screen.wait_for_updates(3, "domains due")
+            assert [line for line in screen.lines if "replica_killed" in line]
+            site.released.set()
+            assert screen.wait() == 0
+
+
+def replicas_of(supervisor: int) -> list[int]:
+    """The processes of replicas that the process `supervisor` has started."""
+    found = subprocess.run(["pgrep", "-P", str(supervisor), "-f", "--", "--when-told"], capture_output=True, check=True)
+    return [int(line) for line in found.stdout.split()]
 
 
 def one_of_each_shard(shards: int) -> list[str]:

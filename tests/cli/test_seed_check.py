@@ -86,13 +86,13 @@ def test_the_advised_options_make_it_a_seed(store: Store, url: str, told: str) -
     done = store.type("seed", url, *options_in(told))
     assert done.code == 0
     assert not done.err or done.err.startswith("note: each replica has to accept fetch.")
-    assert "1 seeds queued" in done.out
+    assert "1 seed queued" in done.out
 
 
 def test_the_other_seeds_are_queued(store: Store, tmp_path: Path) -> None:
     (tmp_path / "seeds.txt").write_text("".join(f"http://10.0.0.{number}/\n" for number in range(30)) + ALLOWED)
     done = store.type("seed", "-f", "seeds.txt")
-    assert (done.code, "1 seeds queued" in done.out) == (0, True)
+    assert (done.code, "1 seed queued" in done.out) == (0, True)
     *lines, last = done.err.splitlines()
     assert lines[0] == "http://10.0.0.0/: fetch.allow does not list 10.0.0.0 (private); add --allow 10.0.0.0"
     assert (len(lines), last) == (20, "and 10 more seeds that cannot be fetched")

@@ -117,7 +117,7 @@ def test_a_file_that_is_no_text_is_refused(typed: Typed, tmp_path: Path) -> None
 def test_bad_lines_are_counted_after_the_first_twenty(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("".join(f"ftp://a.test/{number}\n" for number in range(5_000)) + "https://a.test/\n")
     done = typed("seed", "-f", "list")
-    assert (done.code, "1 seeds queued" in done.out) == (0, True)
+    assert (done.code, "1 seed queued" in done.out) == (0, True)
     *lines, last = done.err.splitlines()
     assert (len(lines), last) == (20, "list: and 4,980 more lines that are no seeds")
 

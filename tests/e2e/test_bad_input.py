@@ -118,4 +118,4 @@ def test_broken_seed_lines_are_named_and_the_rest_is_queued(
     assert done.code == 0
     assert "seeds.txt:2: 'ftp://b.test/': only http and https" in done.err
     assert "seeds.txt:5: 'http://d.test/" in done.err
-    assert "1 seeds queued" in done.out
+    assert "1 seed queued" in done.out

@@ -172,7 +172,7 @@ def test_urls_denied_by_robots_txt_are_seeded_again(site: Site, folder: Folder) 
     crawl(folder, folder.seed)
     words = ("seed", folder.seed, "-s", "crawler.toml")
     assert "0 seeds queued, 1 known before" in folder.type(*words).out
-    assert "1 seeds queued" in folder.type(*words, "--again").out
+    assert "1 seed queued" in folder.type(*words, "--again").out
     crawl(folder)
     assert folder.counts == (4, 0, 0)
 

@@ -212,8 +212,8 @@ def test_files_of_an_unknown_or_interrupted_export_are_made_again(crawl: Path, t
     first, second = readers.files(out, ".jsonl")
     first.unlink()
     assert typed("export", str(crawl)).out.splitlines() == [
-        "1 rows from 1 WARC files in export/",
-        "1 WARC files had been exported with these options before, and were left alone",
+        "1 row from 1 WARC file in export/",
+        "left alone, because exported with these options before: 1 WARC file",
     ]
     second.write_text("")
     (out / ".exported.json").write_text("{")
@@ -237,7 +237,7 @@ def test_an_export_to_markdown_says_how_many_pages_it_left_out(crawl: Path, type
     done = typed("export", str(crawl), "--format", "markdown")
     assert done.out.splitlines() == [
         "2 files from 2 WARC files in export/",
-        "1 responses had no main text, and were left out",
+        "left out, because without main text: 1 response",
     ]
 
 

@@ -10,6 +10,7 @@ from html import escape
 from crawler.observe import explain
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.web.template import Template
+from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import crawl_clock, open_crawl
 from frontier.errors import BadUrl, FrontierError
@@ -123,7 +124,7 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
     """Return the state of a domain as pairs of name and text. `operator_delay_s`: the delay that an operator has set, None
     if none is set."""
     backoff = BackoffState.parse(status.state)
-    failures = f"{backoff.failures} failures in a row, last {backoff.reason or 'unknown'}"
+    failures = f"{count_of(backoff.failures, 'failure')} in a row, last {backoff.reason or 'unknown'}"
     delay = "" if status.delay_ms is None else f"{status.delay_ms / 1000:g} s"
     return [
         ("URLs queued", f"{status.queued:,}"),

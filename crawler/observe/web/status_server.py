@@ -17,6 +17,7 @@ from crawler.errors import UserError
 from crawler.observe.web.live_feed import Live
 from crawler.observe.web.state_pages import StatePages
 from crawler.observe.web.template import Template
+from crawler.wording import count_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -128,7 +129,7 @@ class StatusServer:
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
         """Send server-sent events (HTML Standard 9.2): a complete snapshot each second."""
         if self._live.watchers >= MAX_WATCHERS:
-            return web.Response(status=503, text=f"{MAX_WATCHERS} pages are open already\n")
+            return web.Response(status=503, text=f"{count_of(MAX_WATCHERS, 'page')} are open already\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         number = 0

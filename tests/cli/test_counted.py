@@ -1,0 +1,101 @@
+"""The screens count everything in plain English, whether there are none, one or two of it."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from crawler.cli import render
+from crawler.cli.actions import _resumed
+from crawler.cli.live import live_view, summary
+from crawler.observe.condition import condition_of
+from crawler.observe.health_record import HealthRecord
+from crawler.observe.snapshot import Snapshot, Status
+from crawler.observe.summary import DomainLine, Summary
+from frontier.counters import Counts
+from tests.test_wording import COUNTED
+
+NOW_MS = 1_800_000_000_000
+DISAGREES = re.compile(
+    rf"(?<![\d,.])1 (?:(?!runs )\w+ )?(?:{'|'.join(COUNTED)})\b(?!/)|\(s\)|\b1 (?:are|have|wait|cannot)\b"
+)
+
+
+def replicas(number: int) -> list[HealthRecord]:
+    return [
+        HealthRecord(
+            f"r{one}", "127.0.0.1:9410", 9, one + 1, number, number, number, number, float(number), 50.0, False
+        )
+        for one in range(number)
+    ]
+
+
+def summary_of(number: int, failing: bool = False) -> Summary:
+    """`failing`: domains whose failures keep the whole crawl waiting."""
+    line = DomainLine("a.test", number, "waiting", NOW_MS + 9_000, number, 1_000, number, "timeout")
+    return Summary(
+        crawl="news",
+        at_ms=NOW_MS,
+        writer="r1",
+        shards=number,
+        shards_unowned=number,
+        owned={},
+        open=number,
+        leased=0 if failing else number,
+        domains_due=0 if failing else number,
+        domains_resting=number,
+        oldest_due_ms=0,
+        busiest=[line] * number,
+        overdue=[],
+        resting=[line] * (3 + number if failing else number),
+        shards_away=number,
+        outbox=number,
+        waiting=number,
+        done=number,
+        denied=number,
+        dead=number,
+        retried=number,
+        accepted=number,
+        domains=number,
+        received_bytes=number,
+        duplicates=number,
+        reasons={"done:200": number, "dead:timeout": number},
+        cut={"links": number},
+        dropped={"cap": number},
+        first_ms=NOW_MS - 1_000 * number,
+        last_ms=NOW_MS,
+    )
+
+
+def statuses(number: int) -> list[Status]:
+    found = []
+    for one in (summary_of(number), summary_of(number, failing=True)):
+        for records in (replicas(number), []):
+            told = condition_of("run", records, one, number)
+            fields = {name: getattr(one, name) for name in one.__struct_fields__}
+            rest = {"state": "run", "condition": told, "replicas": records, "rules": [], "settings_revision": number}
+            found.append(Status(**fields, **rest, max_pages=number))
+    return found
+
+
+def screens(number: int) -> list[RenderableType]:
+    made: list[RenderableType] = []
+    for found in statuses(number):
+        snapshot = Snapshot("news", "", "run", found.condition, found.replicas, summary=found)
+        made += [render.status(found), live_view(found, number), summary(found, Path("out")), render.top(snapshot)]
+    made += [_resumed(Counts(done=number), number, running, limit) for running in (0, number) for limit in (0, number)]
+    return [*made, render.shards([render.ShardLine("r1", list(range(number)), NOW_MS, NOW_MS)], max(1, number), NOW_MS)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_nouns_agree_with_their_numbers(number: int) -> None:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    for screen in screens(number):
+        console.print(screen)
+    text = console.export_text()
+    assert [line for line in text.splitlines() if DISAGREES.search(line)] == []
+    assert number != 2 or "2 shards" in text

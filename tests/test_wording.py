@@ -1,0 +1,76 @@
+"""Messages count things in plain English: "1 page", and not "1 pages"."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from crawler.wording import count_of
+
+CRAWLER = Path(__file__).parents[1] / "crawler"
+
+COUNTED = (
+    *(
+        "addresses",
+        "crawls",
+        "domains",
+        "failures",
+        "files",
+        "hosts",
+        "letters",
+        "links",
+        "machines",
+        "masters",
+    ),
+    *("nodes", "origins", "pages", "ports", "problems", "records", "redirects", "replicas", "requests", "responses"),
+    *("results", "rows", "seeds", "settings", "shards", "tries", "URLs", "volumes"),
+)
+_NAMED_AFTER = re.compile(rf"^ (?:(?!has |runs )[\w.-]+ )?(?:{'|'.join(COUNTED)})\b(?![/_.=])")
+
+LEFT = {
+    "plan/report.py": "formulas, in which the nouns are units",
+    "simweb": "the synthetic web of tests",
+}
+"""Files in which a number may stand before a plural, and why."""
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "text"),
+    [
+        (0, ("page",), "0 pages"),
+        (1, ("page",), "1 page"),
+        (2, ("page",), "2 pages"),
+        (1_234, ("more domain",), "1,234 more domains"),
+        (1, ("try", "tries"), "1 try"),
+        (2, ("try", "tries"), "2 tries"),
+        (2, ("address",), "2 addresses"),
+        (2, ("crash",), "2 crashes"),
+    ],
+)
+def test_a_noun_agrees_with_its_number(number: int, words: tuple[str, ...], text: str) -> None:
+    assert count_of(number, *words) == text
+
+
+def numbers_before_plurals(path: Path) -> list[str]:
+    """The f-strings in which a value stands before a noun in the plural."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            for value, text in pairwise(node.values):
+                if not isinstance(value, ast.FormattedValue) or ast.unparse(value.value).isupper():
+                    continue  # a constant is not 1
+                is_fraction = value.format_spec is not None and "f" in ast.unparse(value.format_spec)[1:]
+                if not is_fraction and isinstance(text, ast.Constant) and _NAMED_AFTER.match(str(text.value)):
+                    found.append(f"{path.relative_to(CRAWLER)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_every_counted_noun_agrees_with_its_number() -> None:
+    """`count_of` puts it into the right form. A `repr` and names of fields are not sentences."""
+    paths = [path for path in CRAWLER.rglob("*.py") if not str(path.relative_to(CRAWLER)).startswith(tuple(LEFT))]
+    found = [line for path in sorted(paths) for line in numbers_before_plurals(path) if "f'<" not in line]
+    assert found == []
