@@ -154,8 +154,8 @@ async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") 
         console.tell(f"and {count_of(len(refused) - SHOWN_REFUSED, 'more seed')} that cannot be fetched")
     if seeds and len(refused) == len(seeds):
         raise UserError(
-            f"none of {count_of(len(seeds), 'seed')} can be fetched, so nothing was queued or started: add the options "
-            "shown above, or change these settings"
+            "no seed can be fetched, so nothing was queued or started: add the options shown above, or change these "
+            "settings"
         )
     return [seed for seed in seeds if seed not in refused]
 

@@ -94,6 +94,13 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(app)
 
 
+def unwrapped(text: str) -> str:
+    """Return `text` with each paragraph in one line. Examples, which are indented, stay as they are."""
+    return "\n\n".join(
+        part if part.startswith(" ") else part.replace("\n", " ") for part in text.strip("\n").split("\n\n")
+    )
+
+
 def _named(parameters: list[Any]) -> list[Any]:
     for one in parameters:
         name_value(one)
@@ -106,6 +113,11 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the names of their values."""
         return _named(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with paragraphs that are as wide as the terminal."""
+        self.help = unwrapped(self.help or "")
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`. Raises UserError for words that cannot be parsed."""

@@ -111,10 +111,10 @@ def check(
     values, defaults = _values(loaded), _values(Settings())
     shown_values = _without_secrets(values)
     changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
-    shown: RenderableType = _toml(changed) if changed else Text("all settings have their defaults", style="dim")
     doubts = [Text(f"warning: {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
-    headline = Text(f"# {file} is valid; settings that differ from the defaults:")
-    emit(shown_values, json, Group(headline, shown, *doubts), wraps=False)
+    what = "settings that differ from the defaults:" if changed else "all settings have their defaults"
+    headline = Text(f"# {file} is valid; {what}")
+    emit(shown_values, json, Group(headline, *([_toml(changed)] if changed else []), *doubts), wraps=False)
 
 
 @config.command()

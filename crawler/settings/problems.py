@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pydantic_core import ErrorDetails
@@ -29,9 +30,15 @@ def describe(errors: Iterable[ErrorDetails], names: Names, place_of: Callable[[s
 
 
 def raise_for(problems: Iterable[str]) -> None:
-    """Raises SettingsInvalid if there are any `problems`. Repeated ones are reported once."""
-    if found := tuple(dict.fromkeys(problems)):
-        raise SettingsInvalid(found)
+    """Raises SettingsInvalid if there are any `problems`. Repeated ones are reported once. Those of a file come first, in
+    the order of its lines."""
+    if found := sorted(dict.fromkeys(problems), key=_place_in_file):
+        raise SettingsInvalid(tuple(found))
+
+
+def _place_in_file(problem: str) -> tuple[bool, str, int]:
+    found = re.match(r"(.+?):(\d+): ", problem)
+    return (False, found[1], int(found[2])) if found else (True, "", 0)
 
 
 def at(place: str, text: str) -> str:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -43,6 +44,19 @@ def test_no_help_shows_types_of_python(typed: Typed, monkeypatch: pytest.MonkeyP
     done = typed(*path, "--help")
     assert done.code == 0
     assert not re.search(r"<\w+|\bTEXT\b|\blist\[|\bINTEGER\b|\bBOOL", done.out), done.out
+
+
+@pytest.mark.parametrize("path", list(paths()), ids=" ".join)
+def test_the_description_fills_the_lines_of_a_narrow_terminal(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...]
+) -> None:
+    """No line ends where one of the source ends."""
+    monkeypatch.setenv("COLUMNS", "80")
+    description = typed(*path, "--help").out.partition("Usage:")[2].partition("╭")[0].partition("Example")[0]
+    for paragraph in re.split(r"\n\s*\n", description):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        for line, after in pairwise(lines):
+            assert len(f" {line} {after.partition(' ')[0]}") > 79, (line, after)
 
 
 def test_values_are_named(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

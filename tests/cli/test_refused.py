@@ -50,7 +50,7 @@ def taken() -> Iterator[str]:
         (("crawl", "-f", "bad.txt"), "no seeds"),
         (("crawl", "-f", "missing.txt"), "seed file missing.txt: No such file or directory"),
         (("seed", "-f", "bad.txt"), "no seeds"),
-        (("seed", "http://127.0.0.1/"), "none of 1 seeds can be fetched"),
+        (("seed", "http://127.0.0.1/"), "no seed can be fetched"),
         (("demo", "--pages", "10"), "each domain needs at least one page: give --pages 60, or fewer --domains"),
         (("demo", "--out", "file"), A_FILE.format("file", "it is a file")),
         (("run",), "no crawl here"),

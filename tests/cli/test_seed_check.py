@@ -52,7 +52,7 @@ def test_a_seed_that_cannot_be_fetched_ends_the_command_and_creates_nothing(
     assert done.code == 2
     line, error = done.err.splitlines()
     assert line.replace(":80/:", "/:") == f"{url.replace(':80/', '/')}: {told}"
-    assert error.startswith("error: none of 1 seeds can be fetched, so nothing was queued or started: ")
+    assert error.startswith("error: no seed can be fetched, so nothing was queued or started: ")
     assert list(tmp_path.iterdir()) == []
 
 
