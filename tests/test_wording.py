@@ -74,3 +74,9 @@ def test_every_counted_noun_agrees_with_its_number() -> None:
     paths = [path for path in CRAWLER.rglob("*.py") if not str(path.relative_to(CRAWLER)).startswith(tuple(LEFT))]
     found = [line for path in sorted(paths) for line in numbers_before_plurals(path) if "f'<" not in line]
     assert found == []
+
+
+def test_the_live_page_counts_in_the_same_way() -> None:
+    """In its script, `counted` does what `count_of` does."""
+    script = (CRAWLER / "observe" / "web" / "live.html").read_text()
+    assert re.findall(rf'\+ "[ ,]*(?:{"|".join(COUNTED)})\b', script) == []

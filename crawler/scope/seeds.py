@@ -87,6 +87,8 @@ def with_scheme(location: str) -> str:
     """Return `location`, which has no scheme, with one: https, or http for an IP address, localhost, and a port other than
     443. Servers of one's own, which are addressed like this, seldom have a certificate. Raises BadUrl."""
     rest = location.removeprefix("//")
+    if rest.startswith("/"):  # a path; by the URL standard, its first part would be the host
+        raise BadUrl(location, "host")
     parts = urlsplit(canonicalize(f"https://{rest}").origin)
     host = parts.hostname or ""
     if re.match(r"[^/?#]*:443(?![^/?#])", rest):

@@ -62,6 +62,7 @@ BROKEN = {
     "ftp://a.test/": "only http and https can be crawled; write it as https://a.test/",
     "htp://a.test/x": "only http and https can be crawled; write it as http://a.test/x",
     "mailto:a@a.test": "only http and https can be crawled; write it as https://HOST/PATH",
+    "/foo": "the host is missing or not valid; write it as https://HOST/PATH",
     "a..b": "the host is missing or not valid; write it as https://HOST/PATH",
     "https://": "the host is missing or not valid; write it as https://HOST/PATH",
     f"https://a.test/{'x' * 3000}": "a URL can have 2,048 characters; shorten it or leave it out",
@@ -99,7 +100,7 @@ def test_the_scheme_of_own_servers_in_a_file_is_named_once(typed: Typed, tmp_pat
     assert (done.code, done.err) == (
         0,
         "note: list:2: no scheme, so it is fetched as http://127.0.0.1:3000/; for https, write https://127.0.0.1:3000/, "
-        "and 1 more seeds\n",
+        "and 1 more seed\n",
     )
 
 
