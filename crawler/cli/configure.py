@@ -191,11 +191,15 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         return Text(f"nothing changes; the settings stay at revision {revision}")
     table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
     for one in changes:
-        table.add_row(one.name, str(one.before), str(one.after), one.takes_effect)
+        table.add_row(one.name, *map(_value, (one.before, one.after)), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
     lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
     lines += [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]
     return Group(Text(f"settings revision {revision}"), table, *lines)
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else reference.as_toml(value)
 
 
 def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:

@@ -221,3 +221,13 @@ def test_credentials_in_settings_are_not_printed(hand: Hand, tmp_path: Path) -> 
         assert [text for text in printed if "s3cret" in text] == []
         assert all("s3://bucket/x" in text for text in printed[1:])
         hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
+
+
+def test_changes_are_shown_as_they_are_written_in_a_file(hand: Hand, tmp_path: Path) -> None:
+    file = tmp_path / "lists.toml"
+    file.write_text('[fetch]\nallow = ["10.0.0.0/8"]\nallow_private = true\n[politeness]\naddress_rate = 3\n')
+    told = hand.type("config", "apply", str(file))
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[2:5]}
+    assert rows["fetch.allow"][:2] == ["[]", '["10.0.0.0/8"]']
+    assert rows["fetch.allow_private"][:2] == ["false", "true"]
+    assert rows["politeness.address_rate"][:2] == ["unset", "3.0"]

@@ -41,6 +41,8 @@ def steer(hand: Hand, typed: Typed) -> Steer:
         (("dead", "requeue", "--domain", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?)"),
         (("dead", "list", "--reason", "blokced"), "no URL has the reason 'blokced' (did you mean blocked?)"),
         (("dead", "requeue", "--reason", "blokced"), "no URL has the reason 'blokced' (did you mean blocked?)"),
+        (("retry", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?)"),
+        (("retry", "c.test"), "no replica runs"),
         (("block", "www.c.test"), ""),
         (("delay", "https://a.test/1", "5"), ""),
         (("unblock", "b.test"), ""),
@@ -58,3 +60,9 @@ def test_a_requeue_of_nothing_says_so(steer: Steer, hand: Hand) -> None:
     done = steer("dead", "requeue", "--all")
     assert "nothing to queue again: `crawler dead list` has no such URL" in " ".join(done.out.split())
     assert hand.json("dead", "requeue", "--all")["requeued"] == 0
+
+
+def test_a_retry_of_nothing_says_what_else_may_help(steer: Steer, hand: Hand) -> None:
+    told = " ".join(steer("retry", "c.tset").out.split())
+    assert "nothing waits; URLs that were given up: `crawler dead requeue --domain c.tset`" in told
+    assert hand.json("retry", "c.tset") == {"crawl": hand.crawl, "domain": "c.tset", "ready": 0, "is_held": False}
