@@ -8,7 +8,8 @@ from frontier.counters import Counters
 from frontier.queue import Frontier, Lease, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
 from frontier.retries import RetryReply, retry_now
-from frontier.store import RedisStore
+from frontier.scripts import RETRY_NOW
+from frontier.store import RedisStore, script_call
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
 HOUR_MS, DELAY_MS = 3_600_000, 2_000
@@ -125,3 +126,19 @@ async def test_a_domain_that_may_be_requested_earlier_is_not_put_off(
 async def test_an_unknown_domain_leaves_no_trace(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
     assert await retried(store, frontier, time, "new.test") == RetryReply(ready=0, queued=0, is_held=False)
     assert not await ask(store, "EXISTS", frontier.keys.shards[0].domain("new.test"))
+
+
+async def test_a_url_that_waits_no_longer_is_not_queued_again(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    """It was leased, or has become ready, after the waiting URLs were read."""
+    await fail(frontier, time)
+    keys = frontier.keys.shards[0]
+    names = (keys.due, keys.leases, keys.waiting, keys.domain("a.test"))
+    (member,) = await ask(store, "ZRANGE", keys.waiting, 0, -1)
+    await ask(store, "ZADD", keys.waiting, time.ms - 5, member)
+    for gone in (b"a.test\n0\n000000 /gone", member):
+        (reply,) = await store.send([script_call(RETRY_NOW, names, "a.test", time.ms, DELAY_MS, gone)])
+        assert reply == [b"ready", 0]
+    assert await ask(store, "ZRANGE", keys.waiting, 0, -1) == [member]
+    assert int(await ask(store, "ZSCORE", keys.waiting, member)) == time.ms - 5
