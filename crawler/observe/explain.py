@@ -312,7 +312,9 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
     stale = "" if record.is_fresh(facts.now_ms) else "; the copy is old and will be fetched again"
     if known.rules is None:
         answer = "allowed" if record.access == "allow" else "denied"
-        return f"{answer}: robots.txt could not be fetched ({record.reason}){stale}", None, ""
+        is_missing = record.reason in ("http_404", "http_410")
+        what = "there is no robots.txt" if is_missing else "robots.txt could not be fetched"
+        return f"{answer}: {what} ({record.reason}){stale}", None, ""
     decision = known.rules.decide(facts.url.href)
     answer = "allowed" if decision.allowed else "denied"
     by = f"by the group of {decision.group}" if decision.group else "no group applies to this crawler"
@@ -341,11 +343,8 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
     # Denied URLs that can be queued again are kept with the dead ones, and counted as denied.
     state = "denied" if found.dead_reason in KEPT_DENIALS else found.where
     line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
-    tried = (
-        f"depth {found.depth}, {count_of(found.tries or 0, 'try', 'tries')}, {count_of(found.hops or 0, 'redirect')}"
-        if found.depth is not None
-        else ""
-    )
+    tries, hops = count_of(found.tries or 0, "try", "tries"), count_of(found.hops or 0, "redirect")
+    tried = f"depth {found.depth}, {tries}, {hops}" if found.depth is not None else ""
     priority = "" if found.priority is None else f", priority {found.priority:g}"
     delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
     return [

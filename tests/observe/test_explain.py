@@ -143,6 +143,11 @@ def test_an_unreachable_robots_txt_is_reported() -> None:
     assert "the copy is old" in explained(QUEUED, robots=robots(retry_at_ms=NOW)).robots
 
 
+def test_a_site_without_robots_txt_is_reported() -> None:
+    found = explained(QUEUED, robots=robots("allow", reason="http_404"))
+    assert found.robots.startswith("allowed: there is no robots.txt (http_404)")
+
+
 def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
     unseen = UrlStatus("unseen")
     assert explained(unseen).scope == "if a page of its own domain links to it, or a seed redirects to it"
