@@ -19,5 +19,6 @@ In data-flow order:
   `duties` divide the page limit and the periodic duties among the replicas. `reservations` allows single requests to a
   domain that another replica has leased.
 - `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
-  `dead_letters` lists the URLs that failed, and queues them again. `control` sends an operator's commands to all replicas.
+  `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once.
+  `control` sends an operator's commands to all replicas.
 """
