@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from frontier.store import RedisStore, connect
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
 _numbers = itertools.count(1)
+
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")  # on a busy machine, an example that takes long shows nothing
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def test_a_cluster_fails_over_moves_slots_and_changes_its_nodes() -> None:
         assert cluster.owner(key) is cluster.replicas[0]
 
         cluster.suspend(cluster.replicas[0])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180
         while cluster.owner(key) is not first:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -44,7 +44,7 @@ def test_a_cluster_fails_over_moves_slots_and_changes_its_nodes() -> None:
 
         cluster.kill(first)
         while cluster.owner(key) is not cluster.replicas[0]:
-            assert time.monotonic() < deadline + 20
+            assert time.monotonic() < deadline + 180
             time.sleep(0.1)
         cluster.restart(first)
         cluster.wait_ok()
@@ -62,6 +62,6 @@ def test_a_slot_moves_when_a_replica_is_late() -> None:
         with pytest.raises(ResponseError, match="NOREPLICAS"):
             target.ask("CLUSTER", "SETSLOT", 0, "IMPORTING", source.id)
         cluster.resume(late)
-        moving.result(timeout=20)
+        moving.result(timeout=180)
         cluster.wait_ok()
         assert cluster.owner(key) is target

@@ -58,9 +58,10 @@ class ValkeyProcess:
             self._process = subprocess.Popen(
                 [str(self._binary), *self._config, *words, *durable, *self._options], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180
         while not self._answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
+                self.kill()
                 raise RuntimeError((self.data_dir / "valkey.log").read_text()[-2000:])
             time.sleep(0.005)
 

@@ -22,7 +22,7 @@ from tests.ports import free_port
 SLOTS = 16_384
 MASTERS = 3
 HOST = "127.0.0.1"
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 _OPTIONS = {
     "cluster-enabled": "yes",
@@ -160,7 +160,7 @@ class ValkeyCluster:
             replica.ask("CLUSTER", "REPLICATE", master.id)
         self.wait_ok()
 
-    def wait_ok(self, seconds: float = 30) -> None:
+    def wait_ok(self, seconds: float = PATIENCE_S) -> None:
         """Wait until all running nodes see all slots served, and each replica that runs has its master's data."""
 
         def is_ok() -> bool:

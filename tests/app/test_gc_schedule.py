@@ -24,7 +24,7 @@ async def test_cycles_are_collected_only_on_schedule() -> None:
         weakref.finalize(Node(), gone.set)
         kept = [[number] for number in range(50_000)]
         assert not gone.is_set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gone.wait()
         assert len(kept) == 50_000
 
@@ -37,7 +37,7 @@ async def test_older_garbage_is_collected() -> None:
         gc.collect(0)
         weakref.finalize(node, gone.set)
         del node
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gone.wait()
 
 

@@ -21,7 +21,7 @@ from tests.chaos.proxy import Link
 from tests.ports import free_port
 from tests.valkey_cluster import HOST, ClusterNode, ValkeyCluster
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Far longer than the cluster needs for anything, so that a busy machine does not end a run."""
 
 

@@ -34,18 +34,17 @@ async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
         zipf=0.0,
         delay_s=0.4,  # with 22 pages and a robots.txt a domain: nine seconds at least, more than all faults last
     )
-    found = await run(options, tmp_path, end_limit_s=90)
+    found = await run(options, tmp_path, end_limit_s=300)
     assert found.is_perfect, f"{found}\n{found.details()}"
     assert found.open_at_end_of_faults > 0
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(400)
 @pytest.mark.skipif(sys.platform != "linux", reason="the cluster's processes are watched in /proc")
 async def test_crawl_on_a_cluster_under_faults_is_perfect(tmp_path: Path) -> None:
     """One master is killed, one hangs, one hands over, one is cut off, slots move and replicas are killed: nothing is lost,
     and only domains on the node of a fault notice it."""
-    found = await run_on_cluster(NodeOptions.of_length(30, replicas=3), tmp_path, end_limit_s=150)
+    found = await run_on_cluster(NodeOptions.of_length(30, replicas=3), tmp_path, end_limit_s=300)
     found = replace(found, longest_return_s=LOADED_RETURN_S)
     assert found.is_perfect, f"{found}\n{found.details()}"
     assert found.crawl.open_at_end_of_faults > 0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.e2e.harness import ROOT
 
-PATIENCE_S = 40.0
+PATIENCE_S = 180.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

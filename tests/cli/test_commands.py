@@ -361,7 +361,7 @@ def test_a_user_error_is_one_line_and_exit_code_2(typed: Typed, words: list[str]
 def test_an_unreachable_redis_has_its_own_exit_code(tmp_path: Path) -> None:
     """In a separate process, so that the exit code is the one that a shell sees."""
     words = [sys.executable, "-m", "crawler", "top", "--redis", "redis://127.0.0.1:1/0"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=180, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (75, False)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ValkeyCluster]:
     with ValkeyCluster() as running:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while len(asyncio.run(ask(running))) < 6 or [*asyncio.run(check(running))] != ["Redis nodes"]:
             assert (
                 time.monotonic() < deadline
@@ -102,7 +102,7 @@ async def test_a_master_with_too_few_replicas_is_named(cluster: ValkeyCluster) -
     master, replica = cluster.masters[0], cluster.replicas[0]
     cluster.kill(replica)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180
         while "connected_slaves:0" not in master.lines("INFO", "replication"):
             assert time.monotonic() < deadline
         wanted, unequal = await check(cluster, replicas_ack=1), await check(cluster, replicas_ack=0)
@@ -120,7 +120,7 @@ async def test_a_node_that_does_not_answer_or_finds_the_cluster_down_is_named(
     node, silent = cluster.masters[2], cluster.replicas[1]
     node.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")
     node.ask("CLUSTER", "DELSLOTS", 0)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while "cluster_state:fail" not in node.lines("CLUSTER", "INFO"):
         assert time.monotonic() < deadline
     cluster.suspend(silent)

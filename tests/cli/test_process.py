@@ -43,12 +43,11 @@ def test_closed_descriptors_do_not_keep_a_command_from_starting(typed: Typed, tm
 def test_an_early_interrupt_ends_the_program_without_a_traceback(tmp_path: Path) -> None:
     for after_s in (0.04, 0.08, 0.15, 0.3):
         command = [sys.executable, "-m", "crawler", "crawl"]
-        running = subprocess.Popen(
-            command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
-        )
-        time.sleep(after_s)
-        running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        environment = {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
+            time.sleep(after_s)
+            running.send_signal(signal.SIGINT)
+            _, err = running.communicate()
         if "<frozen" not in err.partition("crawler/")[0]:  # the interpreter itself had not started yet
             assert "Traceback" not in err, after_s
 

@@ -153,7 +153,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 def test_seeds_can_come_through_a_pipe(tmp_path: Path, pipe: Path) -> None:
     with start(tmp_path, "seed", "-f", "pipe") as process:
         pipe.write_text("https://a.test/\nhttps://b.test/\n")
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=180)
     assert "2 seeds queued" in out, err
 
 
@@ -161,7 +161,7 @@ def test_seeds_can_come_through_a_pipe(tmp_path: Path, pipe: Path) -> None:
 def test_one_interrupt_ends_a_command_that_waits_for_a_seed_file(tmp_path: Path, pipe: Path, command: str) -> None:
     with start(tmp_path, command, "-f", "pipe") as process, pipe.open("w"):  # returns when the command has opened it
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert not (tmp_path / ".crawler").exists()

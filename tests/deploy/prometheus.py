@@ -52,7 +52,11 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(self._is_ready, "Prometheus")
+        try:
+            wait_until(self._is_ready, "Prometheus")
+        except AssertionError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

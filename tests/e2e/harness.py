@@ -28,7 +28,7 @@ from crawler.cli.main import app
 from crawler.simweb import Features, JudgeLimits, JudgeReport, Policy, Record, World, expect, judge, read_log
 from crawler.simweb.expected import Expected
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Time limit in seconds for any wait. Far longer than needed, so that a busy machine does not fail a test."""
 
 IN_HAND_S = 2.0
@@ -127,10 +127,12 @@ class Running:
         self._process.wait()
 
     def wait(self, limit_s: float = PATIENCE_S) -> Finished:
-        """Wait for the end of the process. Raises AssertionError, with its output, after `limit_s` seconds."""
+        """Wait for the end of the process. After `limit_s` seconds, kills it and raises AssertionError, with its output."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
             raise AssertionError(f"still running after {limit_s:.0f} s:\n{self.out}\n{self.err}") from None
         return Finished(code, self.out, self.err)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,14 +51,7 @@ class Folder:
         self.seed = f"http://127.0.0.1:{port}/"
 
     def type(self, *words: str, **environment: str) -> Finished:
-        """Stops a process that should have ended but is still running."""
-        running = Running([sys.executable, "-m", "crawler", *words], self._path, words[0], environment)
-        try:
-            return running.wait(20.0)
-        except AssertionError:
-            running.send(signal.SIGTERM)
-            running.wait()
-            raise
+        return Running([sys.executable, "-m", "crawler", *words], self._path, words[0], environment).wait()
 
     def write(self, changes: Tables) -> None:
         """crawler.toml: what this site needs, and `changes`."""

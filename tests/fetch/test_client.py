@@ -305,7 +305,7 @@ class TestLife:
         async with server_type() as server, fetcher(server.port, max_body_bytes=1 << 40) as under_test:
             under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
             await server.asked.wait()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(15):
                 await under_test.stop(0.05)
             with pytest.raises(FetchFailed) as caught:
                 await under_way

@@ -60,7 +60,7 @@ def fewest_moves(before: Sequence[str], roster: Roster, shards: int) -> int:
     return free + sum(over) - min(left_over, sum(1 for excess in over if excess))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes())
 def test_every_shard_has_an_owner_from_the_roster(change: tuple[Roster, Roster, int]) -> None:
     before, after, shards = change
@@ -69,7 +69,7 @@ def test_every_shard_has_an_owner_from_the_roster(change: tuple[Roster, Roster, 
     assert set(owners) <= set(after)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes())
 def test_loads_are_within_one_shard_of_the_fair_share(change: tuple[Roster, Roster, int]) -> None:
     """So loads are also below the limit of I5, ceil(1.1 x the fair share)."""
@@ -80,7 +80,7 @@ def test_loads_are_within_one_shard_of_the_fair_share(change: tuple[Roster, Rost
         assert loads[replica] <= math.ceil(1.1 * fair - 1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes())
 def test_nothing_moves_less(change: tuple[Roster, Roster, int]) -> None:
     roster, after, shards = change
@@ -88,7 +88,7 @@ def test_nothing_moves_less(change: tuple[Roster, Roster, int]) -> None:
     assert moved(before, assign(after, shards, before)) == fewest_moves(before, after, shards)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes())
 def test_to_assign_again_changes_nothing(change: tuple[Roster, Roster, int]) -> None:
     """So all replicas of an epoch agree, whether they start from the old table or from the newly computed one."""
@@ -97,7 +97,7 @@ def test_to_assign_again_changes_nothing(change: tuple[Roster, Roster, int]) -> 
     assert assign(after, shards, owners) == owners
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), changes())
 def test_the_order_of_the_roster_does_not_matter(data: st.DataObject, change: tuple[Roster, Roster, int]) -> None:
     before, after, shards = change
@@ -107,7 +107,7 @@ def test_the_order_of_the_roster_does_not_matter(data: st.DataObject, change: tu
     assert assign(shuffled, shards, earlier) == assign(after, shards, earlier)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rosters, shard_counts)
 def test_only_the_ratios_of_capacities_count(roster: Roster, shards: int) -> None:
     """Scaling by a power of two is exact in floating point, so even the last bit must not matter."""

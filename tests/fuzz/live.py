@@ -182,13 +182,16 @@ def fuzz(folder: Path, responses: int, seed: int) -> Report:
     report = Report()
     with subprocess.Popen([*me, "--serve", "--seed", str(seed)], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        port = server.stdout.readline().strip()
-        domains = max(1, responses // REPLIES_EACH)
-        with (folder / "log").open("w") as log:
-            crawl = [*me, "--crawl", str(folder), "--port", port, "--domains", str(domains)]
-            done = subprocess.run(crawl, check=False, stdout=subprocess.PIPE, stderr=log, text=True)
-        server.terminate()
-        report.responses = int(server.stdout.readline())
+        try:
+            port = server.stdout.readline().strip()
+            domains = max(1, responses // REPLIES_EACH)
+            with (folder / "log").open("w") as log:
+                crawl = [*me, "--crawl", str(folder), "--port", port, "--domains", str(domains)]
+                done = subprocess.run(crawl, check=False, stdout=subprocess.PIPE, stderr=log, text=True)
+            server.terminate()
+            report.responses = int(server.stdout.readline())
+        finally:
+            server.kill()  # the end of the block waits for it
     if done.returncode:
         report.breaches.append(f"the replica ended with {done.returncode}: {(folder / 'log').read_text()[-2_000:]}")
         return report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,9 +281,10 @@ def test_what_is_remembered_of_pages_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.timeout(10)
 def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None:
+    began = time.process_time()
     assert "/dir/x" in links(HOSTILE[name])
+    assert time.process_time() - began < 10.0
 
 
 def test_renamed_formatting_tags_leave_links_as_they_are() -> None:

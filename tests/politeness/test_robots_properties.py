@@ -70,7 +70,7 @@ def naive_decision(rules: list[tuple[bool, str]], url: str) -> bool:
     return best[1]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(rule_lists, url_paths)
 @example([(False, "/a:*"), (True, "/a%3A")], "/a:b")
 @example([(False, "/*/")], "/?/")
@@ -85,7 +85,7 @@ def test_agrees_with_a_naive_matcher(rules: list[tuple[bool, str]], url: str) ->
 FILLER = [f"Disallow: /*never{number}*here" for number in range(600)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(rule_lists, url_paths)
 def test_many_patterns_are_judged_as_few_are(rules: list[tuple[bool, str]], url: str) -> None:
     """Of many patterns an index tells which to try. Given rules among hundreds that do not match, the same one decides."""
@@ -100,7 +100,7 @@ quiet_rules = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(quiet_rules, st.text("ab/", max_size=10))
 def test_agrees_with_protego_where_both_follow_the_rfc(rules: list[tuple[bool, str]], path: str) -> None:
     """Plain characters and `*`. `docs/reference/robots.md` lists where Protego deviates."""
@@ -116,7 +116,7 @@ lines = st.sampled_from(GROUPS + RULES + OTHERS)
 any_bytes = st.binary(max_size=200) | st.lists(lines | st.binary(max_size=9), max_size=12).map(b"\r\n".join)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(any_bytes, st.text(max_size=40), st.text(max_size=12))
 def test_any_bytes_give_rules_and_any_text_an_answer(body: bytes, url: str, token: str) -> None:
     rules = Rules.parse(body, token)
@@ -132,7 +132,7 @@ def stored(body: bytes, token: str) -> Rules:
     return finish(Rules.build(Excerpt.unpack(finish(extract(body, token)).pack())))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(rule_lists, url_paths)
 def test_stored_rules_agree_with_a_naive_matcher_on_the_whole_file(rules: list[tuple[bool, str]], url: str) -> None:
     """The group may be split, repeated and mixed with others, and the line that decided is still known."""
@@ -146,7 +146,7 @@ def test_stored_rules_agree_with_a_naive_matcher_on_the_whole_file(rules: list[t
         assert decision.line is None or file[decision.line - 1] == decision.rule
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(any_bytes, st.lists(st.text(max_size=40), max_size=4), st.sampled_from(["ourbot", "x", "y"]))
 def test_stored_rules_say_all_that_the_file_says(body: bytes, urls: list[str], token: str) -> None:
     loaded, parsed = stored(body, token), Rules.parse(body, token)
@@ -155,7 +155,7 @@ def test_stored_rules_say_all_that_the_file_says(body: bytes, urls: list[str], t
         assert getattr(loaded, name) == getattr(parsed, name)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(any_bytes, st.text("ab/", max_size=6))
 def test_line_ends_do_not_matter(body: bytes, path: str) -> None:
     unix = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

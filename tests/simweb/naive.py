@@ -93,7 +93,7 @@ class Naive:
     """Fetches everything that can be reached, from `place` (address, port) under all names."""
 
     def __init__(self, place: tuple[str, int], sitemaps: bool = False) -> None:
-        self._connection = http.client.HTTPConnection(*place, timeout=10)
+        self._connection = http.client.HTTPConnection(*place, timeout=60)
         self._sitemaps = sitemaps
         self._robots: dict[str, Protego] = {}
         self._queue: deque[tuple[str, int]] = deque()

@@ -61,7 +61,7 @@ class Wayback:
 
     def status(self, page: str, timestamp: str) -> int:
         try:
-            with _open(self.url(page, timestamp, "id_"), timeout=20) as answer:
+            with _open(self.url(page, timestamp, "id_"), timeout=180) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -80,12 +80,12 @@ def replaying(crawl: Path, folder: Path) -> Iterator[Wayback]:
         yield Wayback(port)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(180)
 
 
 def _answers(port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
+        with socket.create_connection(("127.0.0.1", port), timeout=60):
             return True
     except OSError:
         return False
@@ -96,7 +96,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a crawl of a synthetic web, two replicas' files in one folder."""
     folder = tmp_path_factory.mktemp("replay")
     words = ["--replicas", "2", "--domains", "6", "--pages", "80", "--out", str(folder / "out")]
-    subprocess.run([sys.executable, "-m", "crawler", "demo", *words], check=True, capture_output=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "crawler", "demo", *words], check=True, capture_output=True, timeout=500)
     return folder / "out"
 
 
@@ -133,4 +133,4 @@ def test_a_browser_shows_a_replayed_page(crawl: Path, tmp_path: Path) -> None:
 def browse(url: str, profile: Path, *how: str) -> str:
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,640"]
     words += [f"--user-data-dir={profile / 'chromium'}", "--virtual-time-budget=5000", *how, url]
-    return subprocess.run([str(CHROMIUM), *words], check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run([str(CHROMIUM), *words], check=True, capture_output=True, text=True, timeout=500).stdout

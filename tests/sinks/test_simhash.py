@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
@@ -25,7 +25,6 @@ def by_definition(text: str) -> int | None:
 
 
 @given(st.lists(st.sampled_from(["one", "two", "three", "Żółw", "x1", "漢字", "a-b", "--"]), max_size=70))
-@settings(deadline=None)
 def test_the_fingerprint_is_the_vote_of_the_shingles(words: list[str]) -> None:
     text = " ".join(words)
     assert simhash(text) == by_definition(text)
@@ -61,7 +60,6 @@ def flipped(fingerprint: int, bits: list[int]) -> int:
 
 
 @given(st.integers(0, ALL), st.lists(st.integers(0, 63), max_size=NEAR + 3, unique=True), st.randoms())
-@settings(deadline=None)
 def test_what_differs_in_three_bits_is_found_and_no_more(
     fingerprint: int, bits: list[int], chance: random.Random
 ) -> None:

@@ -262,10 +262,10 @@ async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_
     visit = Visit(Lease("site.test", 0, 1, 0, 0, "", ()), lease_end=float("inf"), now=0.0)
     result = Result(visit, exchange=exchange("robots.txt", bytes(body_bytes)))
     for _ in range(accepted):
-        await asyncio.wait_for(committer.add(result), 1)
+        await asyncio.wait_for(committer.add(result), 60)
     waiting = asyncio.create_task(committer.add(result))
     await asyncio.sleep(0.01)
     assert not waiting.done()
     running = asyncio.create_task(committer.run())
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     running.cancel()

@@ -33,7 +33,7 @@ from tests.frontier.helpers import CountingStore
 from tests.valkey import ValkeyProcess
 from tests.worker.test_redis_restarts import cut_log
 
-DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 20.0
+DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 180.0
 
 
 class Site(FaultServer):

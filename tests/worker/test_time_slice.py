@@ -59,7 +59,7 @@ async def test_workers_that_are_cancelled_while_they_wait_leave_no_one_waiting()
     await asyncio.sleep(0)
     for task in crowd.tasks[AT_ONCE : AT_ONCE + 2 * WOKEN]:
         task.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         await crowd.turns()
     assert crowd.done[-1] == len(crowd.tasks) - 1
 

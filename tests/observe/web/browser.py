@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-TIMEOUT_S = 40.0
+TIMEOUT_S = 180.0
 
 
 class Browser:

@@ -216,7 +216,7 @@ async def test_events_are_sent_while_a_page_is_open_and_end_with_the_replica(
             assert [record.replica for record in seen.replicas] == ["r1", "r2"]
             assert seen.summary is not None
             assert seen.summary.accepted == 3
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 await server.stop()
                 await response.content.read()  # to its end
 
