@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 
-from crawler.simweb import Record, read_log
 from crawler.simweb.features import Kind
-from tests.e2e.harness import EVEN, Running, Web, bench, wait_until
+from crawler.simweb.log_judge import TooClose
+from frontier.domains import shard_of
+from frontier.keys import CrawlKeys
+from politeness.backoff import BackoffState
+from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -18,10 +24,20 @@ pytestmark = pytest.mark.e2e
 REST_S = 5
 """Longer than replicas need to restart, so that a replica that forgot the backoff would violate it."""
 
-HEARD_S = 1
-"""Seconds after which a replica has saved a response in the store. Later ones may be lost when it is killed."""
-
 BUSY = replace(EVEN, answers={Kind.BUSY: 0.05}, retry_after_s=REST_S)
+
+SHARDS = 64
+
+
+class Kill(NamedTuple):
+    """When all replicas had been killed, and the domains whose backoff was in the store then."""
+
+    at: float
+    resting: frozenset[str]
+
+    def explains(self, early: TooClose) -> bool:
+        """Whether a replica was killed between the response and its record in the store."""
+        return early.first.end < self.at < early.second.start and early.first.domain not in self.resting
 
 
 def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: Path) -> None:
@@ -34,35 +50,35 @@ def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: P
         bench(tmp_path, web, server.url, {"politeness": {"delay": 0.2}, "frontier": {"lease": 2.0}}) as crawler,
     ):
         crawler.seed()
-        outages = []
+        kills = []
         for _ in range(2):
-            killed_at = kill_in_mid_crawl(web, [crawler.start("run", "--until-empty") for _ in range(2)])
+            replicas = [crawler.start("run", "--until-empty") for _ in range(2)]
+            # In mid-crawl, when most of a site's backoff is left,
+            web.wait_for(web.requests + 30)
+            wait_until(lambda: resting(server, web, at_least_s=REST_S / 2), "a site at the beginning of its rest")
+            for replica in replicas:
+                replica.kill()
+            kills.append(Kill(time.monotonic(), resting(server, web)))
             server.kill()
             server.start()
-            outages.append((killed_at - HEARD_S, time.monotonic()))
         last = crawler.start("run", "--until-empty").wait()
         assert last.code == 0, last.err
         result = web.verdict(repeats=300, delay_s=0.2)
-        assert [early for early in result.unrested if was_heard(early.first, outages)] == []
+        assert [early for early in result.unrested if not any(kill.explains(early) for kill in kills)] == []
         assert result.too_close == []
         assert result.overlaps == []
         assert result.missing == []
 
 
-def kill_in_mid_crawl(web: Web, replicas: list[Running]) -> float:
-    """Kill all `replicas` after some requests, in the middle of a site's backoff. Returns the time."""
-    web.wait_for(web.requests + 30)
-    wait_until(lambda: any(map(in_mid_rest, read_log(web.log))), "a site in the middle of its rest")
-    killed_at = time.monotonic()
-    for replica in replicas:
-        replica.kill()
-    return killed_at
-
-
-def in_mid_rest(record: Record) -> bool:
-    return record.retry_after is not None and HEARD_S < time.monotonic() - record.end < REST_S / 2
-
-
-def was_heard(record: Record, outages: list[tuple[float, float]]) -> bool:
-    """Whether the response was certainly saved before the kill. All processes share one clock."""
-    return not any(began < record.end < ended for began, ended in outages)
+def resting(server: ValkeyProcess, web: Web, at_least_s: float = 0.0) -> frozenset[str]:
+    """The domains that rest for `at_least_s` seconds more, as the store has it."""
+    shards = CrawlKeys("crawl", SHARDS).shards
+    names = [urlsplit(url).netloc for url in web.world.seeds()]
+    with redis.Redis(unix_socket_path=str(server.socket)) as store:
+        until_ms = 1000 * (time.time() + at_least_s)
+        states = [store.hget(shards[shard_of(name, SHARDS)].domain(name), "state") or b"" for name in names]
+    return frozenset(
+        name
+        for name, state in zip(names, states, strict=True)
+        if BackoffState.parse(state.decode()).until_ms > until_ms
+    )
