@@ -146,7 +146,7 @@ def shards_by_node(store: SeveralServers, keys: CrawlKeys) -> dict[str, list[int
     return found
 
 
-async def until(happened: Callable[[], object], limit_s: float = 60.0) -> None:
+async def until(happened: Callable[[], object], limit_s: float = 180.0) -> None:
     """Wait for `happened`. Raises AssertionError after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while not happened():

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Self
 
 import pytest
 
@@ -40,6 +40,7 @@ from frontier.keys import CrawlKeys
 from frontier.peer_loop import View
 from frontier.store import Store, connect
 from frontier.urls import shard_of
+from tests.chaos.standstills import Standstill, longest, watch
 from tests.fetch.servers import FaultServer
 from tests.several_servers import Servers, until
 from tests.valkey_cluster import ValkeyCluster
@@ -57,7 +58,7 @@ ALONE_S = 3.0
 """Longer than `LONGEST_GAP_S`."""
 
 LONGEST_GAP_S = 2.0
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 Connect = Callable[[], AbstractAsyncContextManager[Store]]
 """A way to the servers, as one replica has it."""
@@ -65,12 +66,20 @@ Connect = Callable[[], AbstractAsyncContextManager[Store]]
 
 class Web(FaultServer):
     """Serves pages "/0", "/1" ... of all domains, `PAGES` of each, or as many as `pages` says. `log`: the monotonic time,
-    domain and path of each request."""
+    domain and path of each request. `standstills`: when this process, with the replicas in it, stood still."""
 
     def __init__(self, domains: list[str], pages: Mapping[str, int] = MappingProxyType({})) -> None:
         super().__init__()
         self.pages = {name: pages.get(name, PAGES) for name in domains}
         self.log: list[tuple[float, str, str]] = []
+        self.standstills: list[Standstill] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks.add(asyncio.create_task(watch(self._note)))
+        return await super().__aenter__()
+
+    def _note(self, begin: float, end: float) -> None:
+        self.standstills.append(Standstill("", begin, end))
 
     async def answer(self, writer: StreamWriter) -> bool:
         head = self.requests[-1].decode()
@@ -88,9 +97,10 @@ class Web(FaultServer):
         return True
 
     def longest_gap(self, domains: list[str], since: float, until: float) -> float:
-        """Seconds between two requests to `domains`, at most, from `since` to `until`."""
+        """Seconds between two requests to `domains`, at most, from `since` to `until`, without those in which this process
+        stood still because the machine was busy."""
         times = [since, *(at for at, domain, _ in self.log if domain in domains and since < at < until), until]
-        return max(after - before for before, after in pairwise(times))
+        return max(after - before - longest(self.standstills, "", before, after) for before, after in pairwise(times))
 
 
 class Crawl:
