@@ -1,7 +1,7 @@
 """The frontier on other servers and over other transports than the bundled Valkey on a Unix socket.
 
-Each case starts a server and runs the tests of the scripts, the queue and the peer loop against it, in a process of
-their own.
+Each case starts a server and runs tests against it, in a process of their own: on another server those of the scripts,
+the queue, the peer loop and the budget, and those of the queue over another transport.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def running(binary: Path, folder: Path, options: list[str], port: int) -> Iterat
         process.wait()
 
 
-def run_suite(url: str, suite: Sequence[str] = SUITE) -> None:
+def run_suite(url: str, suite: Sequence[str]) -> None:
     environment = {**os.environ, "PEERCRAWL_TEST_REDIS": url}
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *suite]
     done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True, timeout=500)
@@ -128,22 +128,24 @@ class TestServers:
             url = f"rediss+cluster://crawler:{PASSWORD}@127.0.0.1:{port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
             run_suite(url, SUITE[:1])
 
-    @pytest.mark.parametrize("find", [server_binary, debian_redis], ids=["valkey", "redis"])
-    def test_over_tcp_with_a_password(self, find: Callable[[], Path], tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("find", "suite"), [(server_binary, SUITE[:1]), (debian_redis, SUITE)], ids=["valkey", "redis"]
+    )
+    def test_over_tcp_with_a_password(self, find: Callable[[], Path], suite: list[str], tmp_path: Path) -> None:
         port = free_port()
         options = ["--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
         with running(find(), tmp_path, options, port):
-            run_suite(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
+            run_suite(f"redis://:{PASSWORD}@127.0.0.1:{port}/0", suite)
 
     def test_redis_over_tls_with_a_password(self, tmp_path: Path) -> None:
         port = free_port()
         options = ["--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
         options += tls_options(tmp_path)
         with running(debian_redis(), tmp_path, options, port):
-            run_suite(f"rediss://:{PASSWORD}@127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}")
+            run_suite(f"rediss://:{PASSWORD}@127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}", SUITE[:1])
 
     def test_redis_on_a_unix_socket(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = tmp_path_factory.mktemp("r", numbered=True)
         options = ["--port", "0", "--unixsocket", str(folder / "redis.sock")]
         with running(debian_redis(), folder, options, port=0):
-            run_suite(f"unix://{folder / 'redis.sock'}")
+            run_suite(f"unix://{folder / 'redis.sock'}", SUITE[:1])
