@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from tests.e2e.harness import ROOT, Running, answering, wait_until
-from tests.e2e.written import HOSTS, Shell, Site, blocks, cloned, commands, named_queue, packages
+from tests.e2e.written import HOSTS, Shell, Site, blocks, cloned, commands, named_queue, packages, started
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
@@ -110,9 +110,8 @@ class Reader:
 
     def _meet(self, running: Running, words: list[str]) -> None:
         """Wait until the replicas run, and open their live pages."""
-        options = [f"{name} {words[words.index(name) + 1]}" for name in ("--crawl", "--redis") if name in words]
         count = int(words[words.index("--replicas") + 1]) if "--replicas" in words else 1
-        addresses = self.shell.wait_for_replicas(running, count, " ".join(options))
+        addresses = started(running, count)
         if "--listen" in words:
             port = words[words.index("--listen") + 1].rpartition(":")[2]
             assert [address.rpartition(":")[2] for address in addresses] == [port]

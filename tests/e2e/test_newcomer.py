@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shlex
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -14,8 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from crawler.cli.live import live_view
+from crawler.cli.main import app
 from crawler.observe.snapshot import Status
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until
 
@@ -34,10 +35,9 @@ def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Pa
     with Web(tmp_path, domains=1, pages=60, features=EVEN) as web:
         words[words.index("https://example.com")] = web.world.seeds()[0]
         environment = {"CRAWLER_FETCH__HOST_MAP": json.dumps(web.host_map), "CRAWLER_POLITENESS__DELAY": "0.2"}
-        command = [sys.executable, "-m", "crawler"]
-        running = Running([*command, *words], tmp_path, "crawl", environment)
+        running = Running([sys.executable, "-m", "crawler", *words], tmp_path, "crawl", environment)
         try:
-            seen = wait_until(lambda: status(command, tmp_path), "a replica in the status", step_s=0.2)
+            seen = wait_until(lambda: status(tmp_path), "a replica in the status", step_s=0.2)
             assert f"http://{seen.replicas[0].address}/ " in rendered(seen)
             with urllib.request.urlopen(f"http://{seen.replicas[0].address}/", timeout=20) as answer:
                 assert b"<html" in answer.read()
@@ -46,12 +46,12 @@ def test_two_commands_lead_from_a_clone_to_a_crawl_with_a_dashboard(tmp_path: Pa
         assert done.code == 0, done.err
 
 
-def status(command: list[str], folder: Path) -> Status | None:
+def status(folder: Path) -> Status | None:
     """The result of `crawler status`, once a replica has an address."""
     if not (folder / ".crawler").exists():
         return None
-    done = subprocess.run([*command, "status", "--json"], cwd=folder, capture_output=True, check=False)
-    seen = msgspec.json.decode(done.stdout, type=Status) if done.returncode == 0 else None
+    done = CliRunner().invoke(app, ["status", "--json", "--data-dir", str(folder / ".crawler")])
+    seen = msgspec.json.decode(done.stdout, type=Status) if done.exit_code == 0 else None
     return seen if seen is not None and seen.replicas else None
 
 

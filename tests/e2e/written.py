@@ -162,21 +162,17 @@ class Shell:
             if running.is_running:
                 running.kill()
 
-    def replicas(self, options: str) -> list[str]:
-        """The addresses of the running replicas of a crawl; `options` selects it."""
-        done = self.start(f"crawler status --json {options}").wait()
-        return [one["address"] for one in json.loads(done.out)["replicas"]] if done.code == 0 else []
 
-    def wait_for_replicas(self, running: Running, count: int, options: str) -> list[str]:
-        """Their addresses, once `running` has started `count`."""
+def started(running: Running, count: int) -> list[str]:
+    """The addresses of the `count` replicas that `running` starts, once all have logged theirs."""
 
-        def enough() -> list[str]:
-            assert running.is_running, running.err
-            seen = self.replicas(options)
-            return seen if len(seen) >= count else []
+    def enough() -> list[str]:
+        assert running.is_running, running.err
+        logged = re.findall(r"replica_started .*address=(\S+)", running.err)
+        return logged if len(logged) >= count else []
 
-        found: list[str] = wait_until(enough, f"{count} replicas of the crawl {options}", step_s=0.2)
-        return found
+    found: list[str] = wait_until(enough, f"{count} replicas")
+    return found
 
 
 def packages() -> str:
