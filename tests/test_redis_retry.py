@@ -58,6 +58,7 @@ class Fixture:
         return [10 * shard for shard in shards]
 
 
+@pytest.mark.timed
 async def test_a_node_that_hangs_costs_the_others_a_second_once() -> None:
     its = Fixture()
     parts = its.retry.split([0, 1], lambda shard: shard)

@@ -149,6 +149,7 @@ def lines_in(folder: Path) -> dict[str, dict[str, object]]:
     return {line["url"].removeprefix("http://a.test"): line for line in lines}
 
 
+@pytest.mark.timed
 def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
     """Given pages that once crashed or froze a replica, or lost their links, when their site is crawled, then every
     page and each of its links is fetched once, and the replica stays responsive."""

@@ -20,7 +20,7 @@ from frontier.slot_map import slot_of
 from frontier.store import Acks, Call, RedisStore, command, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timed]  # replicas have half a second to acknowledge
 
 SHARDS = 8
 

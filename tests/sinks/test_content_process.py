@@ -78,6 +78,7 @@ def test_ordinary_documents_are_light() -> None:
     assert is_light(page(exchange("a", b"<p>" * 90_000), content_type="image/png", decoded_size=270_000))
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("name", HEAVY)
 async def test_no_page_holds_up_the_event_loop(tmp_path: Path, name: str) -> None:
     """Given pages whose text takes seconds, then the event loop is not delayed, and their lines have the cut `text`."""
