@@ -43,6 +43,6 @@ def crawl_name() -> str:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
     """Types commands in the test's folder."""
-    return Typed(tmp_path, monkeypatch, capsys)
+    return Typed(tmp_path, monkeypatch, capfd)

@@ -16,7 +16,7 @@ from tests.e2e.harness import Finished
 
 class Typed:
     """Types `crawler words...` in `folder`. A process of its own would do the same half a second later: that is how
-    long the imports take."""
+    long the imports take. The replicas of `crawler crawl` are processes, and what they print is part of the result."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         patch.chdir(folder)

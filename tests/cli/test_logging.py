@@ -93,7 +93,7 @@ def test_debug_logs_each_page(commands: Bench) -> None:
 
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_replicas_without_a_terminal_log_their_progress(commands: Bench, replicas: str) -> None:
-    assert commands.start("seed", "-f", str(commands.seeds)).wait().code == 0
+    commands.seed()
     words = ("run", "--until-empty", "--replicas", replicas, "--log-format", "json")
     done = commands.start(*words, environment=OFTEN).wait()
     assert done.code == 0, done.err
@@ -106,7 +106,7 @@ def test_replicas_without_a_terminal_log_their_progress(commands: Bench, replica
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_a_terminal_gets_the_progress_of_the_crawl(commands: Bench, tmp_path: Path, replicas: str) -> None:
     """One line for all replicas, which log none of their own."""
-    assert commands.start("seed", "-f", str(commands.seeds)).wait().code == 0
+    commands.seed()
     ours, theirs = pty.openpty()
     place = ["--settings", str(commands.settings)]
     process = subprocess.Popen(

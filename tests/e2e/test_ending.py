@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.harness import Finished, answering
 from tests.e2e.test_requeue import Site
 from tests.e2e.test_start_settings import Folder
+from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
 
@@ -29,8 +30,8 @@ def crawl(folder: Folder, *words: str, **environment: str) -> Finished:
     return folder.type("crawl", *words, *FAST, **environment)
 
 
-def test_a_local_site_is_crawled_with_the_advised_options(site: Site, tmp_path: Path) -> None:
-    folder = Folder(tmp_path, site.server_port)
+def test_a_local_site_is_crawled_with_the_advised_options(site: Site, tmp_path: Path, typed: Typed) -> None:
+    folder = Folder(tmp_path, site.server_port, typed)
     done = crawl(folder, folder.seed)
     assert (done.code, [one.name for one in tmp_path.iterdir() if one.suffix not in {".out", ".err"}]) == (
         2,
@@ -45,11 +46,11 @@ def test_a_local_site_is_crawled_with_the_advised_options(site: Site, tmp_path: 
 
 
 @pytest.mark.parametrize("why", ["refused", "robots"])
-def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(site: Site, tmp_path: Path, why: str) -> None:
+def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(site: Site, tmp_path: Path, typed: Typed, why: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         closed_port = unused.getsockname()[1]
     site.rules = "User-agent: *\nDisallow: /"
-    folder = Folder(tmp_path, closed_port if why == "refused" else site.server_port)
+    folder = Folder(tmp_path, closed_port if why == "refused" else site.server_port, typed)
     folder.write({"politeness": {"delay": 0.02, "tries": 1}})
     done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
     assert done.code == 1, done.err
@@ -58,18 +59,18 @@ def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(site: Site, tmp_path:
     assert (again.code, "nothing left to crawl" in again.err) == (0, True), again.err
 
 
-def test_a_crawl_that_only_finds_error_pages_ends_with_an_error(site: Site, tmp_path: Path) -> None:
-    folder = Folder(tmp_path, site.server_port)
+def test_a_crawl_that_only_finds_error_pages_ends_with_an_error(site: Site, tmp_path: Path, typed: Typed) -> None:
+    folder = Folder(tmp_path, site.server_port, typed)
     site.pages = 404
     folder.write({})
     done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
     assert (done.code, folder.counts) == (1, (1, 0, 0))
 
 
-def test_the_advice_at_the_page_limit_continues_the_crawl(site: Site, tmp_path: Path) -> None:
+def test_the_advice_at_the_page_limit_continues_the_crawl(site: Site, tmp_path: Path, typed: Typed) -> None:
     """The rate does not count the time between two runs."""
     mapped = ("http://a.test/", "--host-map", f"a.test=127.0.0.1:{site.server_port}", "--max-pages")
-    folder = Folder(tmp_path, site.server_port)
+    folder = Folder(tmp_path, site.server_port, typed)
     done = crawl(folder, *mapped, "2")
     ended_at = time.monotonic()
     assert done.code == 0, done.err

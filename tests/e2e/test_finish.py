@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import EVEN, Bench, Web, bench, kill, replicas_under, wait_until
+from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, kill, replicas_under, wait_until
 from tests.e2e.test_killing import TABLES, start, start_held
 from tests.killing import find
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death
+from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -42,13 +41,14 @@ def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
         yield crawler
 
 
-def typed(*words: str) -> subprocess.CompletedProcess[str]:
-    """The result of `crawler words...`, a command without settings."""
-    command = [sys.executable, "-m", "crawler", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def finish(typed: Typed, crawler: Bench) -> Callable[..., Finished]:
+    """Types `crawler finish` with the settings of the crawl."""
+    return lambda *words: typed("finish", "--settings", str(crawler.settings), *words, environment={"COLUMNS": "200"})
 
 
 def test_the_folder_of_a_killed_replica_is_finished_and_no_page_is_there_twice(crawler: Bench, web: Web) -> None:
+    """Typed in processes of their own; the other tests save that."""
     # Given a replica that was killed before its last pages were settled, in a folder of its own,
     start_held(crawler, 1_000).kill()
     left = crawler.out
@@ -73,16 +73,16 @@ def test_the_folder_of_a_killed_replica_is_finished_and_no_page_is_there_twice(c
     assert (again.code, again.out) == (0, f"{crawler.out}/ has no open files with pages\n")
 
 
-def test_what_a_running_replica_writes_is_left_alone(crawler: Bench, web: Web) -> None:
+def test_what_a_running_replica_writes_is_left_alone(crawler: Bench, finish: Callable[..., Finished]) -> None:
     start_held(crawler, 1_000).kill()
     replica = start_held(crawler, 1_000)  # finishes the files of the first one
     before = {path.name: path.read_bytes() for path in crawler.out.glob("*.open")}
-    done = crawler.run("finish", str(crawler.out))
+    done = finish(str(crawler.out))
     assert done.code == 2
     assert "running replicas write the open files" in done.err
     # Those of a killed process beside it are finished.
     durable = durable_before_death(crawler.out, "gzip", groups=3)
-    result = json.loads(crawler.run("finish", str(crawler.out), "--json").out)
+    result = json.loads(finish(str(crawler.out), "--json").out)
     assert len(result["files"]) == 2
     assert {f"{name}.pages.jsonl.open" for name in result["being_written"]} <= before.keys()
     assert {path.name: path.read_bytes() for path in crawler.out.glob("*.open")} == before
@@ -90,7 +90,7 @@ def test_what_a_running_replica_writes_is_left_alone(crawler: Bench, web: Web) -
     assert replica.is_running
 
 
-def test_nothing_is_finished_if_redis_cannot_be_asked(crawler: Bench) -> None:
+def test_nothing_is_finished_if_redis_cannot_be_asked(crawler: Bench, finish: Callable[..., Finished]) -> None:
     start_held(crawler, 1_000).kill()
     before = {path.name: path.read_bytes() for path in crawler.out.iterdir()}
     rows = crawler.lines()
@@ -98,18 +98,20 @@ def test_nothing_is_finished_if_redis_cannot_be_asked(crawler: Bench) -> None:
         (("--redis", "redis://127.0.0.1:1"), 75, "127.0.0.1:1"),
         (("--crawl", "news"), 2, "belong to crawl 'crawl': add --crawl crawl"),
     ):
-        done = crawler.run("finish", str(crawler.out), *words)
+        done = finish(str(crawler.out), *words)
         assert done.code == code, done.err
         assert said in done.err
         assert {path.name: path.read_bytes() for path in crawler.out.iterdir()} == before
     # Without Redis, everything is kept.
-    done = crawler.run("finish", str(crawler.out), "--redis", "redis://127.0.0.1:1", "--offline")
+    done = finish(str(crawler.out), "--redis", "redis://127.0.0.1:1", "--offline")
     assert done.code == 0, done.err
     assert readers.lines(crawler.out) == rows
     assert not readers.files(crawler.out, ".open")
 
 
-def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finished(tmp_path: Path, web: Web) -> None:
+def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finished(
+    tmp_path: Path, web: Web, typed: Typed
+) -> None:
     """On one machine, with the embedded store."""
     with bench(tmp_path, web) as crawler:
         supervisor = crawler.crawl()
@@ -121,11 +123,11 @@ def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finish
         archived = {line["url"] for line in crawler.lines() if line["warc"]}
         export = ("export", str(crawler.out), "--out", str(tmp_path / "export"), "--processes", "1")
         shown = typed(*export)
-        assert f"crawler finish {crawler.out}" in shown.stderr
+        assert f"crawler finish {crawler.out}" in shown.err
         assert archived <= {line["url"] for line in readers.lines(tmp_path / "export")}
         done = crawler.run("finish")
         assert (done.code, done.err) == (0, "")
         assert "finished in" in done.out
-        assert typed(*export).returncode == 0
+        assert typed(*export).code == 0
         settled = {line["url"] for line in readers.lines(crawler.out) if line["warc"]}
         assert settled == {line["url"] for line in readers.lines(tmp_path / "export")}

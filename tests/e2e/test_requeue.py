@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Finished, Running, Tables, answering, wait_until
+from tests.e2e.harness import Running, Tables, answering, wait_until
 from tests.e2e.test_start_settings import Folder
 from tests.typed import Typed
 
@@ -64,20 +64,9 @@ def site() -> Iterator[Site]:
         yield site
 
 
-class Quick(Folder):
-    """Types commands that do not crawl in the test's own process."""
-
-    def __init__(self, path: Path, port: int, typed: Typed) -> None:
-        super().__init__(path, port)
-        self._typed = typed
-
-    def type(self, *words: str, **environment: str) -> Finished:
-        return super().type(*words, **environment) if words[0] == "crawl" else self._typed(*words)
-
-
 @pytest.fixture
 def folder(site: Site, tmp_path: Path, typed: Typed) -> Folder:
-    made = Quick(tmp_path, site.server_port, typed)
+    made = Folder(tmp_path, site.server_port, typed)
     made.write(LONG)
     return made
 
