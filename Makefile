@@ -24,7 +24,7 @@ demo: setup  ## crawl a synthetic web on loopback with three replicas
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 test: check  ## lint, types and all tests
 	@$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder -m "not timed"; parallel=$$?; \
-	$(PYTEST) -m timed && exit $$parallel
+	$(PYTEST) -m timed $$(grep -rlE "mark\.timed" tests --include="test_*.py") && exit $$parallel
 
 check: setup  ## lint and types only
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ PAUSE_S = 0.15
 """Far longer than a page takes here, and less than the 0.2 s after which permits are requested again near the limit."""
 
 
+@pytest.mark.timed
 def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
     """Given one site without a delay and a limit far away, then no page waits for a permit. A busy machine may delay a
     few."""
@@ -34,15 +35,14 @@ def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
         assert pauses < 20
 
 
-@pytest.mark.parametrize("replicas", [3, 8])
-def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replicas: int) -> None:
+def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path) -> None:
     """The number of settled pages, archived pages and requests equals the limit exactly."""
     with (
         Web(tmp_path, domains=32, pages=1_600, features=EVEN) as web,
         bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
     ):
         crawler.configure({"limits": {"max_pages": 400}})
-        done = crawler.supervise(replicas).wait()
+        done = crawler.supervise(8).wait()
         assert done.code == 0, done.err
         assert crawler.status()["done"] == 400
         assert sum(line["outcome"] == "done" for line in crawler.lines()) == 400

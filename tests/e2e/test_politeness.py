@@ -35,6 +35,7 @@ def most_above_rate(starts: list[float], rate: float) -> float:
     return most
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("replicas", [2, 4])
 async def test_the_domains_of_an_address_share_its_rate_across_replicas(tmp_path: Path, replicas: int) -> None:
     """Given 40 domains at two addresses, each domain allowed 20 requests a second, when several replicas crawl them, then
