@@ -68,7 +68,7 @@ def largest(make: Callable[[int], Document], precision: int = 1) -> Document:
 def read_largest(slot: Slot) -> float:
     """Seconds for which the event loop reads the largest input of `slot`."""
     content_type = DOCUMENT_TYPES[slot.format]
-    return seconds_of(largest(lambda size: document(slot.input(size), content_type)))
+    return seconds_of(largest(lambda size: document(slot.input(size), content_type), precision=256))
 
 
 def read_grown(growth: Growth) -> float:

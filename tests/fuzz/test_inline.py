@@ -11,7 +11,7 @@ from tests.fuzz.growth import Growth, coded, joined
 from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, document, largest, read_grown, read_largest, seconds_of
 from tests.fuzz.scaling import slots
 
-SLOTS = 40  # of a type
+SLOTS = 25  # of a type
 
 
 @pytest.mark.parametrize("name", DOCUMENT_TYPES)

@@ -16,9 +16,9 @@ BUSY_LAG_S = 1.0
 
 @pytest.mark.e2e
 def test_a_replica_survives_hostile_replies(tmp_path: Path) -> None:
-    report = fuzz(tmp_path, responses=2_000, seed=7)
+    report = fuzz(tmp_path, responses=1_000, seed=7)
     assert report.breaches == []
-    assert report.responses > 1_500
+    assert report.responses > 700
     assert report.records > report.settled
     assert {"ok", "redirect", "protocol", "header_too_large", "disconnected", "timeout"} <= report.reasons.keys()
     assert report.peak_mb < MEMORY_MB

@@ -15,7 +15,7 @@ from tests.simulation.run import Run
 from tests.simulation.scenario import BRIEF_S, MANY_RESTARTS, Scenario
 from tests.simulation.wire import Wire
 
-SEEDS = 32
+SEEDS = 20
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
