@@ -81,7 +81,7 @@ def crawl_and_kill(folder: Path, kills: int, seed: int) -> Findings:
         done = 0
         for _ in range(kills):
             done += _kill_one(web, crawler, chance)
-        last = crawler.start("run", "--until-empty").wait(60.0 + 5.0 * kills)
+        last = crawler.start("run", "--until-empty").wait(180.0 + 5.0 * kills)
         assert last.code == 0, last.err
         settled = crawler.status()
         assert not list(crawler.out.glob("*.open"))  # nor a journal

@@ -85,7 +85,7 @@ def test_agrees_with_a_naive_matcher(rules: list[tuple[bool, str]], url: str) ->
 FILLER = [f"Disallow: /*never{number}*here" for number in range(600)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(rule_lists, url_paths)
 def test_many_patterns_are_judged_as_few_are(rules: list[tuple[bool, str]], url: str) -> None:
     """Of many patterns an index tells which to try. Given rules among hundreds that do not match, the same one decides."""
@@ -132,7 +132,7 @@ def stored(body: bytes, token: str) -> Rules:
     return finish(Rules.build(Excerpt.unpack(finish(extract(body, token)).pack())))
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(rule_lists, url_paths)
 def test_stored_rules_agree_with_a_naive_matcher_on_the_whole_file(rules: list[tuple[bool, str]], url: str) -> None:
     """The group may be split, repeated and mixed with others, and the line that decided is still known."""
