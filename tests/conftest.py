@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers take files in the order of the items."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector looks no more at the thousands of tests, in no test whose CPU time is measured either."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
