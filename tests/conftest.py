@@ -50,6 +50,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Objects that are frozen at the exit are not freed, which C libraries report as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
     """A Valkey server on a Unix socket, without persistence."""
