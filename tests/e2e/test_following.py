@@ -22,8 +22,7 @@ ENOUGH = 400
 """Pages from a change of the limit to the limit: more than are fetched until all replicas have learned of it."""
 
 FOLLOWED_S = 5.0
-"""Replicas poll every half second here, and at least every second by default. On a busy machine, they may take until they
-report the new revision."""
+"""Replicas poll every half second here, and at least every second by default. A busy machine gets more time."""
 
 
 @pytest.fixture
@@ -78,7 +77,6 @@ def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -
     told = cluster.apply({"politeness": {"delay": SLOW_S}})
     assert "at once" in told
     wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
-    followed_at = time.monotonic()
     both_fetched(cluster, 20)
     quick_at = time.monotonic()
     cluster.apply({"politeness": {"delay": QUICK_S}})
@@ -87,7 +85,7 @@ def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -
     stop(replicas)
     found = gaps(cluster.web.records())
     too_early = [at - slow_at for at, gap in found if gap < SLOW_S - 0.002 and slow_at <= at < quick_at]
-    assert max(too_early, default=0.0) < max(FOLLOWED_S, followed_at - slow_at)
+    assert max(too_early, default=0.0) < FOLLOWED_S
     assert any(gap < SLOW_S for at, gap in found if at < slow_at)
     assert any(gap < SLOW_S for at, gap in found if at > quick_at)
     assert all("settings_changed" in replica.err for replica in replicas)

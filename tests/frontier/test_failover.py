@@ -36,7 +36,7 @@ def pair(folder: Path) -> Iterator[tuple[int, int]]:
             (folder / str(port)).mkdir()
             words = ["--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0", *options]
             servers.enter_context(running(server_binary(), folder / str(port), words, port))
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 20
         with redis.Redis(port=replica) as client:
             while client.info("replication")["master_link_status"] != "up":
                 assert time.monotonic() < deadline
@@ -44,7 +44,7 @@ def pair(folder: Path) -> Iterator[tuple[int, int]]:
         yield master, replica
 
 
-async def until_it_serves(store: RedisStore, seconds: float = 180) -> int:
+async def until_it_serves(store: RedisStore, seconds: float = 5) -> int:
     """How many times a write failed before one succeeded."""
     deadline = time.monotonic() + seconds
     failed = 0
@@ -109,7 +109,7 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
         with redis.Redis(port=first) as old:
             pid = int(old.info("server")["process_id"])
             os.kill(pid, signal.SIGSTOP if how == "hangs" else signal.SIGKILL)
-        await until_it_serves(store)
+        await until_it_serves(store, 30)
         assert store.run_of("x") != run_id
         with redis.Redis(port=second) as new:
             assert new.role()[0] == b"master"
@@ -117,7 +117,7 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
 
 
 async def _all_known(port: int) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 20
     while True:
         with redis.Redis(port=port, password="watch") as sentinel, contextlib.suppress(redis.RedisError):
             state = sentinel.sentinel_master("main")
