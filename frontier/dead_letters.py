@@ -11,6 +11,7 @@ import msgspec
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys
 from frontier.scripts import REQUEUE
+from frontier.shards import check_identity
 from frontier.store import Store, command, pairs, script_call
 
 SCAN_COUNT = 200
@@ -68,19 +69,19 @@ class DeadLetters:
         return more, letters
 
     async def requeue(self, letters: Iterable[DeadLetter], now_ms: int, priority: float = 0.0) -> int:
-        """Queue `letters` again. Returns how many were still dead. Repeating the call is harmless. Raises RedisAway."""
+        """Queue `letters` again. Returns how many were still dead. Repeating the call is harmless. Raises RedisAway
+        and ShardLost."""
         by_shard: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             by_shard[letter.shard].append(letter)
-        calls = []
+        calls, asked = [], []
         for shard, of_shard in by_shard.items():
             keys = self._keys.shards[shard]
             for at in range(0, len(of_shard), REQUEUE_CHUNK):
                 words = [word for letter in of_shard[at : at + REQUEUE_CHUNK] for word in (letter.domain, letter.entry)]
-                calls.append(
-                    script_call(
-                        REQUEUE, (keys.due, keys.leases, keys.stats, keys.dead, keys.base), now_ms, priority, *words
-                    )
-                )
+                of = (keys.due, keys.leases, keys.stats, keys.dead, keys.base)
+                calls.append(script_call(REQUEUE, of, self._keys.identity, now_ms, priority, *words))
+                asked.append(shard)
         replies = await self._store.send(calls) if calls else []
+        check_identity(self._keys.crawl, asked, replies)
         return sum(int(reply[1]) for reply in replies)

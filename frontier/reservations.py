@@ -13,6 +13,7 @@ from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
 from frontier.scripts import END_RESERVATION, RESERVE
+from frontier.shards import check_identity
 from frontier.store import Store, script_call
 from frontier.urls import shard_of
 
@@ -58,13 +59,15 @@ class Reservations:
         return shard_of(domain, len(self._keys.shards))
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
-        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway. The reservation may have
+        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway and ShardLost. The reservation may have
         been made nevertheless; the next attempt then waits for its end."""
-        keys, now_ms = self._keys.shards[self.shard_of(domain)], self._clock.now_ms()
-        call = script_call(
-            RESERVE, (keys.due, keys.leases, keys.domain(domain)), domain, now_ms, self._hold_ms, max_wait_ms
-        )
-        match (await self._store.send([call]))[0]:
+        shard, now_ms = self.shard_of(domain), self._clock.now_ms()
+        keys = self._keys.shards[shard]
+        of = (keys.due, keys.leases, keys.domain(domain), keys.stats)
+        call = script_call(RESERVE, of, self._keys.identity, domain, now_ms, self._hold_ms, max_wait_ms)
+        replies = await self._store.send([call])
+        check_identity(self._keys.crawl, [shard], replies)
+        match replies[0]:
             case [b"reserved", slot_ms, until_ms, delay_ms]:
                 return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
             case [b"resting", until_ms]:

@@ -1,6 +1,6 @@
 -- count: part of `settle`. Collect what a call adds to the counters of a shard, and add it in two commands.
 --
--- stats  hash  crawl; counters; first_ms, last_ms: when a URL was settled first and last
+-- stats  hash  counters; first_ms, last_ms: when a URL was settled first and last
 
 local names, counts = {}, {}
 
@@ -9,16 +9,13 @@ local function count(name, number)
   counts[name] = (counts[name] or 0) + number
 end
 
--- Returns whether the shard has the identity of the crawl. Otherwise it has lost its counters.
-local function add_counts(stats, crawl, now_ms)
-  if #names == 0 then return true end
-  local before = redis.call('HMGET', stats, 'crawl', 'first_ms', unpack(names))
-  if before[1] ~= crawl then return false end
+local function add_counts(stats, now_ms)
+  if #names == 0 then return end
+  local before = redis.call('HMGET', stats, 'first_ms', unpack(names))
   local fields = {'last_ms', now_ms}
-  if not before[2] then fields = {'last_ms', now_ms, 'first_ms', now_ms} end
+  if not before[1] then fields = {'last_ms', now_ms, 'first_ms', now_ms} end
   for i, name in ipairs(names) do
-    fields[#fields + 1], fields[#fields + 2] = name, (before[i + 2] or 0) + counts[name]
+    fields[#fields + 1], fields[#fields + 2] = name, (before[i + 1] or 0) + counts[name]
   end
   redis.call('HSET', stats, unpack(fields))
-  return true
 end

@@ -10,16 +10,17 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  accepted, <outcome>:<reason>, requeued:<outcome>:<reason>
+-- KEYS[3] stats   hash  crawl, accepted, <outcome>:<reason>, requeued:<outcome>:<reason>
 -- KEYS[4] dead    hash  "domain LF entry" -> reason
 -- KEYS[5] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next, state)
--- ARGV[1] now_ms   ARGV[2] priority
--- ARGV[3...] for each dead letter: domain, entry
+-- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] priority
+-- ARGV[4...] for each dead letter: domain, entry
 --
--- Returns {"requeued", number}
+-- Returns {"requeued", number} | {"lost"}
 
+if is_lost(KEYS[3], ARGV[1]) then return {'lost'} end
 local base = KEYS[5]
-local now_ms = tonumber(ARGV[1])
+local now_ms = tonumber(ARGV[2])
 local requeued, queued = 0, 0
 
 -- Count one URL that was settled for `reason`. No reason of denied URLs is also one of dead URLs.
@@ -29,7 +30,7 @@ local function count_again(reason)
   requeued = requeued + 1
 end
 
-for i = 3, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local domain, entry = ARGV[i], ARGV[i + 1]
   local reason = redis.call('HGET', KEYS[4], domain .. '\n' .. entry)
   if reason then
@@ -37,7 +38,7 @@ for i = 3, #ARGV, 2 do
     -- Character 4 counts the tries, character 6 how often the entry was lost with its holder.
     local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
     if not redis.call('ZSCORE', base .. 'inflight:' .. domain, fresh) then
-      queued = queued + redis.call('ZADD', base .. 'q:' .. domain, 'NX', ARGV[2], fresh)
+      queued = queued + redis.call('ZADD', base .. 'q:' .. domain, 'NX', ARGV[3], fresh)
     end
     count_again(reason)
     if not redis.call('ZSCORE', KEYS[2], domain) then

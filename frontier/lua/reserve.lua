@@ -7,25 +7,27 @@
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] d:<domain>  hash  next, delay, held
--- ARGV[1] domain   ARGV[2] now_ms   ARGV[3] hold_ms: maximum duration of the request and its response
--- ARGV[4] max_wait_ms: nothing is reserved if the delay lasts longer than this
+-- KEYS[4] stats  hash  crawl
+-- ARGV[1] crawl   ARGV[2] domain   ARGV[3] now_ms   ARGV[4] hold_ms: maximum duration of the request and its response
+-- ARGV[5] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
 -- Returns {"reserved", slot ms, until_ms (for `end_reservation`), delay_ms or -1}
---       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms}
+--       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms} | {"lost"}
 
-local domain_key, now_ms = KEYS[3], tonumber(ARGV[2])
+if is_lost(KEYS[4], ARGV[1]) then return {'lost'} end
+local domain_key, now_ms = KEYS[3], tonumber(ARGV[3])
 
 local state = redis.call('HMGET', domain_key, 'next', 'delay', 'held')
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
 local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
-if is_held or redis.call('ZSCORE', KEYS[2], ARGV[1]) then
+if is_held or redis.call('ZSCORE', KEYS[2], ARGV[2]) then
   return {'busy', delay_ms}
 end
-if slot_ms > now_ms + tonumber(ARGV[4]) then
+if slot_ms > now_ms + tonumber(ARGV[5]) then
   return {'resting', slot_ms}
 end
-local until_ms = slot_ms + tonumber(ARGV[3])
+local until_ms = slot_ms + tonumber(ARGV[4])
 local text = string.format('%.0f', until_ms)
 redis.call('HSET', domain_key, 'next', text, 'held', text)
-redis.call('ZADD', KEYS[1], 'XX', until_ms, ARGV[1])
+redis.call('ZADD', KEYS[1], 'XX', until_ms, ARGV[2])
 return {'reserved', slot_ms, until_ms, delay_ms}

@@ -18,7 +18,9 @@
 -- Returns {"revoked", for each entry 1 if it was not settled under this lease, 0 if it was, 2 if it is unknown} | {"lost"}
 
 local crawl, token, now_ms = redis.call('HGET', KEYS[5], 'crawl'), ARGV[3], tonumber(ARGV[4])
-if not crawl or (ARGV[1] ~= '' and crawl ~= ARGV[1]) then return {'lost'} end
+-- A frozen shard (freeze_shard.lua) still knows what was settled.
+local is_known = crawl and (ARGV[1] == '' or crawl == ARGV[1] or crawl == ARGV[1] .. ':moved')
+if not is_known then return {'lost'} end
 
 local inflight, domain_key = KEYS[2], KEYS[3]
 local known = read_owner(KEYS[4])

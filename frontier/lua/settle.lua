@@ -24,6 +24,7 @@
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 
+if is_lost(KEYS[4], ARGV[1]) then return {'lost'} end
 local keys = {due = KEYS[1], leases = KEYS[2], waiting = KEYS[3], stats = KEYS[4], lost = KEYS[7], shard = KEYS[8]}
 local base, now_ms = KEYS[8], tonumber(ARGV[3])
 local expiry_ms = ARGV[3] + ARGV[4]
@@ -61,7 +62,6 @@ local function settle(at, last)
   local is_held = known[1] == token
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
-    if is_lost(KEYS[4], ARGV[1]) then return 'lost' end  -- a lease that is held is of this crawl
     owner = owner or noticed_owner(KEYS[6], ARGV[2], now_ms)
     if not is_in_lost_tail(owner, token) then return 'stale', -1 end
     remove = function(...) return remove_queued(keys, domain, token, now_ms, ...) end
@@ -103,8 +103,8 @@ while at <= #ARGV do
   local last = at + 8 + ARGV[at + 8]
   local size = #reply
   reply[size + 1], reply[size + 2] = settle(at, last)
-  if reply[size + 1] == 'lost' then return {'lost'} end
   at = last + 1
 end
 
-return add_counts(KEYS[4], ARGV[1], ARGV[3]) and reply or {'lost'}
+add_counts(KEYS[4], ARGV[3])
+return reply

@@ -12,7 +12,8 @@ from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlResharded, Resharding, ShardLost
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.reservations import Reservations
 from frontier.reshard import Reshard, check_numbers, reshard_crawl
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime
@@ -171,3 +172,45 @@ async def test_old_replicas_are_refused(crawled: Crawled, store: RedisStore) -> 
 def test_bad_numbers_are_refused(after: int) -> None:
     with pytest.raises(BadInput):
         check_numbers(4, after)
+
+
+async def test_no_settlement_takes_half_effect_while_a_shard_is_being_frozen(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """A shard with many leases is frozen in several calls. A settlement in between changes nothing."""
+    crawled = Crawled(store, crawl_name, time)
+    await crawled.clock.refresh()
+    await create_crawl(store, crawl_name, 1, b"{}")
+    frontier = await crawled.open()
+    await frontier.push([Entry(f"https://d{number}.test/", f"d{number}.test") for number in range(100)])
+    leased, _ = await frontier.lease([0], 1, "r1", 100)
+    for after in (3, 4):
+        with contextlib.suppress(Stopped):
+            await crawled.reshard(2, Kills(store, after))
+        for lease in leased[0].leases[::10]:
+            with pytest.raises(ShardLost):
+                await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
+    await crawled.reshard(2)
+    assert len(await crawled.finish()) == 100
+
+
+async def test_what_was_settled_stays_known_while_a_crawl_is_frozen(crawled: Crawled, time: ManualTime) -> None:
+    """A replica that finds its lease stale asks which of its pages were settled, maybe after the freeze."""
+    frontier = await crawled.open()
+    time.ms += 100_000
+    leased, _ = await frontier.lease(range(4), 1, "r1", 100)
+    lease = leased[0].leases[0]
+    first, second = (LeasedUrl(lease.shard, lease.domain, lease.token, entry) for entry in lease.entries)
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(first.entry, "done", "ok")])])
+    await crawled.freeze(16)
+    assert await frontier.revoke([first, second]) == [False, True]
+
+
+async def test_nothing_else_changes_a_frozen_shard(crawled: Crawled, store: RedisStore) -> None:
+    frontier = await crawled.open()
+    letters = [letter async for letter in DeadLetters(store, frontier.keys).find()]
+    await crawled.freeze(16)
+    with pytest.raises(ShardLost):
+        await DeadLetters(store, frontier.keys).requeue(letters, crawled.time.ms)
+    with pytest.raises(ShardLost):
+        await Reservations(store, frontier.keys, crawled.clock, 1_000, 1).reserve("d1.test", 1_000)
