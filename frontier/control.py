@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from frontier.crawls import RESHARD_FIELDS, ReshardProgress, reshard_progress
 from frontier.domains import shard_of
-from frontier.keys import CrawlKeys
+from frontier.keys import CrawlKeys, tokens_of
 from frontier.store import Store, command, pairs
 
 
@@ -33,7 +34,8 @@ class DomainRules(msgspec.Struct, frozen=True):
 class Control:
     """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: revision of the
     settings that replicas must apply; `seedings`: how often URLs were seeded. Both are from the last `refresh`, and 0
-    before the first."""
+    before the first. `resharding`: how far a reshard of the crawl is, None if there is none; `has_other_shards`: the crawl
+    has another layout of shards than `keys`, or is being given one."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -42,6 +44,8 @@ class Control:
         self.state = "run"
         self.settings_revision = 0
         self.seedings = 0
+        self.resharding: ReshardProgress | None = None
+        self.has_other_shards = False
         self.rules = DomainRules()
 
     @property
@@ -55,12 +59,13 @@ class Control:
     async def refresh(self) -> None:
         """Read the keys. Raises RedisAway."""
         words = command("HMGET", self._keys.control, "state", "version", "seedings")
-        (state, version, seedings), revision = await self._store.send(
-            [words, command("HGET", self._keys.meta, "revision")]
-        )
+        about = command("HMGET", self._keys.meta, "revision", "last_tokens", *RESHARD_FIELDS)
+        (state, version, seedings), (revision, tokens, *fields) = await self._store.send([words, about])
         self.state = state.decode() if state else "run"
         self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)
+        self.resharding = reshard_progress(*fields)
+        self.has_other_shards = bool(self.resharding) or tokens_of(tokens) != self._keys.last_tokens
         if version != self._version:
             (reply,) = await self._store.send([command("HGETALL", self._keys.domains)])
             self.rules, self._version = DomainRules.parse(pairs(reply)), version

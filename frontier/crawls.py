@@ -25,6 +25,45 @@ from frontier.shards import identify_shards
 from frontier.store import Reply, Store, command, script_call
 
 
+class ReshardProgress(msgspec.Struct, frozen=True):
+    """How far a crawl with `before` shards is on its way to `after`: `done` of about `total` keys are copied."""
+
+    before: int
+    after: int
+    done: int
+    total: int
+    cancelled: bool = False
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.done // max(1, self.total)
+
+    def __str__(self) -> str:
+        if self.cancelled:
+            return (
+                f"being given back its {self.before:,} shards; if that was interrupted, run `crawler reshard --cancel` "
+                "again"
+            )
+        return (
+            f"being resharded from {self.before:,} to {self.after:,} shards: {self.percent} % copied; if that was "
+            f"interrupted, run `crawler reshard --shards {self.after}` again"
+        )
+
+
+RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_progress")
+
+
+def reshard_progress(
+    shards: bytes, former: bytes | None, resharding: bytes | None, report: bytes | None
+) -> ReshardProgress | None:
+    """The progress of a reshard, from the fields `RESHARD_FIELDS` of a crawl's `meta` key; None if there is none."""
+    after = int(resharding or 0)
+    if not after:
+        return None
+    done, total, *_ = map(int, (report or b"0 0").split()[:2])
+    return ReshardProgress(int(former or shards), abs(after), done, total, cancelled=after < 0)
+
+
 class Crawl(msgspec.Struct, frozen=True):
     """The contents of a crawl's `meta` key. `settings`: a text in the caller's own format; `revision`: how many times
     it was written."""
@@ -36,7 +75,7 @@ class Crawl(msgspec.Struct, frozen=True):
     revision: int
     created: bool  # by this call
     last_tokens: tuple[int, ...] = ()  # of each former layout
-    resharding: int = 0  # the number of shards that the crawl is being given, 0 if it is not being resharded
+    resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
 
     @property
@@ -102,17 +141,8 @@ async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Craw
         raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
     crawl = _crawl(name, fields, created=False)
     if crawl.resharding and not for_reshard:
-        before = crawl.former or crawl.shards
-        done, total = await reshard_progress(store, name)
-        raise Resharding(name, before, crawl.resharding, done, total)
+        raise Resharding(name, crawl.resharding)
     return crawl
-
-
-async def reshard_progress(store: Store, name: str) -> tuple[int, int]:
-    """How many keys the reshard of the crawl `name` has read, and of about how many. Raises RedisAway."""
-    (found,) = await store.send([command("HGET", meta_key(name), "reshard_progress")])
-    done, _, total = (found or b"0 0").decode().partition(" ")
-    return int(done), int(total)
 
 
 async def crawl_clock(store: Store, crawl: Crawl) -> ServerClock:
@@ -135,7 +165,7 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
         )
     if resharding or tokens_of(last_tokens) != crawl.last_tokens:
         raise CrawlResharded(
-            f"the number of shards of crawl {crawl.name!r} was changed while this replica did not respond; start it again"
+            f"the number of shards of crawl {crawl.name!r} is being changed, or was changed since it was opened"
         )
 
 
@@ -167,6 +197,6 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         revision=int(meta.get("revision", b"1")),
         created=created,
         last_tokens=tokens_of(meta.get("last_tokens")),
-        resharding=int(meta.get("resharding", b"0")),
+        resharding=reshard_progress(meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
     )

@@ -51,15 +51,11 @@ class SettingsMoved(FrontierError):
 
 
 class Resharding(FrontierError):
-    """Raised when a crawl cannot be used because its number of shards is being changed. `done` of `total` keys are
-    copied."""
+    """Raised when a crawl cannot be used because its number of shards is being changed. `progress`: how far it is."""
 
-    def __init__(self, crawl: str, before: int, after: int, done: int, total: int) -> None:
-        self.done, self.total = done, total
-        super().__init__(
-            f"crawl {crawl!r} is being resharded from {before} to {after} shards: {done:,} of about {total:,} keys read; "
-            "wait until it is done; if it was interrupted, run it again"
-        )
+    def __init__(self, crawl: str, progress: object) -> None:
+        self.progress = progress
+        super().__init__(f"crawl {crawl!r} is {progress}")
 
 
 class CrawlLost(FrontierError):

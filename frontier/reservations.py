@@ -59,8 +59,8 @@ class Reservations:
         return shard_of(domain, len(self._keys.shards))
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
-        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises RedisAway and ShardLost. The reservation may have
-        been made nevertheless; the next attempt then waits for its end."""
+        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises ShardLost, and RedisAway: then the
+        reservation may have been made nevertheless, and the next attempt waits for its end."""
         shard, now_ms = self.shard_of(domain), self._clock.now_ms()
         keys = self._keys.shards[shard]
         of = (keys.due, keys.leases, keys.domain(domain), keys.stats)

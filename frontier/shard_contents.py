@@ -20,6 +20,9 @@ Kind = Literal["zset", "hash", "set"]
 DOMAIN_KEYS: Mapping[str, Kind] = {"q": "zset", "d": "hash", "robots": "hash"}
 """Keys named after a domain, which move as they are: first part of the name -> type."""
 
+EXPIRING = frozenset({"robots"})
+"""The first parts of the names of keys that expire."""
+
 SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
     "due": ("zset", lambda member: member),
     "waiting": ("zset", lambda member: member.partition(b"\n")[0]),

@@ -1,0 +1,244 @@
+"""Copies the contents of frozen shards to the shards of a new layout, and compares them: the long step of a reshard.
+
+The keys are found page by page with SCAN. Some pages are at work at a time, so that the server reads and writes while this
+process divides what it has read. Copying again what was copied before changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+from frontier.crawls import Crawl
+from frontier.errors import CrawlLost, CrawlResharded
+from frontier.keys import CrawlKeys, ShardKeys
+from frontier.pipelining import send_in_parts
+from frontier.scripts import ARRIVE
+from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, Division, Key, Part, stats_of
+from frontier.store import Argument, Call, Reply, Store, command, script_call
+
+PAGE = 200
+"""Keys found in one step."""
+
+PAGES_AT_ONCE = 4
+"""Pages that are copied at a time. Each may hold some megabytes."""
+
+AT_ONCE = 128
+"""Calls in one round trip."""
+
+FILL = 208
+"""The mean number of members of a bucket, as in `lua/push.lua`."""
+
+TOKENS_AHEAD = 10_000
+"""How far the tokens of old leases may be above those in the shards: see `lua/lost_tail.lua`."""
+
+Tell = Callable[[str, int, int], None]
+"""Is called with the step, and how many of how many keys are done."""
+
+
+class LayoutCopy:
+    """Copies the shards of `old`, which are frozen, to those of `filled`, which have the identity of shards that are being
+    filled. All methods raise RedisAway."""
+
+    def __init__(self, store: Store, crawl: Crawl, old: CrawlKeys, filled: CrawlKeys) -> None:
+        self._store = store
+        self._crawl = crawl
+        self._old = old.shards
+        self._layout = old.layout
+        self._filled = filled
+        self._division = Division(len(old.shards), len(filled.shards), {})
+
+    async def run(self, now_ms: int, tell: Tell) -> int:
+        """Copy everything, compare, and return the last token of the old layout. Raises CrawlLost if the copy is not
+        equal, and CrawlResharded if another command was faster."""
+        seen = await self._sizes([_seen_keys(one) for one in await self._buckets(self._old)])
+        self._division = self._division._replace(buckets=self._buckets_of(seen))
+        total, done = await key_count(self._store, self._old), 0
+        at_work: set[asyncio.Task[int]] = set()
+        try:
+            async for page in pages(self._store, self._crawl.name, self._old, self._layout):
+                at_work.add(asyncio.create_task(self._copy_page(page)))
+                while len(at_work) >= PAGES_AT_ONCE:
+                    finished, at_work = await asyncio.wait(at_work, return_when=asyncio.FIRST_COMPLETED)
+                    done += sum(task.result() for task in finished)
+                tell("copied", min(done, total), total)
+            await asyncio.gather(*at_work)
+        finally:
+            for task in at_work:
+                task.cancel()
+            await asyncio.gather(*at_work, return_exceptions=True)
+        tell("copied", total, total)
+        return await self._write_stats(await self._compared(seen), now_ms)
+
+    def _buckets_of(self, seen: Sequence[int]) -> Mapping[int, int]:
+        return {
+            target: max(1, -(-sum(seen[shard] for shard in self._division.sources_of(target)) // FILL))
+            for target in range(self._division.after)
+        }
+
+    async def _copy_page(self, page: Sequence[Key]) -> int:
+        """Copy the keys of `page`, and return their number."""
+        reads = [(key, 0) for key in page if key.name not in LEFT_BEHIND]
+        expiring = [key for key, _ in reads if key.first in EXPIRING]
+        calls = [command("PEXPIRETIME", key.whole) for key in expiring]
+        expires: dict[Key, int] = {}
+        while reads:
+            replies = await self._store.send([*calls, *(key.read(cursor) for key, cursor in reads)])
+            if calls:
+                expires = {key: max(0, ms) for key, ms in zip(expiring, replies, strict=False)}
+            parts: list[Part] = []
+            following = []
+            for (key, cursor), reply in zip(reads, replies[len(calls) :], strict=True):
+                rows, next_cursor = key.parsed(cursor, reply)
+                parts += self._division.parts(key, rows, expires.get(key, 0))
+                if next_cursor:
+                    following.append((key, next_cursor))
+            await self._write(parts)
+            reads, calls = following, []
+        return len(page)
+
+    async def _write(self, parts: Iterable[Part]) -> None:
+        calls: list[tuple[int, list[Argument]]] = []
+        for part in sorted(parts, key=lambda part: part.target):
+            for at in range(0, len(part.words), 2 * CHUNK):
+                words = part.words[at : at + 2 * CHUNK]
+                section = (part.name, part.verb, part.expires_ms, len(words), *words)
+                if not calls or calls[-1][0] != part.target or len(calls[-1][1]) > 2 * CHUNK:
+                    calls.append((part.target, []))
+                calls[-1][1].extend(section)
+        for start in range(0, len(calls), AT_ONCE):
+            some = calls[start : start + AT_ONCE]
+            keys = [self._filled.shards[target] for target, _ in some]
+            replies = await self._store.send(
+                [
+                    script_call(ARRIVE, (of.stats, of.base), self._filled.identity, *words)
+                    for of, (_, words) in zip(keys, some, strict=True)
+                ]
+            )
+            if any(reply[0] == b"lost" for reply in replies):
+                raise CrawlResharded(
+                    f"another command has resharded crawl {self._crawl.name!r} meanwhile, or a Redis server has lost its "
+                    "data; run the command again"
+                )
+
+    # comparing
+
+    async def _buckets(self, shards: Sequence[ShardKeys]) -> list[tuple[ShardKeys, int]]:
+        replies = await asked(self._store, [command("HGET", of.stats, "buckets") for of in shards])
+        return [(of, int(reply or 1)) for of, reply in zip(shards, replies, strict=True)]
+
+    async def _sizes(self, calls: Sequence[Sequence[Call]]) -> list[int]:
+        """The sum of the replies to each of `calls`."""
+        replies = iter(await asked(self._store, [call for of in calls for call in of]))
+        return [sum(next(replies) for _ in of) for of in calls]
+
+    async def _compared(self, seen: Sequence[int]) -> list[dict[str, int]]:
+        """The numbers of open and seen URLs of each new shard. Raises CrawlLost if the copy is not complete."""
+        old, new = self._old, self._filled.shards
+        for verb, name in (("ZCARD", "due"), ("ZCARD", "waiting"), ("HLEN", "dead"), ("ZCARD", "outbox")):
+            before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
+            if before != sum(await asked(self._store, [command(verb, of.base + name) for of in new])):
+                raise self._unequal(name)
+        opened = await asked(self._store, [command("ZCARD", of.waiting) for of in new])
+        queued, arrived = await self._queued(old), await self._queued(new)
+        if sum(queued) != sum(arrived):
+            raise self._unequal("q")
+        totals = await self._stats()
+        settled = sum(int(stats.get(name, 0)) for stats in totals for name in (b"done", b"denied", b"dead"))
+        if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(opened):
+            raise self._unequal("accepted")
+        buckets = self._division.buckets
+        copied = await self._sizes([_seen_keys((of, buckets[at])) for at, of in enumerate(new)])
+        for target, size in enumerate(copied):
+            sources = [seen[shard] for shard in self._division.sources_of(target)]
+            if not max(sources) <= size <= sum(sources):
+                raise self._unequal("seen")
+        return [
+            {"open": waiting + here, "seen": size, "buckets": buckets[target]}
+            for target, (waiting, here, size) in enumerate(zip(opened, arrived, copied, strict=True))
+        ]
+
+    def _unequal(self, name: str) -> CrawlLost:
+        return CrawlLost(
+            f"crawl {self._crawl.name!r}: the copy of {name!r} is not equal to the original, so nothing was switched; "
+            "undo it with `crawler reshard --cancel`, and run the command again"
+        )
+
+    async def _queued(self, shards: Sequence[ShardKeys]) -> list[int]:
+        """The number of queued URLs of each of `shards`."""
+        totals = [0] * len(shards)
+        left = [(number, 0) for number in range(len(shards))]
+        while left:
+            some, left = left[:AT_ONCE], left[AT_ONCE:]
+            replies = await self._store.send(
+                [command("ZRANGE", shards[number].due, at, at + CHUNK - 1) for number, at in some]
+            )
+            found = [(number, domain) for (number, _), reply in zip(some, replies, strict=True) for domain in reply]
+            sizes = await asked(
+                self._store, [command("ZCARD", shards[number].queue(domain.decode())) for number, domain in found]
+            )
+            for (number, _), size in zip(found, sizes, strict=True):
+                totals[number] += size
+            left += [(n, at + CHUNK) for (n, at), reply in zip(some, replies, strict=True) if len(reply) == CHUNK]
+        return totals
+
+    async def _stats(self) -> list[dict[bytes, bytes]]:
+        replies = await asked(self._store, [command("HGETALL", of.stats) for of in self._old])
+        return [
+            reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies
+        ]
+
+    async def _write_stats(self, counted: Sequence[dict[str, int]], now_ms: int) -> int:
+        tokens = await asked(self._store, [command("HGET", of.owner, "token") for of in self._old])
+        last_token = max(now_ms, *(int(token or 0) for token in tokens)) + TOKENS_AHEAD
+        sources: dict[int, list[dict[bytes, bytes]]] = defaultdict(list)
+        for shard, stats in enumerate(await self._stats()):
+            sources[shard % self._division.after].append(stats)
+        parts = []
+        for target in range(self._division.after):
+            fields = stats_of(sources[target], counted[target])
+            words = [word for pair in fields.items() for word in pair]
+            parts += [Part(target, "stats", "HSET", 0, words), Part(target, "owner", "HSET", 0, ("token", last_token))]
+        await self._write(parts)
+        return last_token
+
+
+def _seen_keys(one: tuple[ShardKeys, int]) -> list[Call]:
+    of, buckets = one
+    return [command("SCARD", of.seen(bucket)) for bucket in range(buckets)]
+
+
+async def asked(store: Store, calls: Sequence[Call]) -> list[Reply]:
+    """The replies to `calls`, which are sent in parts."""
+    replies: list[Reply] = []
+    parts = (calls[at : at + AT_ONCE] for at in range(0, len(calls), AT_ONCE))
+    await send_in_parts(store.send, parts, replies.extend)
+    return replies
+
+
+def nodes_of(store: Store, shards: Sequence[ShardKeys]) -> list[str]:
+    """A key of each node that serves some of `shards`."""
+    return list({store.node_of(of.base): of.base for of in shards}.values())
+
+
+async def key_count(store: Store, shards: Sequence[ShardKeys]) -> int:
+    """How many keys the nodes of `shards` have."""
+    return sum(await store.send([Call(("DBSIZE",), at=base) for base in nodes_of(store, shards)]))
+
+
+async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: int) -> AsyncIterator[list[Key]]:
+    """All keys of `shards`, which are those of `layout`, some of them more than once."""
+    suffix = "" if layout == 1 else f"@{layout}"
+    form = re.compile(rf"\{{{re.escape(crawl)}:(\d+){suffix}\}}:(.*)".encode(), re.DOTALL)
+    pattern = f"{{{crawl}:*}}:*"
+    for base in nodes_of(store, shards):
+        cursor: int | None = None
+        while cursor != 0:
+            ((following, found),) = await store.send(
+                [Call(("SCAN", cursor or 0, "MATCH", pattern, "COUNT", PAGE), at=base)]
+            )
+            cursor = int(following)
+            matches = ((form.fullmatch(key), key) for key in found)
+            yield [Key(int(match[1]), match[2].decode(), key.decode()) for match, key in matches if match]

@@ -1,0 +1,14 @@
+-- cancel_reshard: begin to undo a reshard that has not switched yet, or find out that this has begun. No command can switch
+-- the crawl any more. Nobody opens it before `end_reshard`.
+--
+-- KEYS[1] meta  hash  last_tokens, resharding, former
+-- ARGV[1] last_tokens that the caller read
+--
+-- Returns {"cancelled", the number of shards that the crawl was being given} | {"other"}: it is not being resharded, or it
+--   has switched
+
+local known = redis.call('HMGET', KEYS[1], 'last_tokens', 'resharding', 'former')
+if (known[1] or '') ~= ARGV[1] or not known[2] or known[3] then return {'other'} end
+local shards = string.match(known[2], '%d+')
+redis.call('HSET', KEYS[1], 'resharding', '-' .. shards)
+return {'cancelled', shards}
