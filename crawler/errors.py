@@ -9,7 +9,7 @@ from enum import StrEnum
 from crawler.wording import count_of
 
 TRY_LATER = 75
-"""Exit code when Redis cannot be reached (EX_TEMPFAIL in sysexits.h): Redis may be restarting, so retry later."""
+"""Exit code when Redis cannot be reached, or the crawl is being resharded (EX_TEMPFAIL in sysexits.h): retry later."""
 
 
 SIMILAR = 0.75

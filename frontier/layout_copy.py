@@ -35,7 +35,7 @@ TOKENS_AHEAD = 10_000
 """How far the tokens of old leases may be above those in the shards: see `lua/lost_tail.lua`."""
 
 Tell = Callable[[str, int, int], None]
-"""Is called with the step, and how many of how many keys are done."""
+"""Is called with the step, and how many of how many keys are done; in the step "waiting", how many leases are left."""
 
 
 class LayoutCopy:

@@ -98,7 +98,7 @@ class Reshard:
 
     # until the shards are frozen
 
-    async def begin(self) -> None:
+    async def begin(self, tell: Tell) -> None:
         """Let replicas end their leases, and freeze the crawl. Raises ShardLost, and CrawlResharded if another command is
         changing its number of shards."""
         lost = await lost_shards(self._store, self._old)
@@ -106,7 +106,7 @@ class Reshard:
             raise ShardLost(self._crawl.name, gone)
         await self._claim()
         if not lost:
-            await self._until_leases_end()
+            await self._until_leases_end(tell)
         self._runs = await self._servers()
         left = list(range(len(self._old.shards)))
         while left:
@@ -128,12 +128,13 @@ class Reshard:
             first = int(reply[1])  # its command may have been killed just now
             await self._local_clock.sleep(REPORT_S)
 
-    async def _until_leases_end(self) -> None:
+    async def _until_leases_end(self, tell: Tell) -> None:
         now = self._local_clock.monotonic
         deadline, quiet_at = now() + LEASES_END_S, 0.0
         runs = await self._servers()
         while True:
             leases = sum(await asked(self._store, [command("ZCARD", of.leases) for of in self._old.shards]))
+            tell("waiting", leases, 0)
             latest = await self._servers()
             if latest != runs:
                 runs, quiet_at = latest, now() + QUIET_S
@@ -274,7 +275,7 @@ async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
         last_token = crawl.last_tokens[-1]
     else:
         async with work.reported():
-            await work.begin()
+            await work.begin(tell)
             last_token = await work.copy(tell)
             await work.switch(last_token)
     await work.open(last_token)

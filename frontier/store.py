@@ -105,6 +105,10 @@ class RedisStore:
         """Call `watcher` after each round trip, with its duration in seconds and whether it failed."""
         self._watchers.append(watcher)
 
+    def unwatch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
+        """Call `watcher` no more."""
+        self._watchers.remove(watcher)
+
     def _round_trip_ended(self, seconds: float, failed: bool) -> None:
         self.round_trips += 1
         for watcher in self._watchers:

@@ -42,11 +42,11 @@ class PageRules(msgspec.Struct, frozen=True):
     links: LinkFilter
 
 
-def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTable) -> Seams:
-    """Return the external dependencies of a replica in production. Raises UserError if a hook or sink in the settings
-    cannot be loaded."""
+def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTable, replica: str = "") -> Seams:
+    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. Raises
+    UserError if a hook or sink in the settings cannot be loaded."""
     compat.install()
-    replica = new_replica_id(socket.gethostname().partition(".")[0])
+    replica = replica or new_id()
     clock, events = SystemClock(), Events()
     return Seams(
         replica=replica,
@@ -58,6 +58,11 @@ def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTab
         sink=sink(crawl.name, replica, settings, local, events),
         events=events,
     )
+
+
+def new_id() -> str:
+    """Return an id for a replica on this machine."""
+    return new_replica_id(socket.gethostname().partition(".")[0])
 
 
 def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:

@@ -73,8 +73,8 @@ missing claims instead."""
 
 
 class Engine:
-    """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, and when a
-    task has failed (`tasks.failure`)."""
+    """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, when it
+    `has_other_shards`, and when a task has failed (`tasks.failure`)."""
 
     def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls) -> None:
         self._seams = seams
@@ -83,6 +83,7 @@ class Engine:
         self._recent = recent
         self.tasks = Tasks()
         self.ended = asyncio.Event()
+        self.has_other_shards = False  # or is being given another number of them
         self._skips_grace = False
         self._following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
@@ -325,6 +326,10 @@ class Engine:
         seedings = 0
         while True:
             await retry.call_crawl_node(control.refresh)
+            if control.has_other_shards:
+                self.has_other_shards = True
+                self.ended.set()
+                return
             if control.seedings != seedings:
                 seedings = control.seedings
                 self._recent.clear()  # links that were out of scope may be in scope now
@@ -378,6 +383,8 @@ class Engine:
     def readiness(self) -> tuple[bool, str]:
         """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
         view, retry = self.leases.view, self.runtime.retry
+        if self.has_other_shards:
+            return False, "the crawl is being given another number of shards"
         away, incomplete = retry.away_nodes, retry.incomplete_nodes
         if retry.is_away:
             return False, "Redis is away"

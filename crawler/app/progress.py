@@ -40,7 +40,7 @@ async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
         await asyncio.sleep(step_s)
         due_s -= step_s
         with contextlib.suppress(FrontierError):  # the replicas log that Redis is away
-            found = await status(store, await open_crawl(store, crawl), exact=False)
+            found = await status(store, await open_crawl(store, crawl, for_reshard=True), exact=False)
             failed = {(line.domain, line.robots or line.reason): line for line in found.hindered}
             if due_s <= 0 or failed.keys() - told:
                 _tell(found)
@@ -50,6 +50,8 @@ async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
 
 def _tell(found: Status) -> None:
     waits = {"waits_for": "; ".join(failing(found))} if found.hindered else {}
+    if found.condition.word == "resharding":
+        waits = {"waits_for": "; ".join(found.condition.obstacles)}
     log(
         logging.INFO,
         "progress",

@@ -27,6 +27,8 @@ from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.replica_table import ReplicaTable
+from frontier.clock import Clock
+from frontier.crawls import Crawl
 from frontier.health import Health
 from frontier.store import RedisStore
 
@@ -44,9 +46,9 @@ class Replica:
         labels = {"crawl": seams.crawl.name, "replica": self.id}
         self.metrics = Metrics(labels, settings.archive.on_page)
         self.engine = engine = Engine(seams, settings, local, recent)
-        self._store = store
+        self.store = store
         self._seams = seams
-        self._local = local
+        self.local = local
         self._doubts = settings.doubts
         self._pages_per_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -86,20 +88,36 @@ class Replica:
             raise
         spawn = self.engine.tasks.spawn
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
-        if self._local.progress:
+        if self.local.progress:
             self._tasks.append(spawn(self._log_progress()))
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for doubt in self._doubts:
             log(logging.WARNING, "settings_doubtful", doubt=doubt)
 
+    @property
+    def crawl(self) -> Crawl:
+        """The crawl, as it was opened."""
+        return self._seams.crawl
+
+    @property
+    def clock(self) -> Clock:
+        return self._seams.clock
+
     async def stop(self, grace_s: float) -> None:
         """Stop the engine (see `Engine.stop`), and then the reporting. `grace_s`: seconds for running turns to end."""
+        try:
+            await self.stop_crawling(grace_s)
+        finally:
+            await self.status.stop()
+
+    async def stop_crawling(self, grace_s: float) -> None:
+        """The same without the status pages."""
         try:
             await self.engine.stop(grace_s)
         finally:
             await self.engine.tasks.cancel(self._tasks)
+            self.store.unwatch_round_trips(self.metrics.round_trip)
             await self.engine.leave(lambda: self._health.withdraw(self.id))
-            await self.status.stop()
         log(logging.INFO, "replica_stopped", replica=self.id)
 
     def _state(self) -> ReplicaState:
@@ -120,7 +138,7 @@ class Replica:
 
     async def _log_progress(self) -> None:
         while True:
-            await self._seams.clock.sleep(self._local.progress)
+            await self._seams.clock.sleep(self.local.progress)
             now = self._record(self._pages_per_s)
             log(
                 logging.INFO,
@@ -143,7 +161,7 @@ class Replica:
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
             record = msgspec.json.encode(self._record(self._pages_per_s))
             await retry.call_crawl_node(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
-            await clock.sleep(min(1.0, self._local.interval))
+            await clock.sleep(min(1.0, self.local.interval))
 
     def _record(self, pages_per_s: float) -> HealthRecord:
         engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)

@@ -3,6 +3,7 @@ processes of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
 from crawler.app.replica import Replica
+from crawler.app.reshard_wait import successor, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.supervisor import supervise
@@ -80,12 +82,14 @@ def replica_of(store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: 
 
 async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool, supervised: bool = False) -> int:
     """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code. Running
-    turns have `grace_s` seconds to end; a second signal stops the wait, and the exit code is then 130."""
-    signals = 0
+    turns have `grace_s` seconds to end; a second signal stops the wait, and the exit code is then 130. While the crawl is
+    given another number of shards, wait, and continue as another replica."""
+    signals, stopping = 0, asyncio.Event()
 
     def on_signal() -> None:
         nonlocal signals
         signals += 1
+        stopping.set()
         replica.engine.ended.set()
         if signals > 1:
             replica.engine.skip_grace()
@@ -95,7 +99,19 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
         on_end_of_supervisor(on_signal)
     await replica.start(until_empty)
     await replica.engine.ended.wait()
-    await replica.stop(grace_s)
+    while not signals and await was_resharded(replica, stopping):
+        following = await successor(replica, grace_s, stopping)
+        if following is None:
+            if signals:  # while it waited; what its engine has failed with is the reshard
+                return INTERRUPTED if signals > 1 else 0
+            break
+        replica = following
+        await replica.start(until_empty)
+        if signals:
+            replica.engine.ended.set()
+        await replica.engine.ended.wait()
+    else:
+        await replica.stop(grace_s)
     failure = replica.engine.tasks.failure
     if isinstance(failure, (UserError, FrontierError)):
         raise failure

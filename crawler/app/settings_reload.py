@@ -59,7 +59,8 @@ def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
 
 class Follower:
     """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
-    `waiting`: settings of a later revision that wait for a restart; `refused`: why the latest one cannot be used, or "".
+    `settings`: those that it applies; `waiting`: settings of a later revision that wait for a restart; `refused`: why the
+    latest one cannot be used, or "".
 
     `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the guarded
     settings that may come from Redis (`crawler.settings.guarded`).
@@ -76,7 +77,7 @@ class Follower:
     ) -> None:
         self._store = store
         self._name = crawl.name
-        self._settings = settings
+        self.settings = settings
         self._apply = apply
         self._events = events
         self._accept = accept
@@ -96,14 +97,14 @@ class Follower:
         try:
             wanted = CrawlSettings.from_json(crawl.settings)
             check_guarded(wanted, self._accept)
-            step = plan_step(self._settings, wanted)
+            step = plan_step(self.settings, wanted)
             self._apply(step.settings, crawl.revision)
         except (UserError, BadInput) as error:
             details = error.details if isinstance(error, UserError) else ()
             self.refused = "; ".join(details) or str(error)
             self._events.emit(SettingsRefused(crawl.revision, self.refused))
             return
-        self._settings, self.waiting, self.refused = step.settings, step.waiting, ""
+        self.settings, self.waiting, self.refused = step.settings, step.waiting, ""
         if not step.waiting:
             self.revision = crawl.revision
         self._events.emit(SettingsFollowed(crawl.revision, step.followed, step.waiting))

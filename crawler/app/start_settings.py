@@ -90,8 +90,8 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
         return Choice(stored, [])
     if wanted.frontier.shards != opened.shards:
         raise UserError(
-            f"{_SHARDS} is {opened.shards} for the whole life of crawl {opened.name!r}: "
-            "leave it out, or start a crawl of another name with --crawl NAME"
+            f"{_SHARDS} is {opened.shards} in crawl {opened.name!r}: leave it out, or change it with `crawler reshard "
+            f"--shards {wanted.frontier.shards}`"
         )
     check(wanted)
     return Choice(wanted, named)

@@ -25,7 +25,14 @@ GROUPS = {
         "retry": "steer",
         "dead": "steer",
     },
-    "Data": {"export": "export", "extract": "export", "audit": "audit", "finish": "finish", "repair": "repair"},
+    "Data": {
+        "export": "export",
+        "extract": "export",
+        "audit": "audit",
+        "finish": "finish",
+        "repair": "repair",
+        "reshard": "reshard",
+    },
     "Settings": {"init": "configure", "config": "configure", "doctor": "doctor"},
 }
 """Group in the help -> command -> the module of this package that defines a function or group of that name."""

@@ -42,14 +42,14 @@ class CrawlAccess:
         self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
         self._typed = typed(redis, data_dir, settings)
 
-    def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]]) -> T:
-        """Open the crawl, run `work` on it, and return the result. Raises FrontierError, and UserError, without creating
-        anything, if there is no such crawl."""
+    def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]], for_reshard: bool = False) -> T:
+        """Open the crawl, run `work` on it, and return the result. `for_reshard`: also while its number of shards is being
+        changed. Raises FrontierError, and UserError, without creating anything, if there is no such crawl."""
         self.check_place()
 
         async def opened() -> T:
             async with open_store(self.settings.replica) as store:
-                return await work(store, await self._open(store))
+                return await work(store, await self._open(store, for_reshard))
 
         return asyncio.run(opened())
 
@@ -70,9 +70,9 @@ class CrawlAccess:
 
         self.do(nothing)
 
-    async def _open(self, store: RedisStore) -> Crawl:
+    async def _open(self, store: RedisStore, for_reshard: bool) -> Crawl:
         try:
-            return await open_crawl(store, self.crawl)
+            return await open_crawl(store, self.crawl, for_reshard)
         except NoSuchCrawl as error:
             local = self.settings.replica
             place = f"at {display_url(local.redis)}" if local.redis else f"in {local.data_dir}/"

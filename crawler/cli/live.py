@@ -79,7 +79,7 @@ async def follow(
         return await running
 
     async def read() -> Status:
-        return await status(store, await open_crawl(store, crawl), exact=False)
+        return await status(store, await open_crawl(store, crawl, for_reshard=True), exact=False)
 
     started, last, has_run = time.monotonic(), LastRead[Status](SystemClock()), False
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -116,7 +116,7 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) 
     tries_left = SUMMARY_TRIES
     while True:
         try:
-            found = await status(store, await open_crawl(store, crawl))
+            found = await status(store, await open_crawl(store, crawl, for_reshard=True))
             break
         except FrontierError as error:
             tries_left -= 1

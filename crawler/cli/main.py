@@ -15,14 +15,14 @@ import typer
 from crawler import __version__
 from crawler.cli.command_registry import Commands
 from crawler.errors import TRY_LATER, UserError
-from frontier.errors import FrontierError, RedisAway
+from frontier.errors import FrontierError, RedisAway, Resharding
 
 EXIT_CODES = {
     0: "done",
     1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
     "or the doctor found a problem",
     2: "the command cannot be run as given; the message says what to change",
-    TRY_LATER: "Redis is unavailable; the same command may succeed later",
+    TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
     130: "interrupted twice: the command did not wait for requests in flight",
 }
 
@@ -61,7 +61,7 @@ def main() -> None:
         app()
     except (UserError, FrontierError) as error:
         _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
-        sys.exit(TRY_LATER if isinstance(error, RedisAway) else 2)
+        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding)) else 2)
     except OSError as error:
         if error.errno not in FULL:
             raise

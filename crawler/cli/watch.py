@@ -42,7 +42,7 @@ def status(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    found = access.do(snapshot.status)
+    found = access.do(snapshot.status, for_reshard=True)
     emit(found, json, render.status(found, access.place))
 
 
@@ -87,7 +87,7 @@ def top(
                 reading.cancel()  # it is only running if the user has quit
 
     try:
-        access.do(watch)
+        access.do(watch, for_reshard=True)
     except KeyboardInterrupt:
         return
 

@@ -24,6 +24,7 @@ Word = Literal[
     "stopping",
     "stopped",
     "data lost",
+    "resharding",
     "finished",
     "page limit reached",
     "no replica",

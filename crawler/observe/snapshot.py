@@ -15,9 +15,9 @@ from crawler.settings.loading import CrawlSettings
 from frontier.clock import Clock
 from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
-from frontier.keys import CrawlKeys
+from frontier.keys import CrawlKeys, with_identity
 from frontier.store import RedisStore, command
 
 T = TypeVar("T")
@@ -71,6 +71,7 @@ class CrawlReader:
         self._keys = keys
         self._served_by = served_by
         self._control = Control(store, keys)
+        self._is_provisional = False  # the crawl is being resharded
         self._revision = 0
         self._max_pages = 0
 
@@ -78,11 +79,24 @@ class CrawlReader:
         """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
         records = await health_records(self._store, self._keys)
         await self._control.refresh()
+        if self._control.has_other_shards or self._is_provisional:
+            await self._open_again()
         if self._revision != self._control.settings_revision:
             (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
             self._max_pages = CrawlSettings.from_json(settings).limits.max_pages if settings else 0
             self._revision = self._control.settings_revision
-        return self._made(records, await summary.load(self._store, self._keys))
+        found = await summary.load(self._store, self._keys)
+        is_old = found is not None and found.shards != len(self._keys.shards)  # it was written before a reshard
+        return self._made(records, None if is_old else found)
+
+    async def _open_again(self) -> None:
+        """Read the shards that the crawl has now. While they are changed, they have identities of their own."""
+        crawl = await open_crawl(self._store, self._keys.crawl, for_reshard=True)
+        self._is_provisional = crawl.resharding is not None
+        self._keys = with_identity(crawl.keys, "") if self._is_provisional else crawl.keys
+        if not self._is_provisional:
+            self._control = Control(self._store, self._keys)
+            await self._control.refresh()
 
     async def complete(self, exact: bool = False) -> Snapshot:
         """Read a snapshot with a summary. If it must be `exact`, or no replica has written one, the shards are surveyed.
@@ -95,12 +109,14 @@ class CrawlReader:
         return self._made(found.replicas, await summary.take(self._store, self._keys, now_ms, "", live))
 
     def _made(self, records: list[HealthRecord], found: Summary | None) -> Snapshot:
-        state = self._control.state
+        state, resharding = self._control.state, self._control.resharding
         return Snapshot(
             crawl=self._keys.crawl,
             served_by=self._served_by,
             state=state,
-            condition=condition_of(state, records, found, self._max_pages),
+            condition=condition_of(state, records, found, self._max_pages)
+            if resharding is None
+            else Condition("resharding", "warn", [f"the crawl is {resharding}"]),
             replicas=records,
             rules=_listed(self._control.rules),
             max_pages=self._max_pages,

@@ -139,7 +139,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         at_ms=now_ms,
         writer=writer,
         shards=count,
-        shards_lost=sum(one.identity != keys.identity for one in surveys),
+        shards_lost=sum(one.identity != keys.identity for one in surveys) if keys.identity else 0,
         shards_away=count - len(surveys),
         shards_unowned=len(orphans),
         owned=dict(owned),

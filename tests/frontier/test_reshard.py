@@ -86,7 +86,7 @@ class Crawled:
     async def freeze(self, shards: int) -> Reshard:
         crawl = await open_crawl(self.store, self.name)
         work = Reshard(self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
-        await work.begin()
+        await work.begin(silent)
         return work
 
     async def letters(self) -> set[tuple[str, str]]:
@@ -199,7 +199,7 @@ async def test_a_second_command_is_refused_while_the_first_one_reports(crawled: 
 
     second = Reshard(Reports(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
     with pytest.raises(CrawlResharded, match="at the moment"):
-        await second.begin()
+        await second.begin(silent)
     await crawled.reshard(16)
 
 

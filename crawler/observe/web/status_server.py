@@ -82,8 +82,14 @@ class StatusServer:
                 f"cannot listen at {self._host}:{self._port}: {error.strerror}; choose another --listen"
             ) from error
         host, port, *_ = self._runner.addresses[0]
+        self._port = port
         self.address = advertised(host, port, self._advertise)
         self._hosts.add(_name_in(self.address))
+
+    @property
+    def listen(self) -> str:
+        """ADDRESS:PORT where it listens, with the port that was found if none was chosen."""
+        return f"{self._host}:{self._port}"
 
     async def stop(self) -> None:
         await self._live.close()

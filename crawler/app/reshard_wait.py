@@ -1,0 +1,116 @@
+"""What a replica does while its crawl is given another number of shards: it ends its leases, waits, and continues as a new
+replica in the same process.
+
+`crawler reshard` announces a reshard and then waits some seconds for the requests in flight. A replica that does not notice
+in time, because it was suspended, finds that all shards refuse it. Its last pages may not be settled then. Their files stay
+open, and the new replica asks which of them are settled, as after a crash (`crawler.sinks.recovery`).
+
+The new replica claims its place in the roster from the beginning, so that it owns shards as soon as it may crawl. The
+status pages of the old one stay until the new one starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+
+import msgspec
+
+from crawler.app.build import RECENT_URLS, new_id, seams
+from crawler.app.replica import Replica
+from crawler.logs import log
+from crawler.scope.recent_urls import RecentUrls
+from frontier.crawls import Crawl, open_crawl, verify_crawl
+from frontier.errors import CrawlLost, CrawlResharded, NoSuchCrawl, RedisAway, RedisMisused, Resharding, ShardLost
+from frontier.peer_loop import PeerLoop, PeerSettings
+
+GRACE_S = 5.0
+"""How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the second in which a
+replica notices the reshard."""
+
+LOOK_S = 0.5
+"""Seconds between two looks whether the reshard has ended."""
+
+TELL_S = 10.0
+"""Seconds between two lines of the log."""
+
+
+async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
+    """Whether the engine of `replica` has ended because its crawl has, or is being given, another number of shards. False
+    if `stopping` is set before this is known."""
+    failure = replica.engine.tasks.failure
+    if failure is None:
+        return replica.engine.has_other_shards
+    while isinstance(failure, ShardLost) and not stopping.is_set():
+        try:
+            await verify_crawl(replica.store, replica.crawl)
+        except (RedisAway, RedisMisused):
+            await _pause(stopping)
+        except CrawlLost as error:
+            return isinstance(error, CrawlResharded)
+        else:
+            return False  # the shards are lost
+    return isinstance(failure, (CrawlResharded, Resharding))
+
+
+async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:
+    """Stop the engine of `replica`, wait until the reshard has ended, and return the replica that continues, which has not
+    started yet. None if `stopping` was set before that, or if the engine has failed. Then `replica` has stopped."""
+    name, local = new_id(), replica.local
+    settings = PeerSettings(local.interval, local.capacity, replica.status.address)
+    place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name)
+    claiming = asyncio.create_task(_claim(place))
+    crawl = None
+    try:
+        await replica.stop_crawling(min(grace_s, GRACE_S))
+        if isinstance(replica.engine.tasks.failure, (CrawlLost, Resharding, type(None))):
+            crawl = await _resharded(replica, stopping)
+    finally:
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        if crawl is None:
+            await replica.engine.leave(place.leave)
+        await replica.status.stop()
+    if crawl is None:
+        return None
+    follower = replica.engine.follower
+    # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
+    opened = msgspec.structs.replace(crawl, revision=follower.revision)
+    local = local.model_copy(update={"listen": replica.status.listen})
+    made = seams(opened, replica.store, follower.settings, local, name)
+    return Replica(replica.store, made, follower.settings, local, RecentUrls(RECENT_URLS))
+
+
+async def _claim(place: PeerLoop) -> None:
+    async for _ in place.views():
+        pass
+
+
+async def _resharded(replica: Replica, stopping: asyncio.Event) -> Crawl | None:
+    """The crawl with its new shards, once it can be opened. None if `stopping` was set. Raises CrawlLost if it is gone."""
+    told_at = float("-inf")
+    while not stopping.is_set():
+        try:
+            crawl = await open_crawl(replica.store, replica.crawl.name)
+        except Resharding as error:
+            now = replica.clock.monotonic()
+            if now >= told_at + TELL_S:
+                told_at = now
+                log(logging.INFO, "resharding", replica=replica.id, message=error)
+        except (RedisAway, RedisMisused):
+            pass  # as long as it takes, as for every other call
+        except NoSuchCrawl as error:
+            raise CrawlLost(str(error)) from error
+        else:
+            log(logging.INFO, "resharded", replica=replica.id, shards=crawl.shards)
+            return crawl
+        await _pause(stopping)
+    return None
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        waiting: Awaitable[bool] = stopping.wait()
+        await asyncio.wait_for(waiting, LOOK_S)

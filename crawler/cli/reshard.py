@@ -1,0 +1,198 @@
+"""`crawler reshard`: gives a crawl another number of shards, while its replicas run."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.status import Status
+
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.render import span
+from crawler.cli.shared_options import AsJson
+from crawler.cli.terminal import Terminal, emit
+from crawler.errors import UserError
+from crawler.settings.loading import CrawlSettings
+from frontier.clock import ServerClock, SystemClock
+from frontier.crawls import Crawl, crawl_clock
+from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
+from frontier.store import RedisStore
+
+EVERY_S = 5.0
+"""Seconds between two lines of the progress where there is no terminal."""
+
+INTERRUPTED = 130
+
+
+class Result(msgspec.Struct, frozen=True):
+    """`before`, `after`: the numbers of shards. `keys`: how many were copied, 0 if an earlier command did that. `paused_s`:
+    how long replicas had to wait, without the time before this command was started."""
+
+    crawl: str
+    before: int
+    after: int
+    keys: int
+    paused_s: float
+    seconds: float
+
+
+class Progress:
+    """Shows how far the command is, on standard error: in one line of a terminal, or in lines."""
+
+    def __init__(self) -> None:
+        self._console = Terminal(stderr=True)
+        self._status = Status("", console=self._console) if self._console.is_terminal else None
+        self._began = time.monotonic()
+        self._shown = ("", 0.0)
+        self.step = ""
+        self.keys = 0
+        self.open_after_s = 0.0
+
+    def __enter__(self) -> Progress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Show that `done` of `total` keys are through `step`; for "waiting", that `done` leases are left."""
+        if step == "removed" and self.step != "removed":
+            self.open_after_s = self.seconds
+        self.step = step
+        if step == "copied":
+            self.keys = max(self.keys, done)
+        if step == "waiting":
+            text = f"replicas end their requests in flight: {done:,} leases are left"
+        else:
+            what = "copied" if step == "copied" else "removed of what is not needed any more"
+            text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"
+        if self._status is not None:
+            self._status.update(text)
+        elif step != self._shown[0] or self.seconds >= self._shown[1] + EVERY_S:
+            self._shown = step, self.seconds
+            self._console.tell(text)
+
+
+@on_a_crawl
+def reshard(
+    *,
+    access: CrawlAccess,
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", help="The new number: a multiple of the present one, or one that divides it."),
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Undo a reshard that was interrupted.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Give a crawl another number of shards.
+
+    Replicas may run: they end their requests in flight, wait while the shards are copied, and continue by themselves. The
+    copy needs as much memory in Redis as the crawl has now; more shards need more for the URLs that were seen. If the
+    command is interrupted, the crawl stands still until the same command is run again, which completes the reshard, or
+    until `--cancel` undoes it.
+
+    [bold]Examples[/bold]
+
+        crawler reshard --shards 4096 --crawl news --redis redis://queue:6379/0
+
+        crawler reshard --cancel --crawl news --redis redis://queue:6379/0
+    """
+    if (shards is None) is not cancel:
+        raise UserError("give either --shards N or --cancel")
+    with Progress() as progress:
+
+        async def work(store: RedisStore, opened: Crawl) -> Result:
+            if shards is None:
+                return await _cancel(store, opened, progress)
+            return await _reshard(store, opened, shards, progress)
+
+        try:
+            result = access.do(work, for_reshard=True)
+        except KeyboardInterrupt:
+            interrupted = True
+        else:
+            interrupted = False
+    if interrupted:
+        Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step))
+        raise typer.Exit(INTERRUPTED)
+    emit(result, json, _render(result))
+
+
+async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progress) -> Result:
+    _check(crawl, shards)
+    before = crawl.former or crawl.shards
+    work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
+    await reshard_crawl(work, crawl, progress.tell)
+    return Result(
+        crawl.name, before, shards, progress.keys, round(progress.open_after_s, 1), round(progress.seconds, 1)
+    )
+
+
+async def _cancel(store: RedisStore, crawl: Crawl, progress: Progress) -> Result:
+    if crawl.former:
+        raise UserError(
+            f"crawl {crawl.name!r} has {crawl.shards:,} shards by now, so this cannot be undone; complete it with --shards "
+            f"{crawl.shards}"
+        )
+    if crawl.resharding is None:
+        raise UserError(f"crawl {crawl.name!r} is not being resharded, so there is nothing to undo")
+    work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, crawl.resharding.after))
+    await work.cancel(progress.tell)
+    return Result(crawl.name, crawl.shards, crawl.shards, 0, 0.0, round(progress.seconds, 1))
+
+
+async def _clocks(store: RedisStore, crawl: Crawl) -> tuple[SystemClock, ServerClock]:
+    return SystemClock(), await crawl_clock(store, crawl)
+
+
+def _wanted(crawl: Crawl, shards: int) -> Wanted:
+    return Wanted(shards, int(1000 * CrawlSettings.from_json(crawl.settings).politeness.delay))
+
+
+def _check(crawl: Crawl, shards: int) -> None:
+    """Raises BadInput or UserError if `crawl` cannot be given `shards` shards now."""
+    progress = crawl.resharding
+    if progress is not None and progress.cancelled:
+        raise UserError(f"crawl {crawl.name!r} is {progress}")
+    begun = crawl.shards if crawl.former else progress.after if progress is not None else shards
+    if begun != shards:
+        raise UserError(
+            f"crawl {crawl.name!r} is being given {begun:,} shards by a command that is running or was interrupted; "
+            f"complete that first with --shards {begun}" + ("" if crawl.former else ", or undo it with --cancel")
+        )
+    if progress is None and not crawl.former:
+        check_numbers(crawl.shards, shards)
+
+
+def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
+    place = access.place
+    if shards is None:
+        return f"interrupted; to continue: crawler reshard --cancel {place}"
+    again = f"crawler reshard --shards {shards} {place}"
+    if step == "removed":
+        return f"interrupted: the crawl has {shards:,} shards and goes on; to remove the keys that are left: {again}"
+    return (
+        f"interrupted: the crawl stands still until this is completed; to continue: {again}\n"
+        f"to undo it: crawler reshard --cancel {place}"
+    )
+
+
+def _render(result: Result) -> str:
+    if result.before == result.after:
+        return f"crawl {result.crawl}: the reshard was undone; it has {result.after:,} shards"
+    done = f"crawl {result.crawl}: {result.after:,} shards instead of {result.before:,}"
+    if not result.keys:
+        return f"{done}; completed what an earlier command had begun"
+    return f"{done}; {result.keys:,} keys copied, and replicas waited for {span(result.paused_s)}"
