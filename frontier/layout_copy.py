@@ -62,7 +62,7 @@ class LayoutCopy:
                 at_work.add(asyncio.create_task(self._copy_page(page)))
                 while len(at_work) >= PAGES_AT_ONCE:
                     finished, at_work = await asyncio.wait(at_work, return_when=asyncio.FIRST_COMPLETED)
-                    done += sum(task.result() for task in finished)
+                    done += sum(await asyncio.gather(*finished))
                 tell("copied", min(done, total), total)
             await asyncio.gather(*at_work)
         finally:

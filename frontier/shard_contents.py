@@ -118,11 +118,13 @@ class Division(NamedTuple):
         """Where the members `rows` of `key` belong."""
         verb, divided = _VERBS[key.kind], defaultdict[tuple[int, str], list[Argument]](list)
         if key.first == SEEN:
-            # A fingerprint does not tell its domain, so each new shard gets all those of the old shard.
+            # A fingerprint does not tell its domain, so each new shard gets all those of the old shard. If there are
+            # several, they get nothing else, so their buckets are the same.
+            first, *others = self.targets_of(key.shard)
+            buckets = self.buckets[first]
             for (fingerprint,) in rows:
-                for target in self.targets_of(key.shard):
-                    bucket = seen_bucket(int(fingerprint), self.buckets[target])
-                    divided[target, f"{SEEN}:{bucket}"].append(fingerprint)
+                divided[first, f"{SEEN}:{seen_bucket(int(fingerprint), buckets)}"].append(fingerprint)
+            divided |= {(other, name): words for other in others for (_, name), words in divided.items()}
         elif key.first == OUTBOX:
             for _, member in rows:
                 home = shard_of(member.split(b"\n", 2)[1].decode(), self.after)
