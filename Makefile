@@ -43,7 +43,7 @@ soak: setup  ## thousands of simulated clusters, and a proof that each guard in 
 	$(BIN)/python -m tests.simulation.mutant_gate
 
 chaos: setup  ## five minutes of real processes under faults
-	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5
+	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5 --reshards 6
 
 chaos-cluster: setup  ## five minutes of faults on a real Redis Cluster, twice: fully durable, and with lost tails
 	$(BIN)/python -m tests.chaos.cluster_run --mode durable

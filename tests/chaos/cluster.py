@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import sys
 import time
 from dataclasses import dataclass, field
 
 from tests.chaos.diary import Kind
 from tests.chaos.proxy import Link
-from tests.chaos.replicas import Member, Replicas
+from tests.chaos.replicas import ROOT, Member, Replicas
 from tests.valkey import ValkeyProcess
+
+FEW, MANY = 64, 1_024
+"""The numbers of shards between which reshards change. A run begins with few."""
+
+TRIES = 60
+"""How often a reshard is tried, which needs Redis to be there for some seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,6 +27,8 @@ class Cluster(Replicas):
 
     valkey: ValkeyProcess
     _restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _resharding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _shards: int = FEW
 
     async def _own_link(self) -> Link | None:
         link = Link(self.valkey.socket)
@@ -43,6 +53,34 @@ class Cluster(Replicas):
             await asyncio.sleep(away_s)
             await asyncio.to_thread(self.valkey.start)
             self._note(Kind.RESTART, "", begin)
+
+    async def reshard(self, killed_after_s: float) -> None:
+        """Give the crawl many shards if it has few, and otherwise few. The command is repeated until it succeeds: Redis may
+        be away. `killed_after_s`: when the first one is killed, 0 for never."""
+        async with self._resharding:
+            self._shards = MANY if self._shards == FEW else FEW
+            begin = time.monotonic()
+            code, number = await self._reshard(killed_after_s), 1
+            while code:
+                assert number < TRIES, f"no reshard to {self._shards} shards, see {self._log('reshard')}"
+                await asyncio.sleep(0.5)
+                code, number = await self._reshard(0.0), number + 1
+            self._note(Kind.RESHARD, "", begin)
+
+    async def _reshard(self, killed_after_s: float) -> int:
+        with self._log("reshard").open("ab") as log:
+            words = ("--settings", str(self.settings), "--redis", self.valkey.url, "--shards", str(self._shards))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "crawler", "reshard", *words),
+                cwd=ROOT,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(process.wait(), killed_after_s or None)
+        process.kill()
+        return await process.wait()
 
     async def spoil(self, member: Member, kind: Kind, seconds: float) -> None:
         """Do `kind` to the member's link for so long."""

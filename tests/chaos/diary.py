@@ -24,9 +24,10 @@ class Kind(StrEnum):
     DELAY = "slow replies of Valkey"
     LEAVE = "replica removed by SIGTERM"
     JOIN = "replica added"
+    RESHARD = "other number of shards"
 
 
-HARMLESS = frozenset({Kind.DELAY, Kind.LEAVE, Kind.JOIN})
+HARMLESS = frozenset({Kind.DELAY, Kind.LEAVE, Kind.JOIN, Kind.RESHARD})
 
 
 @dataclass(frozen=True, slots=True)

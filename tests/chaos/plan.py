@@ -10,8 +10,9 @@ from tests.chaos.diary import Kind
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds` of faults, among them so many of each sort; `replicas` at a time; `delay_s` between two requests to a
-    domain; the world's `domains` and `pages`, a domain's share in proportion to 1 / rank ** `zipf`."""
+    """`seconds` of faults, among them so many of each sort, and `reshards`, of which every other one has its command killed;
+    `replicas` at a time; `delay_s` between two requests to a domain; the world's `domains` and `pages`, a domain's share in
+    proportion to 1 / rank ** `zipf`."""
 
     seconds: float
     kills: int
@@ -23,6 +24,7 @@ class Options:
     domains: int
     pages: int
     seed: int = 1
+    reshards: int = 0
     zipf: float = 1.0
     delay_s: float = 0.1
     lease_s: float = 3.0
@@ -52,4 +54,6 @@ def plan(options: Options, rng: random.Random) -> list[Planned]:
     for at in spread(options.proxy_faults):
         kind = rng.choice((Kind.CUT, Kind.CUT, Kind.SWALLOW, Kind.DELAY))
         planned.append(Planned(at, kind, 1.0 if kind is Kind.CUT else rng.uniform(0.5, lease_s + 3.0)))
+    for number, at in enumerate(spread(options.reshards)):
+        planned.append(Planned(at, Kind.RESHARD, rng.uniform(0.5, 5.0) if number % 2 else 0.0))
     return sorted(planned, key=lambda fault: fault.at)

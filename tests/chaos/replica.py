@@ -12,7 +12,7 @@ from crawler.app.run import replica_of, run_until_stopped
 from crawler.errors import TRY_LATER
 from crawler.settings.loading import CrawlSettings, load
 from frontier.crawls import open_crawl
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, Resharding
 from tests.chaos import standstills
 
 
@@ -40,7 +40,7 @@ def main() -> int:
     """The exit status, that of `crawler run`."""
     try:
         return asyncio.run(run(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]))
-    except RedisAway:
+    except (RedisAway, Resharding):
         return TRY_LATER
 
 

@@ -86,6 +86,9 @@ async def _do(fault: Planned, cluster: Cluster, options: Options) -> None:
     if fault.kind is Kind.RESTART:
         await cluster.restart_valkey(fault.seconds)
         return
+    if fault.kind is Kind.RESHARD:
+        await cluster.reshard(fault.seconds)
+        return
     if fault.kind is Kind.JOIN:
         await cluster.add()
         return

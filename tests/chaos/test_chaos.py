@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cluster_run import run as run_on_cluster
+from tests.chaos.diary import Kind
 from tests.chaos.node_faults import OUTAGES, NodeKind
 from tests.chaos.node_plan import NodeOptions
 from tests.chaos.plan import Options
@@ -37,6 +38,28 @@ async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
     found = await run(options, tmp_path, end_limit_s=300)
     assert found.is_perfect, f"{found}\n{found.details()}"
     assert found.open_at_end_of_faults > 0
+
+
+@pytest.mark.e2e
+async def test_crawl_that_is_resharded_under_faults_is_perfect(tmp_path: Path) -> None:
+    """The same while the number of shards changes to 1,024 and back, once with the command killed."""
+    options = Options(
+        seconds=24,
+        kills=4,
+        restarts=1,
+        stops=1,
+        proxy_faults=2,
+        changes=2,
+        replicas=3,
+        domains=30,
+        pages=1_200,
+        zipf=0.0,
+        delay_s=0.4,
+        reshards=2,
+    )
+    found = await run(options, tmp_path, end_limit_s=150)
+    assert found.is_perfect, f"{found}\n{found.details()}"
+    assert found.faults[Kind.RESHARD] == 2
 
 
 @pytest.mark.e2e

@@ -16,7 +16,7 @@ from frontier.errors import BadInput, CrawlResharded, Resharding, ShardLost
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
-from frontier.scripts import BEGIN_RESHARD
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 
@@ -176,8 +176,14 @@ async def test_a_killed_reshard_can_be_cancelled_also_in_several_attempts(
 
 
 async def test_a_reshard_that_has_switched_cannot_be_cancelled(crawled: Crawled, store: RedisStore) -> None:
+    class KillsAtTheEnd(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            if calls[0].script is END_RESHARD:
+                raise Stopped
+            return await super().send(calls)
+
     with contextlib.suppress(Stopped):
-        await crawled.reshard(16, Kills(store, 24))
+        await crawled.reshard(16, KillsAtTheEnd(store))
     opened = await meta(crawled)
     assert opened.former
     with pytest.raises(CrawlResharded):
