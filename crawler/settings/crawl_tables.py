@@ -188,9 +188,9 @@ class FrontierTable(Table):
 
     shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
         1_024,
-        description="Number of partitions of the frontier. It cannot be changed later; use at least 32 for each "
-        "replica that you may ever run. Higher: load is spread more evenly; lower: fewer calls to Redis. With the "
-        "embedded server, the default is 64.",
+        description="Number of partitions of the frontier; use at least 32 for each replica that you may ever run. "
+        "Only `crawler reshard` can change it later. Higher: load is spread more evenly; lower: fewer calls to Redis. "
+        "With the embedded server, the default is 64.",
         json_schema_extra=needs_restart("every key of the crawl depends on it"),
     )
     lease: float = Field(

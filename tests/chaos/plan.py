@@ -10,7 +10,7 @@ from tests.chaos.diary import Kind
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds` of faults, among them so many of each sort, and `reshards`, of which every other one has its command killed;
+    """`seconds` of faults, among them so many of each sort, and `reshards`, every other one with its command killed;
     `replicas` at a time; `delay_s` between two requests to a domain; the world's `domains` and `pages`, a domain's share in
     proportion to 1 / rank ** `zipf`."""
 
