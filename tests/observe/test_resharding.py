@@ -1,0 +1,46 @@
+"""Screens that stay open while a crawl is given another number of shards."""
+
+from __future__ import annotations
+
+from crawler.observe.snapshot import CrawlReader, status
+from crawler.settings.loading import CrawlSettings
+from frontier.clock import ServerClock
+from frontier.crawls import create_crawl, open_crawl
+from frontier.entries import Entry
+from frontier.queue import Frontier, FrontierSettings
+from frontier.reshard import Reshard, Wanted
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime
+
+
+async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([Entry(f"https://d{number}.test/", f"d{number}.test") for number in range(20)])
+    reader = CrawlReader(store, crawl.keys)
+    assert (await reader.complete()).condition.word == "no replica"
+
+    work = Reshard(store, crawl, (time, clock), Wanted(8, 1))
+
+    def ignore(step: str, done: int, total: int) -> None:
+        pass
+
+    await work.begin(ignore)
+    for frozen in (await reader.complete(), await status(store, await open_crawl(store, crawl_name, for_reshard=True))):
+        assert frozen.condition.word == "resharding"
+        assert "being resharded from 4 to 8 shards: 0 % copied" in frozen.condition.obstacles[0]
+    found = (await reader.complete()).summary
+    assert found is not None
+    assert (found.shards, found.accepted, found.shards_lost) == (4, 20, 0)
+
+    last_token = await work.copy(ignore)
+    await work.switch(last_token)
+    await work.open(last_token)
+    await work.clean(last_token, ignore)
+    after = await reader.complete()
+    assert after.condition.word == "no replica"
+    assert after.summary is not None
+    assert (after.summary.shards, after.summary.accepted, after.summary.shards_lost) == (8, 20, 0)
