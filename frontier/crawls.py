@@ -50,18 +50,17 @@ class ReshardProgress(msgspec.Struct, frozen=True):
         )
 
 
-RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_progress")
+RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_open", "reshard_progress")
 
 
 def reshard_progress(
-    shards: bytes, former: bytes | None, resharding: bytes | None, report: bytes | None
+    shards: bytes, former: bytes | None, after: bytes | None, is_open: bytes | None, report: bytes | None
 ) -> ReshardProgress | None:
     """The progress of a reshard, from the fields `RESHARD_FIELDS` of a crawl's `meta` key; None if there is none."""
-    after = int(resharding or 0)
     if not after:
         return None
     done, total, *_ = map(int, (report or b"0 0").split()[:2])
-    return ReshardProgress(int(former or shards), abs(after), done, total, cancelled=after < 0)
+    return ReshardProgress(int(former or shards), int(after), done, total, cancelled=not is_open)
 
 
 class Crawl(msgspec.Struct, frozen=True):

@@ -55,6 +55,10 @@ KEPT_MS = 3 * 86_400_000 + 3_600_000
 """How long it stays known what was settled under old leases, as in `lua/lost_tail.lua`, and an hour."""
 
 
+RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")
+"""The fields of the key `meta` that are there during a reshard."""
+
+
 class Wanted(NamedTuple):
     """What a reshard needs to know: the new number of `shards`, and the delay of domains that have none of their own."""
 
@@ -210,7 +214,7 @@ class Reshard:
         lost = await lost_shards(self._store, new)
         filled = [shard for shard, found in lost.items() if found == filling]
         await identify_shards(self._store, new, filled, former=filling)
-        await self._end_step((*self._tokens, last_token), "resharding", "reshard_progress")
+        await self._end_step((*self._tokens, last_token), *RESHARD_STEP)
         if gone := lost.keys() - set(filled):
             raise ShardLost(self._crawl.name, gone)
 
@@ -235,7 +239,7 @@ class Reshard:
         lost = await lost_shards(self._store, self._old)
         frozen = [shard for shard, found in lost.items() if found == self._frozen.identity]
         await identify_shards(self._store, self._old, frozen, former=self._frozen.identity)
-        await self._end_step(self._tokens, "resharding", "reshard_progress")
+        await self._end_step(self._tokens, *RESHARD_STEP)
 
     async def _forget(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
         done, total = 0, await key_count(self._store, keys.shards)

@@ -1,7 +1,7 @@
 -- cancel_reshard: begin to undo a reshard that has not switched yet, or find out that this has begun. No command can switch
--- the crawl any more. Nobody opens it before `end_reshard`.
+-- the crawl any more. Nobody opens it before `end_reshard`. The script only removes, so it works if Redis has no memory left.
 --
--- KEYS[1] meta  hash  last_tokens, resharding, former
+-- KEYS[1] meta  hash  last_tokens, resharding, reshard_open, former
 -- ARGV[1] last_tokens that the caller read
 --
 -- Returns {"cancelled", the number of shards that the crawl was being given} | {"other"}: it is not being resharded, or it
@@ -9,6 +9,5 @@
 
 local known = redis.call('HMGET', KEYS[1], 'last_tokens', 'resharding', 'former')
 if (known[1] or '') ~= ARGV[1] or not known[2] or known[3] then return {'other'} end
-local shards = string.match(known[2], '%d+')
-redis.call('HSET', KEYS[1], 'resharding', '-' .. shards)
-return {'cancelled', shards}
+redis.call('HDEL', KEYS[1], 'reshard_open')
+return {'cancelled', known[2]}

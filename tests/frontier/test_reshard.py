@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +13,14 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
-from frontier.errors import BadInput, CrawlResharded, Resharding, ShardLost
+from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
-from frontier.scripts import BEGIN_RESHARD, END_RESHARD
-from frontier.store import Call, RedisStore, Reply
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
+from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
+from tests.valkey import ValkeyProcess
 
 DOMAINS = [f"d{number}.test" for number in range(40)]
 PAGES = 6
@@ -42,6 +44,19 @@ class Kills(CountingStore):
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         self.left -= not all(call.script is None and call.arguments[0] in ("ZCARD", "EXISTS") for call in calls)
         if self.left < 0:
+            raise Stopped
+        return await super().send(calls)
+
+
+class KillsBefore(CountingStore):
+    """Kills the process before it calls `script`."""
+
+    def __init__(self, store: RedisStore, script: Script) -> None:
+        super().__init__(store)
+        self._script = script
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if calls[0].script is self._script:
             raise Stopped
         return await super().send(calls)
 
@@ -176,14 +191,8 @@ async def test_a_killed_reshard_can_be_cancelled_also_in_several_attempts(
 
 
 async def test_a_reshard_that_has_switched_cannot_be_cancelled(crawled: Crawled, store: RedisStore) -> None:
-    class KillsAtTheEnd(CountingStore):
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            if calls[0].script is END_RESHARD:
-                raise Stopped
-            return await super().send(calls)
-
     with contextlib.suppress(Stopped):
-        await crawled.reshard(16, KillsAtTheEnd(store))
+        await crawled.reshard(16, KillsBefore(store, END_RESHARD))
     opened = await meta(crawled)
     assert opened.former
     with pytest.raises(CrawlResharded):
@@ -289,3 +298,25 @@ async def test_nothing_else_changes_a_frozen_shard(crawled: Crawled, store: Redi
         await DeadLetters(store, frontier.keys).requeue(letters, crawled.time.ms)
     with pytest.raises(ShardLost):
         await Reservations(store, frontier.keys, crawled.clock, 1_000, 1).reserve("d1.test", 1_000)
+
+
+async def test_without_memory_for_the_copy_the_crawl_goes_on_as_before(tmp_path: Path, time: ManualTime) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        crawled = Crawled(store, "crawl", time)
+        await crawled.begin(4)
+        with contextlib.suppress(Stopped):
+            await crawled.reshard(16, KillsBefore(store, SWITCH_LAYOUT))
+        await ask(store, "CONFIG", "SET", "maxmemory", 1)
+        assert await ask(store, "KEYS", "{crawl:*@2}:q:*")
+        with pytest.raises((RedisAway, RedisMisused), match="OOM"):
+            await crawled.reshard(16)
+        opened = await meta(crawled)
+        work = Reshard(store, opened, (time, crawled.clock), Wanted(0, 1))
+        with pytest.raises((RedisAway, RedisMisused), match="OOM"):
+            await work.cancel(silent)
+        assert not await ask(store, "KEYS", "{crawl:*@2}:*")  # which makes room
+        await ask(store, "CONFIG", "SET", "maxmemory", 0)
+        await work.cancel(silent)
+        await crawled.finish()
+        await store.close()
