@@ -17,7 +17,8 @@ from crawler.cli.terminal import Terminal, emit
 from crawler.errors import UserError
 from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
-from frontier.crawls import Crawl, crawl_clock
+from frontier.crawls import Crawl, crawl_clock, open_crawl
+from frontier.errors import ShardLost
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.store import RedisStore
 
@@ -134,7 +135,12 @@ async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progr
     _check(crawl, shards)
     before = crawl.former or crawl.shards
     work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
-    await reshard_crawl(work, crawl, progress.tell)
+    try:
+        await reshard_crawl(work, crawl, progress.tell)
+    except ShardLost as error:
+        if (await open_crawl(store, crawl.name, for_reshard=True)).resharding is None:
+            raise
+        raise UserError(f"{error}; before a repair, undo the reshard with --cancel") from error
     return Result(
         crawl.name, before, shards, progress.keys, round(progress.open_after_s, 1), round(progress.seconds, 1)
     )

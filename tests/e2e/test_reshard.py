@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -164,3 +165,19 @@ def test_what_cannot_be_done_is_said_in_one_line(crawler: Bench, words: list[str
     assert done.code == 2
     assert said in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_crawl_with_an_embedded_server_is_resharded_too(web: Web, tmp_path: Path) -> None:
+    with bench(tmp_path, web, tables=PACE) as crawler:
+        crawl = crawler.crawl("--replicas", "2")
+        web.wait_for(EARLY)
+        done = crawler.run("reshard", "--shards", "32", "--json")
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        assert (result["before"], result["after"]) == (8, 32)
+        assert result["keys"] > 0
+        ended = crawl.wait()
+        assert ended.code == 0, ended.err
+        verdict = web.verdict(delay_s=DELAY_S)
+        assert verdict.ok, str(verdict)
+        check(crawler, web, 32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
+from frontier.keys import ShardKeys
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
+from frontier.shard_contents import DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
+from frontier.shards import lost_shards
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess
@@ -320,3 +325,39 @@ async def test_without_memory_for_the_copy_the_crawl_goes_on_as_before(tmp_path:
         await work.cancel(silent)
         await crawled.finish()
         await store.close()
+
+
+async def test_a_shard_that_is_lost_after_the_switch_is_left_to_the_repair(crawled: Crawled, store: RedisStore) -> None:
+    with contextlib.suppress(Stopped):
+        await crawled.reshard(16, KillsBefore(store, END_RESHARD))
+    keys = (await meta(crawled)).keys
+    await ask(store, "DEL", keys.shards[5].stats)
+    with pytest.raises(ShardLost) as lost:
+        await crawled.reshard(16)
+    assert lost.value.shards == [5]
+    repair = Repair(store, await open_crawl(store, crawled.name), crawled.clock, 0)  # it can be opened
+    assert await repair.begin() == [5]
+    await repair.finish()
+    await crawled.reshard(16)
+    assert not (await meta(crawled)).former
+
+
+async def test_a_shard_that_is_lost_before_the_switch_is_not_taken_for_an_empty_one(
+    crawled: Crawled, store: RedisStore
+) -> None:
+    """Nor does undoing the reshard give it an identity: the repair restores it then."""
+    work = await crawled.freeze(16)
+    keys = (await meta(crawled)).keys
+    await ask(store, "DEL", keys.shards[2].stats)
+    with pytest.raises(ShardLost):
+        await crawled.reshard(16)
+    await work.cancel(silent)
+    assert await lost_shards(store, (await open_crawl(store, crawled.name)).keys) == {2: ""}
+
+
+def test_every_key_of_a_shard_is_moved_or_left_behind() -> None:
+    """Leases have ended when the contents are copied."""
+    whole = {name for name, value in vars(ShardKeys).items() if isinstance(value, property)}
+    named = {value(ShardKeys(""), 1) for value in vars(ShardKeys).values() if isfunction(value)}
+    assert whole == SHARD_KEYS.keys() | LEFT_BEHIND | {OUTBOX, "leases"}
+    assert {name.partition(":")[0] for name in named} == DOMAIN_KEYS.keys() | {SEEN, "inflight"}
