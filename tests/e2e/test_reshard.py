@@ -17,7 +17,7 @@ from tests.valkey import ValkeyProcess
 pytestmark = pytest.mark.e2e
 
 DELAY_S = 0.25
-PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"lease": 3.0, "shards": 8}}
+PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"shards": 8}}
 
 EARLY = 60
 """Number of requests after which every domain was requested, and none for more than a few pages."""
@@ -60,7 +60,7 @@ def test_running_replicas_continue_with_more_shards_and_nothing_is_fetched_twice
         assert f"{shards} shards instead of" in done.out
         assert "copied" in done.err
         web.wait_for(before + EARLY)
-        assert len(crawler.status()["replicas"]) == 2
+        wait_until(lambda: len(crawler.status()["replicas"]) == 2, "both replicas to continue")
     for replica in replicas:
         ended = replica.wait()
         assert ended.code == 0, ended.err
