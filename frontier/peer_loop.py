@@ -133,6 +133,11 @@ class PeerLoop:
         self._roster: tuple[Member, ...] = ()
         self._roster_version = ""
 
+    def continue_time(self, time: CrawlTime) -> None:
+        """Use `time` of an earlier loop of this process under the same key, which has ended. Otherwise, if all replicas are
+        replaced at once, none knows the time, and they wait for some intervals."""
+        self.time, self.server_clock = time, time.server_clock
+
     def advertise(self, address: str) -> None:
         """Publish `address` as the address of this replica in all later claims."""
         self.settings = msgspec.structs.replace(self.settings, address=address)

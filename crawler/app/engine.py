@@ -85,7 +85,7 @@ class Engine:
         self.ended = asyncio.Event()
         self.has_other_shards = False  # or is being given another number of them
         self._skips_grace = False
-        self._following: list[asyncio.Task[None]] = []
+        self.following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
         self._build_frontier(settings)
         self._build_leases(settings)
@@ -103,6 +103,8 @@ class Engine:
         seams, crawl, local = self._seams, self._seams.crawl, self._local
         peer_settings = PeerSettings(local.interval, local.capacity, shards=len(crawl.keys.shards))
         self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
+        if seams.time is not None:
+            self.peers.continue_time(seams.time)
         server_clock = self.peers.server_clock
         nodes = Nodes(seams.store, crawl.keys, seams.clock)
         retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, nodes)
@@ -210,7 +212,7 @@ class Engine:
         await self._seams.sink.start(self.frontier.revoke, self.frontier.may_repeat)
         self.peers.advertise(address)
         await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
-        self._following = [self.tasks.spawn(self._follow_views())]
+        self.following = [self.tasks.spawn(self._follow_views())]
         work = [
             self.committer.run(),
             self.committer.watch_runs(),
@@ -243,7 +245,7 @@ class Engine:
         clock = self._seams.clock
         deadline = clock.monotonic() + grace_s
         self.drain()
-        await self.tasks.cancel(self._following)  # otherwise its next claim would put it into the roster again
+        await self.tasks.cancel(self.following)  # otherwise its next claim would put it into the roster again
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)
         await self._pool.stop()

@@ -61,25 +61,28 @@ async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -
     name, local = new_id(), replica.local
     settings = PeerSettings(local.interval, local.capacity, replica.status.address)
     place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name)
+    engine = replica.engine
+    await engine.tasks.cancel(engine.following)
+    place.continue_time(engine.peers.time)
     claiming = asyncio.create_task(_claim(place))
     crawl = None
     try:
         await replica.stop_crawling(min(grace_s, GRACE_S))
-        if isinstance(replica.engine.tasks.failure, (CrawlLost, Resharding, type(None))):
+        if isinstance(engine.tasks.failure, (CrawlLost, Resharding, type(None))):
             crawl = await _resharded(replica, stopping)
     finally:
         claiming.cancel()
         await asyncio.wait([claiming])
         if crawl is None:
-            await replica.engine.leave(place.leave)
+            await engine.leave(place.leave)
         await replica.status.stop()
     if crawl is None:
         return None
-    follower = replica.engine.follower
+    follower = engine.follower
     # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
     opened = msgspec.structs.replace(crawl, revision=follower.revision)
     local = local.model_copy(update={"listen": replica.status.listen})
-    made = seams(opened, replica.store, follower.settings, local, name)
+    made = msgspec.structs.replace(seams(opened, replica.store, follower.settings, local, name), time=engine.peers.time)
     return Replica(replica.store, made, follower.settings, local, RecentUrls(RECENT_URLS))
 
 

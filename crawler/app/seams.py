@@ -10,12 +10,14 @@ from crawler.events import Events
 from crawler.fetch.client import HttpClient
 from crawler.sinks.sink import DurableSink
 from frontier.clock import Clock
+from frontier.crawl_time import CrawlTime
 from frontier.crawls import Crawl
 from frontier.store import Store
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """The external dependencies of the engine of the replica `replica`."""
+    """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it continues
+    the work of another one of this process."""
 
     replica: str
     crawl: Crawl
@@ -25,3 +27,4 @@ class Seams(msgspec.Struct, frozen=True):
     http: HttpClient
     sink: DurableSink
     events: Events
+    time: CrawlTime | None = None

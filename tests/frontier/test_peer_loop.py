@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from frontier.clock import SystemClock
 from frontier.health import Health
 from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
 from frontier.store import Call, RedisStore, Reply
@@ -338,3 +339,21 @@ async def test_running_time_counts_only_while_replicas_work(
     assert await worked_s() == 33
     await tick(four, 1)
     assert await worked_s() == 38
+
+
+async def test_a_loop_that_continues_the_time_of_an_earlier_one_does_not_ask_for_it(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """All replicas of a crawl that is resharded are replaced at once, so nobody could answer."""
+    loops = [
+        PeerLoop(store, f"{{{crawl_name}}}:peers", SystemClock(), PeerSettings(60), name)
+        for name in ("old", "new", "b")
+    ]
+    old, continuing, asking = loops
+    await old.tick()
+    continuing.continue_time(old.time)
+    for loop in loops[1:]:
+        await loop.tick()
+    assert [loop.time.is_known for loop in loops] == [True, True, False]
+    assert continuing.server_clock is continuing.time.server_clock
+    assert asking.server_clock is not old.server_clock
