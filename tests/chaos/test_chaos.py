@@ -41,6 +41,7 @@ async def test_crawl_under_faults_is_perfect(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(400)
 async def test_crawl_that_is_resharded_under_faults_is_perfect(tmp_path: Path) -> None:
     """The same while the number of shards changes to 1,024 and back, once with the command killed."""
     options = Options(
