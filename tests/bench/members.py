@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from crawler.settings.crawl_settings import LimitsTable
 
 from crawler.events import Events
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.redis_retry import RedisRetry
+from crawler.settings.crawl_tables import LimitsTable
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy
 from crawler.worker.allowance import Allowance

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frontier.entries import Entry
-from tests.bench.crawl import fill
+from tests.bench.crawl import Tables, fill
 from tests.bench.docweb import free_port, nginx
 from tests.bench.measure import Figure, median, used_by
 from tests.bench.politeness import CONFIGURATION, PAGE
@@ -85,7 +85,7 @@ def crawl(case: Case, port: int, log: Path, limit: int) -> Crawled:
     """Crawl all pages of `case`, of the web at `port`, with so high a `limit`; 0: none."""
     names = [f"site{number}.test" for number in range(case.sites)]
     entries = (Entry(f"http://{names[n % case.sites]}/{n}", names[n % case.sites]) for n in range(case.pages))
-    tables = {
+    tables: Tables = {
         "politeness": {"delay": case.delay_s, "response_share": 0, "address_rate_limit": "off"},
         "scope": {"kind": "any"},
         "fetch": {"host_map": [f"*.test=127.0.0.1:{port}"]},

@@ -76,7 +76,7 @@ MEASURED = {"cpu_s": "CPU", "redis_cpu_s": "Redis CPU", "redis_bytes": "Redis me
 @contextmanager
 def _endless(domains: int, links: int, delay_s: float, seeds: int, pages: int) -> Iterator[Site]:
     with endless.serve(domains, links) as host_map:
-        settings = {
+        settings: Tables = {
             "politeness": {"delay": delay_s, "address_rate_limit": "off"},
             "fetch": {"host_map": host_map},
             "scope": {"kind": "any"},
@@ -88,7 +88,7 @@ def _endless(domains: int, links: int, delay_s: float, seeds: int, pages: int) -
 @contextmanager
 def _docs(copies: int) -> Iterator[Site]:
     with docweb.serve(copies) as web:
-        settings = {
+        settings: Tables = {
             "politeness": {"delay": 0, "address_rate_limit": "off"},
             "fetch": {"ports": [web.port], "allow_private": True},
             "archive": {"revisits": 0},
