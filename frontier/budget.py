@@ -37,6 +37,7 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
+from frontier.pace import period_s
 from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, script_call
 
@@ -46,12 +47,18 @@ PERIOD_S = 1.0
 SHORT_PERIOD_S = 0.2
 """The same while permits are scarce. Other replicas may return some at any time."""
 
+FREE_PERIOD_S = 5.0
+"""The same while there is no limit. A report then only says that the replica still fetches without permits."""
+
 AFTER_LEASE_MS = 2_000
 """Milliseconds from the end of a replica's leases until its permits expire. Its pages may still be settled until then."""
 
+PERIODS_A_LAPSE = 6
+"""A replica reports at least so often in the time after which its permits expire."""
+
 GAP_MS, GRACE_MS = 5_000, 10_000
-"""A replica that got no reply for `GAP_MS` does not expire other replicas' permits for `GRACE_MS`. If Redis was away, no
-replica could report, and all of them reconnect within this time (`crawler.redis_retry`)."""
+"""A replica that got no reply for `GAP_MS`, or two of its periods, does not expire other replicas' permits for `GRACE_MS`.
+If Redis was away, no replica could report, and all of them reconnect within this time (`crawler.redis_retry`)."""
 
 SURE_MS = 2_000
 """How long the counters must show too few pages before they correct the count. After a restart, the server lacks its last
@@ -120,6 +127,7 @@ class Budget:
         self._pages = 0  # settled since the start
         self._reported = 0  # pages that Redis knows of
         self._drawn = 0  # permits requested by workers since the last reply
+        self._period_s = PERIOD_S
         self._ahead = 0  # permits requested with the last call, besides those in use then
         self._calls = 0
         self._answer = _Answer(0, 0, 0, 0, 0, 0, 0, 0)
@@ -188,6 +196,16 @@ class Budget:
         if self.is_short:
             return self._permits == 0 and self._pages > self._reported
         return self._drawn > 0 and 2 * (self._permits - self._taken) <= self._ahead
+
+    def is_due(self, replicas: int, waiting: int) -> bool:
+        """Whether one of `replicas`, with `waiting` visits that wait for a permit, should call `refresh` now. A server that
+        was restarted may have forgotten the last reports."""
+        is_free = self._is_free and not self.limit
+        usual_s = SHORT_PERIOD_S if self.is_short or waiting else FREE_PERIOD_S if is_free else PERIOD_S
+        longest_s = (self._lease_ms + AFTER_LEASE_MS) / 1000 / PERIODS_A_LAPSE
+        self._period_s = min(period_s(usual_s, replicas), longest_s)
+        is_old = self._clock.now_ms() >= self._answered_ms + 1000 * self._period_s
+        return is_old or self.is_low or self._store.run_of(self._keys[0]) != self._answered_by
 
     def take(self) -> bool:
         """Take a permit for one page. False if there is none."""
@@ -265,7 +283,7 @@ class Budget:
 
     async def _reserve(self, limit: PageLimit, keep: int, wanted: int) -> None:
         now_ms = self._clock.now_ms()
-        if now_ms > self._answered_ms + GAP_MS:
+        if now_ms > self._answered_ms + max(GAP_MS, 2000 * self._period_s):
             self._sure_from_ms = now_ms + GRACE_MS
         pages, lapses_ms = self._pages, now_ms + self._lease_ms + AFTER_LEASE_MS
         if wanted < 0:

@@ -13,10 +13,10 @@ class Health:
         self._key = f"{key}:health"
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def report(self, replica: str, record: bytes) -> None:
-        """Store `record`, in the caller's own format, for `ttl_s` seconds."""
-        key = f"{self._key}:{replica}"
-        await self._store.send([command("SET", key, record, "PX", self._ttl_ms), command("SADD", self._key, replica)])
+    async def report(self, replica: str, record: bytes, ttl_s: float = 0.0) -> None:
+        """Store `record`, in the caller's own format, for `ttl_s` seconds, or longer if this one is longer."""
+        key, ttl_ms = f"{self._key}:{replica}", max(self._ttl_ms, int(ttl_s * 1000))
+        await self._store.send([command("SET", key, record, "PX", ttl_ms), command("SADD", self._key, replica)])
 
     async def withdraw(self, replica: str) -> None:
         await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])

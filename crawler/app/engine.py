@@ -53,6 +53,7 @@ from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.nodes import Nodes
+from frontier.pace import period_s
 from frontier.peer_loop import PeerLoop, PeerSettings
 from frontier.queue import Frontier, PushReply
 from frontier.reservations import Reservations
@@ -137,7 +138,7 @@ class Engine:
         self.held = HeldLeases(self.runtime, self._budget)
         self._seams.events.subscribe(self._void_lost, RedisOutageBegan)
         queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
-        self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency)
+        self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
@@ -182,10 +183,10 @@ class Engine:
             keys = self._seams.crawl.keys
             clocks = (self._seams.clock, self.runtime.server_clock)
             shared = SharedRateLimiter(self._seams.store, keys, *clocks, policy)
-            return DividedRateLimiter(self.runtime, shared, policy, self._replicas)
+            return DividedRateLimiter(self.runtime, shared, policy, self.replicas)
         return LocalRateLimiter(self._seams.clock, policy)
 
-    def _replicas(self) -> int:
+    def replicas(self) -> int:
         """The number of replicas in the view."""
         return 1 if self.leases.view is None else self.leases.view.replicas
 
@@ -340,7 +341,7 @@ class Engine:
             self.leases.set_paused(control.paused)
             self.peers.set_paused(control.paused)
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
-            await self._seams.clock.sleep(min(1.0, self._local.interval))
+            await self._seams.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 from collections import deque
+from functools import partial
 
 import msgspec
 
@@ -30,6 +32,7 @@ from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import Clock
 from frontier.crawls import Crawl
 from frontier.health import Health
+from frontier.pace import period_s
 from frontier.store import RedisStore
 
 RATE_SAMPLES = 10
@@ -155,13 +158,20 @@ class Replica:
     async def _report(self) -> None:
         clock, retry = self._seams.clock, self.engine.runtime.retry
         samples = deque([(0, clock.monotonic())], maxlen=RATE_SAMPLES)
+        reported_at = -math.inf
         while True:
             samples.append((self.metrics.pages_total, clock.monotonic()))
             (pages_before, at_before), (pages, at) = samples[0], samples[-1]
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
-            record = msgspec.json.encode(self._record(self._pages_per_s))
-            await retry.call_crawl_node(lambda record=record: self._health.report(self.id, record))  # type: ignore[misc]
-            await clock.sleep(min(1.0, self.local.interval))
+            usual_s = min(1.0, self.local.interval)
+            gap_s = period_s(usual_s, self.engine.replicas())
+            if at >= reported_at + gap_s - usual_s / 2:
+                reported_at = at
+                await retry.call_crawl_node(partial(self._send_record, HEALTH_INTERVALS * gap_s))
+            await clock.sleep(usual_s)
+
+    async def _send_record(self, ttl_s: float) -> None:
+        await self._health.report(self.id, msgspec.json.encode(self._record(self._pages_per_s)), ttl_s)
 
     def _record(self, pages_per_s: float) -> HealthRecord:
         engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)

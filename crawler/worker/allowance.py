@@ -21,13 +21,22 @@ GATHER_S = 0.01
 
 
 class Allowance:
-    """Manages the permits of `budget` for up to `at_once` requests in flight."""
+    """Manages the permits of `budget` for up to `at_once` requests in flight. `replicas`: how many the view
+    has."""
 
-    def __init__(self, runtime: Runtime, budget: Budget, queue: DelayQueue[Visit], at_once: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        budget: Budget,
+        queue: DelayQueue[Visit],
+        at_once: int,
+        replicas: Callable[[], int] = lambda: 1,
+    ) -> None:
         self._runtime = runtime
         self.budget = budget
         self.queue = queue
         self._at_once = at_once
+        self._replicas = replicas
         runtime.events.subscribe(self._observe, GroupCommitted)
         self._waiting: deque[Visit] = deque()
         self._is_due = asyncio.Event()
@@ -84,7 +93,8 @@ class Allowance:
     async def run(self, on_spent: Callable[[], None]) -> None:
         """Keep permits in stock until cancelled. Calls `on_spent` repeatedly once the crawl has reached its page limit."""
         while True:
-            await self._runtime.retry.call(self._refresh)
+            if self.budget.is_due(self._replicas(), len(self._waiting)):
+                await self._runtime.retry.call(self._refresh)
             self._is_due.clear()  # it may have been set during the call, for permits that the call has brought
             self._note()
             self._wake()
@@ -100,7 +110,7 @@ class Allowance:
             await self.budget.refresh(self._at_once, len(self._waiting))
 
     async def _pause(self) -> None:
-        """Wait until permits run low or the next report is due."""
+        """Wait until permits run low, or for as long as a report may be late."""
         await self._runtime.clock.sleep(GATHER_S)
         period_s = SHORT_PERIOD_S if self.budget.is_short or self._waiting else PERIOD_S
         timer = asyncio.get_running_loop().call_later(period_s, self._is_due.set)

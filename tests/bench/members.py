@@ -38,14 +38,15 @@ from crawler.settings.policies import politeness_policy
 from crawler.worker.allowance import Allowance
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.runtime import Runtime
-from frontier import owners, ring
+from frontier import owners, peer_loop, ring
 from frontier.budget import Budget, PageLimit
 from frontier.clock import SystemClock
 from frontier.connection import fields
 from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.health import Health
-from frontier.peer_loop import PeerLoop, PeerSettings, View
+from frontier.pace import period_s
+from frontier.peer_loop import Member, PeerLoop, PeerSettings, View, parse_roster
 from frontier.store import RedisStore, command, connect
 from politeness.policy import CurrentPolicy
 from tests.valkey import ValkeyProcess
@@ -91,11 +92,17 @@ class Hosted(NamedTuple):
 
 
 class Computed:
-    """Results that the engines of a process share: of the ring, and the checksums of views."""
+    """Results that the replicas of a process share: rosters, owners, and the checksums of views."""
 
     def __init__(self) -> None:
         self._tables: dict[object, tuple[str, ...]] = {}
         self._checksums: dict[object, int] = {}
+        self._rosters: dict[bytes, tuple[Member, ...]] = {}
+
+    def parse_roster(self, members: bytes) -> tuple[Member, ...]:
+        if members not in self._rosters:
+            self._rosters = {members: parse_roster(members)}
+        return self._rosters[members]
 
     def assign(self, roster: Mapping[str, float], shards: int, before: Sequence[str] = ()) -> tuple[str, ...]:
         key = (tuple(roster.items()), shards, tuple(before))
@@ -130,8 +137,11 @@ class Member:
             CurrentPolicy(politeness_policy(CrawlSettings.from_json(crawl.settings))),
         )
         runtime = Runtime(name, clock, server_clock, retry, events, rng, policy)
-        self._allowance = Allowance(runtime, budget, DelayQueue(clock), at_once=CONCURRENCY)
+        self._allowance = Allowance(runtime, budget, DelayQueue(clock), CONCURRENCY, self._replicas)
         self._view: View | None = None
+
+    def _replicas(self) -> int:
+        return self._view.replicas if self._view else 1
 
     async def run(self, on_view: Callable[[View], None]) -> None:
         await self.peers.time.check(0)
@@ -147,14 +157,15 @@ class Member:
     async def _obey(self) -> None:
         while True:
             await self._control.refresh()
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(period_s(1.0, self._replicas()))
 
     async def _report(self) -> None:
         while True:
             place = (self._view.epoch, self._view.index) if self._view else (0, 0)
             record = HealthRecord(self.name, ADDRESS, *place, 1, 0, 0, 0, 0.0, 99.9, False)
-            await self._health.report(self.name, msgspec.json.encode(record))
-            await asyncio.sleep(1.0)
+            gap_s = period_s(1.0, self._replicas())
+            await self._health.report(self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
+            await asyncio.sleep(gap_s)
 
 
 async def take_part(name: str, options: Hosted, computed: Computed) -> None:
@@ -173,6 +184,7 @@ def host(names: Sequence[str], options: Hosted) -> None:
     """Run the replicas `names` in this process, the first at once and the last after `join_s`."""
     computed = Computed()
     owners.assign = computed.assign  # type: ignore[attr-defined]
+    peer_loop.parse_roster = computed.parse_roster
     ring.VIRTUAL_NODES = 5
 
     async def later(place: int, name: str) -> None:
