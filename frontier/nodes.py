@@ -1,15 +1,14 @@
 """Which node of a Redis Cluster serves each shard. On a single server, one node serves them all.
 
-The slot map of a cluster changes with failovers and slot moves, so it is read again every `KEPT_S`. A part that is sorted
-by an older map costs nothing but time: the store sends each call to the node that serves it.
+The slot map of a cluster changes with failovers and slot moves, and is then read again. A part that is sorted by an older
+map costs nothing but time: the store sends each call to the node that serves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from frontier.clock import Clock
 from frontier.errors import ShardLost
 from frontier.keys import CrawlKeys
 from frontier.shards import lost_shards
@@ -17,29 +16,25 @@ from frontier.store import Store, command
 
 T = TypeVar("T")
 
-KEPT_S = 0.5
-"""For how long the map is used. To read it for a thousand shards takes about a millisecond."""
-
 
 class Nodes:
     """The nodes of the crawl with `keys`."""
 
-    def __init__(self, store: Store, keys: CrawlKeys, clock: Clock) -> None:
+    def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self._clock = clock
         self._of_shard: tuple[str, ...] = ()
         self._crawl_node = ""
         self._names: frozenset[str] = frozenset()
-        self._until = float("-inf")
+        self._runs: Hashable = None
 
     def __repr__(self) -> str:
         return f"<Nodes {sorted(self._names)}>"
 
     def _read(self) -> None:
-        now = self._clock.monotonic()
-        if now >= self._until:
-            self._until = now + KEPT_S
+        runs = self._store.runs()
+        if self._runs != runs or not self._names:  # to read it for a thousand shards takes about a millisecond
+            self._runs = runs
             self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
             self._crawl_node = self._store.node_of(self._keys.meta)
             self._names = frozenset((*self._of_shard, self._crawl_node))

@@ -116,7 +116,6 @@ class Frontier:
 
     def fingerprint(self, url: str) -> int:
         """63 bits that represent `url` in the seen-set. The hash is keyed, so that outsiders cannot construct collisions.
-
         With a billion URLs in a crawl, a shard has 1 M. The probability of any collision in a shard is then 1 in 18
         million.
         """
@@ -192,11 +191,9 @@ class Frontier:
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
     ) -> tuple[list[LeaseReply], list[Fenced]]:
-        """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`. Shards in
-        `replaced_runs` are left out: what this replica has settled there may be queued again.
-
-        Returns the replies, and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway.
-        """
+        """Lease up to `max_domains` due domains of each of `shards`, which `replica` owns in the view of `epoch`. Shards
+        in `replaced_runs` are left out: what this replica has settled there may be queued again. Returns the replies,
+        and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway."""
         now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
         limits = (max_domains, self.settings.batch, self.settings.delay_ms)
         shards = [shard for shard in shards if not self._recent.is_replaced(shard)]
@@ -222,12 +219,12 @@ class Frontier:
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:
         """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
         unsuccessful lease call. Raises RedisAway."""
-        places = [self.keys.shards[shard] for shard in shards]
-        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in places]
+        keys = (self.keys.shards[shard] for shard in shards)
+        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in keys]
         found = dict(zip(shards, await self._store.send(calls) if calls else [], strict=True))
-        if lost := [shard for shard, keys in found.items() if not keys]:
+        if lost := [shard for shard, number in found.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
-        return {shard for shard, keys in found.items() if keys > 1}
+        return {shard for shard, number in found.items() if number > 1}
 
     @property
     def _lease_ms(self) -> int:
@@ -281,11 +278,9 @@ class Frontier:
         return [settle_reply(*reply) for reply in replies]
 
     async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool | None]:
-        """For each of `urls`, whether it was not settled under its lease. It then never will be. None if this is unknown:
-        the lease was lost days ago, or the shard has lost its data. `crawl`: empty for this one.
-
-        Use this only for leases whose holder has died, or knows that they are stale. Raises RedisAway.
-        """
+        """For each of `urls`, whether it was not settled under its lease. It then never will be. None if this is
+        unknown: the lease was lost days ago, or the shard has lost its data. `crawl`: empty for this one. Use this
+        only for leases whose holder has died, or knows that they are stale. Raises RedisAway."""
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for place, url in enumerate(urls):
             places[url.shard, url.domain, url.token].append(place)
@@ -312,8 +307,11 @@ class Frontier:
     def _run_of(self, shard: int) -> str:
         return self._store.run_of(self.keys.shards[shard].base)
 
+    def _node_of(self, shard: int) -> str:
+        return self._store.node_of(self.keys.shards[shard].base)
+
     def _is_away(self, shard: int) -> bool:
-        return self._store.is_away(self._store.node_of(self.keys.shards[shard].base))
+        return self._store.is_away(self._node_of(shard))
 
     def runs(self) -> dict[int, str]:
         """The run that serves each shard, as far as it is known."""
@@ -334,11 +332,12 @@ class Frontier:
         """Whether servers may have lost the last writes to them, and this replica could not send them again yet."""
         return self._recent.is_in_doubt
 
-    async def look_for_new_runs(self) -> None:
-        """Ask each node that was written to for a sign of life, so that a new run is noticed. Raises RedisAway."""
-        keys = self.keys.shards
-        bases = {self._store.node_of(keys[shard].base): keys[shard].owner for shard in self._recent.shards}
-        answers = await self._store.send_each([command("EXISTS", owner) for owner in bases.values()]) if bases else []
+    async def look_for_new_runs(self, if_lately: bool = False) -> None:
+        """Ask each node that was written to for a sign of life, so that a new run is noticed. `if_lately`: only if a server
+        may not keep the latest writes. Raises RedisAway."""
+        shards = self._recent.one_of_each(self._node_of, if_lately)
+        calls = [command("EXISTS", self.keys.shards[shard].owner) for shard in shards]
+        answers = await self._store.send_each(calls) if calls else []
         if away := [answer for answer in answers if isinstance(answer, RedisAway)]:
             raise away[0]
 

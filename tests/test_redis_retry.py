@@ -33,6 +33,9 @@ class TwoNodes:
     def node_of(self, key: str) -> str:
         return "b" if ":1}" in key else "a"
 
+    def runs(self) -> str:
+        return ""
+
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         (call,) = calls
         self.asked.append(str(call.arguments[1]))
@@ -48,7 +51,7 @@ class Fixture:
         self.seen: list[Event] = []
         events.subscribe(self.seen.append, RedisOutageBegan, RedisOutageEnded)
         self.store, self.keys = TwoNodes(), CrawlKeys("crawl", shards, "its identity")
-        nodes = Nodes(cast(Store, self.store), self.keys, clock)
+        nodes = Nodes(cast(Store, self.store), self.keys)
         self.retry = RedisRetry(clock, events, random.Random(1), nodes=nodes)
         self.hangs = asyncio.Event()
 

@@ -107,7 +107,7 @@ class Engine:
         if seams.time is not None:
             self.peers.continue_time(seams.time)
         server_clock = self.peers.server_clock
-        nodes = Nodes(seams.store, crawl.keys, seams.clock)
+        nodes = Nodes(seams.store, crawl.keys)
         retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, nodes)
         self.runtime = Runtime(
             replica=seams.replica,
@@ -365,7 +365,7 @@ class Engine:
         retry, clock = self.runtime.retry, self._seams.clock
         runs, changed_at = self.frontier.runs(), -math.inf
         while True:
-            await self._seams.clock.sleep(min(0.5, self._local.interval / 2))
+            await clock.sleep(period_s(min(0.5, self._local.interval / 2), self.replicas()))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):

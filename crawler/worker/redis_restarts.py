@@ -53,7 +53,7 @@ class WriteRepeater:
         while True:
             await self._runtime.clock.sleep(WATCH_S)
             with contextlib.suppress(RedisAway, RedisMisused):  # whoever needs the node reports it
-                await self._frontier.look_for_new_runs()
+                await self._frontier.look_for_new_runs(if_lately=not len(self._held))
             if self._frontier.replaced_runs():
                 notify()
 

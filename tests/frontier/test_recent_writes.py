@@ -99,6 +99,33 @@ def test_nothing_is_compared_again_while_the_runs_are_the_same() -> None:
     assert runs.asked == 1  # by `reached`
 
 
+def test_a_shard_of_each_node_is_found_without_a_look_at_all_of_them_again() -> None:
+    runs, looked = Runs(), []
+
+    def node_of(shard: int) -> str:
+        looked.append(shard)
+        return runs.of(shard)
+
+    assert {shard % 2 for shard in runs.writes.one_of_each(node_of)} == {0, 1}
+    assert len(looked) == 1000
+    runs.writes.reached(5000)
+    assert len(runs.writes.one_of_each(node_of)) == 2
+    assert len(looked) == 1001
+    runs.nodes[1] = "a"  # the slots have moved
+    assert len(runs.writes.one_of_each(node_of)) == 1
+    assert len(looked) == 2002
+
+
+def test_nobody_is_asked_when_the_servers_keep_all_writes() -> None:
+    now = [0]
+    writes = RecentWrites(lambda _: "a", lambda: "a", lambda _: False, lambda: now[0])
+    writes.pushed(3, [entry()])
+    assert list(writes.one_of_each(lambda _: "a", if_lately=True)) == [3]
+    now[0] = KEPT_MS + 1
+    assert list(writes.one_of_each(lambda _: "a", if_lately=True)) == []
+    assert list(writes.one_of_each(lambda _: "a")) == [3]
+
+
 async def test_a_settlement_is_kept_while_its_server_is_away(store: RedisStore, crawl_name: str) -> None:
     """Until then, the page stays in the journal, so that it can be removed."""
     server, time = RestartedMeanwhile(store), ManualTime()

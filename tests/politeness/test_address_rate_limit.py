@@ -289,7 +289,7 @@ class OnTwoNodes(NeverServes):
 async def test_a_replica_keeps_to_its_share_while_the_node_of_the_limit_is_away(crawl_name: str) -> None:
     time, store, replicas = ManualTime(), OnTwoNodes(), 4
     keys = CrawlKeys(crawl_name, 1)
-    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(store, keys, time))
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(store, keys))
     shared = await shared_limiter(store, crawl_name, time)
     limiter = DividedRateLimiter(replace(runtime(time), retry=retry), shared, POLICY, lambda: replicas)
     slots_ms = []

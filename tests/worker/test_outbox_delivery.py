@@ -56,7 +56,7 @@ async def looks(delivery: OutboxDelivery, store: CountingStore, time: LimitedTim
 async def test_outboxes_are_looked_at_seldom_unless_there_may_be_links(store: RedisStore, crawl_name: str) -> None:
     time, counting = LimitedTime(), TwoNodes(store)
     frontier = await make_frontier(counting, crawl_name, time, shards=SHARDS)
-    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(counting, frontier.keys, time))
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(counting, frontier.keys))
     runtime = replace(await on_a_clock(time), retry=retry)
     held = HeldLeases(runtime)
     delivery = OutboxDelivery(runtime, frontier, held)

@@ -181,7 +181,7 @@ async def test_two_new_masters_without_replicas_take_the_last_writes() -> None:
         await server_clock.refresh()
         await identify_shards(store, keys, range(32))
         frontier = Frontier(store, keys, server_clock, FrontierSettings(replicas_ack=1), b"key")
-        nodes = Nodes(store, keys, clock)
+        nodes = Nodes(store, keys)
         shared = replace(runtime(clock, server_clock), retry=RedisRetry(clock, Events(), random.Random(1), nodes=nodes))
         shared.events.subscribe(seen.append, WritesRepeated)
         # Given a page on the first node, with links to all nodes,
