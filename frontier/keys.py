@@ -18,6 +18,10 @@ from frontier.errors import BadInput
 SCHEMA = 6
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
+MOST_SHARDS = 65_536
+"""Enough for a thousand replicas with 64 shards each, more than the even spread needs. A shard takes 3 KB of Redis, and the
+keys and owners of all take 15 MB in each replica."""
+
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

@@ -26,14 +26,12 @@ from typing import NamedTuple
 from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
 from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, ShardLost
-from frontier.keys import CrawlKeys, ShardKeys, with_identity
+from frontier.keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, nodes_of, pages
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FORGET, FREEZE_SHARD, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shards import check_identity, identify_shards, lost_shards
 from frontier.store import Call, Reply, Store, command, script_call
-
-MOST_SHARDS = 16_384
 
 LEASES_END_S = 6.0
 """How long replicas have for their requests in flight, in seconds. They notice the reshard within one second."""

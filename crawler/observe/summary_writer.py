@@ -12,9 +12,9 @@ from frontier.keys import CrawlKeys
 from frontier.peer_loop import View
 from frontier.store import RedisStore
 
-SHORTEST_S, SECONDS_A_SHARD = 1.0, 0.01
-"""The period of the summary: at least `SHORTEST_S`, and `SECONDS_A_SHARD` for each shard. Surveying a shard takes about
-50 us of CPU time, so this uses half a percent of a core."""
+SHORTEST_S, LONGEST_S, SECONDS_A_SHARD = 1.0, 120.0, 0.01
+"""The period of the summary: `SECONDS_A_SHARD` for each shard, within these limits. Surveying a shard takes about 50 us of
+CPU time, so this uses half a percent of a core, and three percent with the most shards."""
 
 KEPT_PERIODS = 3
 """A summary expires after this many periods."""
@@ -22,7 +22,7 @@ KEPT_PERIODS = 3
 
 def period_s(shards: int) -> float:
     """Return the seconds between two summaries of a crawl with `shards` shards."""
-    return max(SHORTEST_S, shards * SECONDS_A_SHARD)
+    return min(max(SHORTEST_S, shards * SECONDS_A_SHARD), LONGEST_S)
 
 
 class SummaryWriter:

@@ -16,6 +16,7 @@ from crawler import __version__
 from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
 from crawler.scope.scope import Scope
 from crawler.settings.table import LOADED, Count, NotNegative, Table, needs_restart, usable
+from frontier.keys import MOST_SHARDS
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
 from politeness.robots_syntax import is_product_token
 
@@ -186,7 +187,7 @@ class LimitsTable(Table):
 class FrontierTable(Table):
     """The queue of URLs in Redis."""
 
-    shards: Annotated[int, Field(ge=1, le=16_384)] = Field(
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
         1_024,
         description="Number of partitions of the frontier; use at least 32 for each replica that you may ever run. "
         "Only `crawler reshard` can change it later. Higher: load is spread more evenly; lower: fewer calls to Redis. "
