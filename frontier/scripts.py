@@ -28,10 +28,20 @@ def _load(name: str, keys: int, parts: tuple[str, ...] = ()) -> Script:
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
 
 
-LEASE_PARTS = ("identity", "lost_tail", "first_ms", "fence", "lease_again", "take_back", "count_merged", "wake")
+LEASE_PARTS = (
+    "identity",
+    "lost_tail",
+    "first_ms",
+    "fence",
+    "lease_again",
+    "dead_letter",
+    "take_back",
+    "count_merged",
+    "wake",
+)
 """The files of `lease` besides its own, in the order in which they use each other."""
 
-SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "count_merged", "wake", "resettle", "count")
+SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "count_merged", "wake", "resettle", "count", "dead_letter")
 """The same of `settle`."""
 
 PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS)
@@ -50,7 +60,7 @@ DELIVER = _load("deliver", keys=2, parts=("identity",))
 SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
 RELEASE = _load("release", keys=6, parts=("identity",))
 REVOKE = _load("revoke", keys=5, parts=("lost_tail",))
-RESTORE = _load("restore", keys=4, parts=("identity",))
+RESTORE = _load("restore", keys=4, parts=("identity", "dead_letter"))
 RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=6)
@@ -63,7 +73,7 @@ END_RESERVATION = _load("end_reservation", keys=2)
 CLAIM_DUTY = _load("claim_duty", keys=1)
 BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
-FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_tail", "first_ms", "take_back"))
+FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_tail", "first_ms", "dead_letter", "take_back"))
 ARRIVE = _load("arrive", keys=2, parts=("identity",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)

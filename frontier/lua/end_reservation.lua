@@ -15,4 +15,6 @@ end
 redis.call('HSET', domain_key, 'next', ARGV[3])
 redis.call('HDEL', domain_key, 'held')
 redis.call('ZADD', KEYS[1], 'XX', ARGV[3], ARGV[1])
+local kept_ms, longer_ms = redis.call('PTTL', domain_key), ARGV[3] - ARGV[2]
+if kept_ms > 0 and longer_ms > 0 then redis.call('PEXPIRE', domain_key, string.format('%.0f', kept_ms + longer_ms)) end
 return {'ended'}

@@ -79,6 +79,7 @@ local function push_domain(domain, again, from, to)
   accepted = accepted + added
   if redis.call('HINCRBY', domain_key, 'accepted', added) == added then
     redis.call('HINCRBY', KEYS[3], 'domains', 1)
+    redis.call('PERSIST', domain_key)  -- it may have been reserved before (`reserve`)
   end
   if not redis.call('ZSCORE', KEYS[2], domain) then
     local next_ms = tonumber(redis.call('HGET', domain_key, 'next') or '0')
@@ -100,7 +101,5 @@ end
 if accepted > 0 then
   redis.call('HSET', KEYS[3], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
-if capped > 0 then
-  redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped)
-end
+if capped > 0 then redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped) end
 return {'pushed', accepted, known, capped, outside}

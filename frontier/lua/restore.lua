@@ -18,7 +18,9 @@ for i = 2, #ARGV, 4 do
     restored = restored + 1
     redis.call('HINCRBY', KEYS[2], outcome, 1)
     redis.call('HINCRBY', KEYS[2], outcome .. ':' .. reason, 1)
-    if outcome == 'dead' then redis.call('HSET', KEYS[3], domain .. '\n' .. entry, reason) end
+    if outcome == 'dead' and not keep_dead_letter(KEYS[3], domain .. '\n' .. entry, reason) then
+      redis.call('HINCRBY', KEYS[2], 'drop:dead_letters', 1)
+    end
     if redis.call('EXISTS', queue) == 0 then redis.call('ZREM', KEYS[1], domain) end
   end
 end

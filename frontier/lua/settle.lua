@@ -10,7 +10,7 @@
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
---                         cut:<reason>, first_ms, last_ms
+--                         cut:<reason>, drop:dead_letters, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
@@ -41,7 +41,8 @@ local function settle_urls(domain, remove, at, last)
       count(outcome, gone)
       count(outcome .. ':' .. reason, gone)
       if outcome == 'dead' or again == 'keep' then
-        redis.call('HSET', KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
+        local is_kept = keep_dead_letter(KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
+        if not is_kept then count('drop:dead_letters', 1) end
       elseif outcome == 'retry' then
         local ready_ms, priority, entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
         if redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry) == 0 then

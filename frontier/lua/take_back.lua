@@ -18,7 +18,8 @@ local function take_back(keys, domain, expiry_ms, now_ms, default_delay_ms)
   for i = 1, #entries, 2 do
     local entry, lost = entries[i], tonumber(string.sub(entries[i], 6, 6), 16)
     if lost >= 14 then
-      redis.call('HSET', keys.dead, domain .. '\n' .. entry, 'lost_with_holder')
+      local is_kept = keep_dead_letter(keys.dead, domain .. '\n' .. entry, 'lost_with_holder')
+      if not is_kept then redis.call('HINCRBY', keys.stats, 'drop:dead_letters', 1) end
       for _, name in ipairs({'dead', 'dead:lost_with_holder'}) do redis.call('HINCRBY', keys.stats, name, 1) end
     else
       local counted = string.sub(entry, 1, 5) .. string.format('%x', lost + 1) .. string.sub(entry, 7)

@@ -11,6 +11,7 @@ from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 HOLD_MS = 30_000
 PATIENCE_MS = 5_000
+KEPT_MS = 3_600_000
 
 
 @pytest.fixture
@@ -106,3 +107,33 @@ async def test_a_url_that_is_pushed_meanwhile_waits(frontier: Frontier, reservat
     await reserve(reservations)
     await frontier.push([entry()])
     assert await lease(frontier) == 0
+
+
+class TestOfADomainThatIsNotOfTheCrawl:
+    async def test_it_is_forgotten_some_time_after_its_delay(
+        self, store: RedisStore, frontier: Frontier, reservations: Reservations, time: ManualTime
+    ) -> None:
+        """Otherwise the domains to which any robots.txt ever redirected would stay for good."""
+        held = await reserve(reservations)
+        key = frontier.keys.shards[0].domain("a.test")
+        (kept_ms,) = await store.send([command("PTTL", key)])
+        assert HOLD_MS < kept_ms <= HOLD_MS + KEPT_MS
+        await reservations.end(held, time.ms + 2 * KEPT_MS)  # a very long delay
+        (kept_ms,) = await store.send([command("PTTL", key)])
+        assert kept_ms > 2 * KEPT_MS
+
+    @pytest.mark.parametrize("is_pushed_first", [False, True])
+    async def test_it_is_kept_once_a_url_of_it_is_accepted(
+        self,
+        store: RedisStore,
+        frontier: Frontier,
+        reservations: Reservations,
+        time: ManualTime,
+        is_pushed_first: bool,
+    ) -> None:
+        if is_pushed_first:
+            await frontier.push([entry()])
+        held = await reserve(reservations)
+        await frontier.push([entry()])
+        await reservations.end(held, time.ms + 1_000)
+        assert await store.send([command("PTTL", frontier.keys.shards[0].domain("a.test"))]) == [-1]

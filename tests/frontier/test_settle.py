@@ -11,6 +11,8 @@ from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, SettledUrl,
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
+DEAD_LETTERS = 10_000
+
 
 class TestSettle:
     async def test_the_last_url_ends_the_lease(self, frontier: Frontier, counters: Counters) -> None:
@@ -54,6 +56,21 @@ class TestSettle:
         assert (counts.done, counts.dead, counts.open, counts.received_bytes) == (2, 1, 1, 5)
         assert counts.reasons == {"done:200": 2, "dead:x": 1}
         assert [letter async for letter in letters.find()] == [DeadLetter(0, "a.test", three.raw, "x")]
+
+    async def test_a_shard_keeps_a_limited_number_of_dead_letters_and_counts_the_others(
+        self, frontier: Frontier, counters: Counters, store: RedisStore
+    ) -> None:
+        """The URLs are settled nevertheless, and can be looked up in the output."""
+        dead = frontier.keys.shards[0].dead
+        for first in range(0, DEAD_LETTERS - 1, 999):
+            letters = [word for number in range(first, first + 999) for word in (f"b.test\n{number}", "x")]
+            await ask(store, "HSET", dead, *letters[: 2 * (DEAD_LETTERS - 1 - first)])
+        await frontier.push([entry(f"https://a.test/{n}") for n in range(3)])
+        lease = await lease_one(frontier)
+        await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "dead", "x") for one in lease.entries])])
+        assert await ask(store, "HLEN", dead) == DEAD_LETTERS
+        counts = await counters.counts()
+        assert (counts.dead, counts.open, counts.dropped) == (3, 0, {"dead_letters": 2})
 
     async def test_pages_of_which_something_was_left_out_are_counted_once(
         self, frontier: Frontier, counters: Counters
