@@ -14,6 +14,9 @@ from prometheus_client.registry import Collector
 
 from crawler.observe.summary import Summary
 
+DEAD_LETTERS_A_SHARD = 10_000
+"""The most that a shard keeps (frontier/lua/dead_letter.lua)."""
+
 BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
 """Bytes of Redis memory, rounded up from measurements with Valkey 9: 11.5 for a seen URL; 60 (up to 128 URLs in a domain's
 queue) to 150 for a queued URL with 40 bytes after the host; 160 for a domain and a kilobyte for its robots.txt.
@@ -119,7 +122,7 @@ def expected_bytes(summary: Summary) -> int:
     """Return the bytes that the crawl should take in Redis according to the formula."""
     return (
         summary.seen * BYTES_A_SEEN_URL
-        + (summary.open + summary.dead) * BYTES_A_QUEUED_URL
+        + (summary.open + min(summary.dead, summary.shards * DEAD_LETTERS_A_SHARD)) * BYTES_A_QUEUED_URL
         + summary.domains * BYTES_A_DOMAIN
         + summary.shards * BYTES_A_SHARD
     )
