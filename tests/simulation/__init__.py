@@ -10,4 +10,5 @@ design, not by those of the scripts. `audit` compares the records with every key
 
     python -m tests.simulation --runs 5000        the long run
     python -m tests.simulation --seed 7 -v        one run again, and what led to its breach
+    python -m tests.simulation --seed 7 --crowd 1000    a thousand replicas join within a minute, and a hundred die at once
 """

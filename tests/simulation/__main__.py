@@ -18,7 +18,7 @@ from tests.valkey import ValkeyProcess
 TOLD = 80
 """Lines of history that are printed without -vv."""
 
-OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts")
+OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "crowd")
 """Options with a number that replaces what the seed would draw."""
 
 
@@ -33,6 +33,8 @@ def main() -> int:
         for seed in seeds:
             drawn = (arguments.faulty, arguments.replicas, arguments.interval, arguments.chain)
             scenario = Scenario.draw(seed, *drawn, arguments.nodes, arguments.restarts)
+            if arguments.crowd:
+                scenario = Scenario.crowd(arguments.crowd, seed)
             run = Run(scenario, wire)
             try:
                 result = run.go()
@@ -62,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--restarts", type=int, help="how often the server is restarted, without its last writes")
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="the interval of the replicas")
     parser.add_argument("--chain", action="store_true", help="each page links to the next one only")
+    parser.add_argument("--crowd", type=int, metavar="REPLICAS", help="so many replicas, of which a tenth dies at once")
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
     parser.add_argument(
         "-v", "--verbose", action="count", default=0, help="print the history of a breach; -vv: all of it"

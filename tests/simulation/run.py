@@ -31,11 +31,11 @@ from tests.simulation.views import Views
 from tests.simulation.wire import ScriptFailed, Wire
 from tests.simulation.world import World
 
-AUDIT_EVERY = 500
-"""Events between two comparisons of Redis with the ledger. There is one after each stray settle call, too."""
-
 PACE_EVERY, PACE_S = 50_000, 0.1
 """This many events take at least this many simulated seconds; otherwise a replica repeats something without a pause."""
+
+WATCHERS = 300
+"""Replicas from whose machines the counters are asked for the end of the crawl at any moment."""
 
 NAME = "sim"
 
@@ -155,8 +155,11 @@ class Run:
         self._joined += 1
         replica = SimReplica(self._here, self._loop(f"r{self._joined}"))
         self.replicas.append(replica)
-        self.universe.at(self.universe.now + self._rng.uniform(0.0, 2.0), replica.start, replica.loop)
-        replica.loop.spawn(self._watch_end(replica))
+        self.universe.at(
+            self.universe.now + self._rng.uniform(0.0, self.scenario.joined_s), replica.start, replica.loop
+        )
+        if self._joined <= WATCHERS:
+            replica.loop.spawn(self._watch_end(replica))
 
     def _alive(self) -> list[SimReplica]:
         return [replica for replica in self.replicas if not (replica.loop.is_dead or replica.has_left)]
@@ -211,6 +214,9 @@ class Run:
         )
         while self.universe.now < self.scenario.faulty_s and not self._is_over:
             self._step()
+        for replica in self._rng.sample(self._alive(), self.scenario.deaths):
+            replica.loop.is_dead = True
+            self.universe.at(self.universe.now + self.scenario.lease_ms / 1000, replica.recover)
         faults.stop()  # pauses go on until their end: what was deferred meanwhile cannot be brought forward
         self.history.note("", "healed")
 
@@ -249,7 +255,8 @@ class Run:
 
     def _step(self) -> None:
         self.universe.step()
-        if self.universe.events % AUDIT_EVERY == 0 or self._network.stray_settles > self._audited:
+        # There is one after each stray settle call, too.
+        if self.universe.events % self.scenario.audit_every == 0 or self._network.stray_settles > self._audited:
             self._audited = self._network.stray_settles
             self._audit()
         if self.universe.events % PACE_EVERY == 0:

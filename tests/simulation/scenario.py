@@ -34,7 +34,9 @@ class Scenario:
     pages than are settled by then, 0 for before the crawl. `scope`: by what links belong to the crawl.
     `restarts`: how often the server is restarted and has lost its last writes, up to a second's.
     `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
-    `nodes`: of the Redis Cluster; 1 is a single server.
+    `nodes`: of the Redis Cluster; 1 is a single server. `joined_s`: within how many seconds the replicas join; `deaths`:
+    how many of them die at once when faults end, without leaving. `audit_every`: events between two comparisons of Redis
+    with the ledger.
     """
 
     seed: int
@@ -60,11 +62,32 @@ class Scenario:
     restarts: int
     limited_at_s: float
     nodes: int = 1
+    joined_s: float = 2.0
+    deaths: int = 0
+    audit_every: int = 500
 
     @property
     def slack_s(self) -> float:
         """By how much a replica may be wrong about the time of the server."""
         return SLACK_S + self.drift * STALE_S
+
+    @classmethod
+    def crowd(cls, replicas: int, seed: int = 7) -> Scenario:
+        """Many replicas with a few domains each, that join within a minute. A tenth of them dies at once, while exchanges
+        with Redis go wrong and replicas are paused, cut off and killed."""
+        usual = cls.draw(seed, faulty_s=62.0, replicas=replicas, interval_s=5.0, nodes=1, restarts=1)
+        few = {"shards": 2 * replicas, "domains": 2 * replicas, "urls": 20 * replicas}
+        faults = {"exchange_fault": 0.01, "slow": 0.0, "lateness": 0.0, "fault_every_s": 5.0, "max_pages": 0}
+        ways = {
+            "lease_ms": 10_000,
+            "delay_ms": 1_000,
+            "is_chain": False,
+            "domain_cap": 0,
+            "scope": "seeds",
+            "drift": 1e-4,
+        }
+        crowd = {"joined_s": 60.0, "deaths": replicas // 10, "audit_every": 500 * replicas}
+        return replace(usual, **few, **faults, **ways, **crowd)  # type: ignore[arg-type]
 
     @classmethod
     def draw(
