@@ -47,14 +47,15 @@ PERIOD_S = 1.0
 SHORT_PERIOD_S = 0.2
 """The same while permits are scarce. Other replicas may return some at any time."""
 
-FREE_PERIOD_S = 5.0
+FREE_PERIOD_S = 4.0
 """The same while there is no limit. A report then only says that the replica still fetches without permits."""
 
 AFTER_LEASE_MS = 2_000
 """Milliseconds from the end of a replica's leases until its permits expire. Its pages may still be settled until then."""
 
-PERIODS_A_LAPSE = 6
-"""A replica reports at least so often in the time after which its permits expire."""
+PERIODS_A_LAPSE = 8
+"""A replica reports at least so often in the time after which its permits expire, so that it has noticed that the node hangs
+before they do."""
 
 GAP_MS, GRACE_MS = 5_000, 10_000
 """A replica that got no reply for `GAP_MS`, or two of its periods, does not expire other replicas' permits for `GRACE_MS`.
