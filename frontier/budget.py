@@ -54,8 +54,8 @@ AFTER_LEASE_MS = 2_000
 """Milliseconds from the end of a replica's leases until its permits expire. Its pages may still be settled until then."""
 
 PERIODS_A_LAPSE = 8
-"""A replica reports at least so often in the time after which its permits expire, so that it has noticed that the node hangs
-before they do."""
+"""A replica reports at least so often in the time after which its permits expire, so that it notices before they do that
+the node hangs."""
 
 GAP_MS, GRACE_MS = 5_000, 10_000
 """A replica that got no reply for `GAP_MS`, or two of its periods, does not expire other replicas' permits for `GRACE_MS`.
