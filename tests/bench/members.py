@@ -117,7 +117,7 @@ class Computed:
         return self._checksums[key]
 
 
-class Member:
+class HostedMember:
     """A replica's part in the keys of the whole crawl, whether or not it has work. The loops are those of
     `crawler.app.engine` and `crawler.app.replica`."""
 
@@ -171,7 +171,7 @@ class Member:
 async def take_part(name: str, options: Hosted, computed: Computed) -> None:
     """Run the replica `name`."""
     store = await connect(options.url, timeout_s=20.0)
-    one = Member(name, store, await open_crawl(store, CRAWL), options.max_pages, options.interval_s)
+    one = HostedMember(name, store, await open_crawl(store, CRAWL), options.max_pages, options.interval_s)
 
     def observe(view: View) -> None:
         owned = sum(owner == name for owner in view.owners)
