@@ -15,9 +15,9 @@ In data-flow order:
   MOVED or an ASK. `slot_map` reads which node serves which hash slots. `redis_errors` turns what goes wrong into `errors`
   of the frontier.
 - `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
-  have lost their data. `reshard` gives a crawl another number of shards, and `shard_contents` says what moves. `budget` and
-  `duties` divide the page limit and the periodic duties among the replicas. `reservations` allows single requests to a
-  domain that another replica has leased.
+  have lost their data. `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents`
+  lists. `budget` and `duties` divide the page limit and the periodic duties among the replicas; with many, each asks less
+  often (`pace`). `reservations` allows single requests to a domain that another replica has leased.
 - `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
   `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once.
   `control` sends an operator's commands to all replicas.

@@ -12,7 +12,8 @@ How a replica lives, in the order in which data flows:
 4. `engine` creates the other parts and connects all of them. It starts the `tasks`, finds the end of the crawl, and stops
    everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
-6. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
+6. While the crawl is given another number of shards, the replica waits and continues as a new one (`reshard_wait`).
+7. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
 The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff

@@ -238,13 +238,9 @@ class Engine:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all leases,
-        and close the files.
-
-        The replica leaves the roster before it waits, so that others can take over its shards while the last turns end.
-        Leases that cannot be returned because Redis is unavailable expire.
-        """
-        clock = self._seams.clock
-        deadline = clock.monotonic() + grace_s
+        and close the files. The replica leaves the roster before it waits, so that others can take over its shards while
+        the last turns end. Leases that cannot be returned because Redis is unavailable expire."""
+        clock, deadline = self._seams.clock, self._seams.clock.monotonic() + grace_s
         self.drain()
         await self.tasks.cancel(self.following)  # otherwise its next claim would put it into the roster again
         await self.leave(self.peers.leave)
@@ -359,9 +355,8 @@ class Engine:
             self._end("max_pages")
 
     async def _find_end(self) -> None:
-        """End the crawl when the counters show that nothing is left. While this replica holds leases, the crawl cannot be
-        empty, so the counters are not read. Nor do they count soon after a restart of a server: it may lack links that
-        other replicas are about to push again."""
+        """End the crawl when the counters show that nothing is left. They are read only while this replica holds no lease.
+        They do not count soon after a restart of a server, which may lack links that others are about to push again."""
         retry, clock = self.runtime.retry, self._seams.clock
         runs, changed_at = self.frontier.runs(), -math.inf
         while True:
@@ -386,9 +381,9 @@ class Engine:
     def readiness(self) -> tuple[bool, str]:
         """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
         view, retry = self.leases.view, self.runtime.retry
+        away, incomplete = retry.away_nodes, retry.incomplete_nodes
         if self.has_other_shards:
             return False, "the crawl is being given another number of shards"
-        away, incomplete = retry.away_nodes, retry.incomplete_nodes
         if retry.is_away:
             return False, "Redis is away"
         if self.control.paused:
