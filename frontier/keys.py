@@ -15,7 +15,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 MOST_SHARDS = 65_536
@@ -69,6 +69,12 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
     def queue(self, domain: str) -> str:
         return f"{self.base}q:{domain}"
+
+    def blocks(self, domain: str) -> str:
+        return f"{self.base}blocks:{domain}"
+
+    def block(self, block: str, domain: str) -> str:
+        return f"{self.base}block:{block}:{domain}"
 
     def inflight(self, domain: str) -> str:
         return f"{self.base}inflight:{domain}"

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+from frontier.blocks import size_of
 from frontier.crawls import Crawl
 from frontier.errors import CrawlLost, CrawlResharded
 from frontier.keys import CrawlKeys, ShardKeys
@@ -166,6 +167,22 @@ class LayoutCopy:
             "undo it with `crawler reshard --cancel`, and run the command again"
         )
 
+    async def _packed(self, shards: Sequence[ShardKeys], domains: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
+        """For each block of `domains` (number of the shard, domain) that is there: the number of its shard, and of the URLs in
+        it."""
+        listed = await asked(
+            self._store, [command("ZRANGE", shards[number].blocks(domain), 0, -1) for number, domain in domains]
+        )
+        blocks = [
+            (number, domain, name.decode())
+            for (number, domain), names in zip(domains, listed, strict=True)
+            for name in names
+        ]
+        there = await asked(
+            self._store, [command("EXISTS", shards[number].block(name, domain)) for number, domain, name in blocks]
+        )
+        return [(number, size_of(name) * is_there) for (number, _, name), is_there in zip(blocks, there, strict=True)]
+
     async def _queued(self, shards: Sequence[ShardKeys]) -> list[int]:
         """The number of queued URLs of each of `shards`."""
         totals = [0] * len(shards)
@@ -180,6 +197,8 @@ class LayoutCopy:
                 self._store, [command("ZCARD", shards[number].queue(domain.decode())) for number, domain in found]
             )
             for (number, _), size in zip(found, sizes, strict=True):
+                totals[number] += size
+            for number, size in await self._packed(shards, [(number, domain.decode()) for number, domain in found]):
                 totals[number] += size
             left += [(n, at + CHUNK) for (n, at), reply in zip(some, replies, strict=True) if len(reply) == CHUNK]
         return totals

@@ -2,17 +2,19 @@
 
 The frontier has no index by URL: a URL is a member of a sorted set, in a text that also contains its depth and tries. So
 the most likely texts are looked up first, in one call. Only a URL that was retried or lost before needs a scan of its
-domain's queue, and the scan is bounded.
+domain's queue, and one that is packed needs its blocks read. Both are bounded.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import product
 from typing import Literal
 
 import msgspec
 
+from frontier.blocks import rows_of
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
 from frontier.outboxes import OUTBOX_LINKS
@@ -23,6 +25,10 @@ Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "sett
 
 SCAN_STEP, SCAN_LIMIT = 2_000, 200_000
 """Members scanned per call, and in total. A call takes about 2 ms of the server's time, all of them 0.25 s."""
+
+
+SCAN_BLOCKS, BLOCKS_AT_ONCE = 2_000, 8
+"""Blocks read in total, and per round trip. All of them take about a second of this process, and little of the server."""
 
 
 class UrlStatus(msgspec.Struct, frozen=True):
@@ -71,7 +77,7 @@ class UrlLookup:
                 command("HMGET", keys.owner, "replica", "epoch"),
                 command("ZSCORE", keys.due, domain),
                 command("ZSCORE", keys.leases, domain),
-                command("HMGET", keys.domain(domain), "next", "delay", "state", "accepted"),
+                command("HMGET", keys.domain(domain), "next", "delay", "state", "accepted", "packed"),
                 command("ZCARD", keys.queue(domain)),
                 command("ZCARD", keys.inflight(domain)),
             ]
@@ -87,7 +93,7 @@ class UrlLookup:
             delay_ms=_whole(state[1]),
             state=(state[2] or b"").decode(),
             accepted=int(state[3] or 0),
-            queued=queued,
+            queued=queued + int(state[4] or 0),
             in_flight=in_flight,
         )
 
@@ -156,7 +162,22 @@ class UrlLookup:
         found, whole = await self._scan("ZSCAN", keys.queue(bare.domain), pattern, lambda member: _is_of(member, bare))
         if found is not None:
             return UrlStatus("queued", parse_entry(found[0], bare.domain, float(found[1])))
-        return None if whole else UrlStatus("queued_or_settled")
+        packed, all_packed = await self._among_packed(keys, bare)
+        return packed or (None if whole and all_packed else UrlStatus("queued_or_settled"))
+
+    async def _among_packed(self, keys: ShardKeys, bare: Entry) -> tuple[UrlStatus | None, bool]:
+        """The status of a packed URL, and whether all blocks were read. A block may be unpacked meanwhile."""
+        (names,) = await self._store.send([command("ZRANGE", keys.blocks(bare.domain), 0, SCAN_BLOCKS)])
+        text = bare.raw[6:].encode()
+        for at in range(0, min(len(names), SCAN_BLOCKS), BLOCKS_AT_ONCE):
+            part = names[at : min(at + BLOCKS_AT_ONCE, SCAN_BLOCKS)]
+            reads = [command("GET", keys.block(name.decode(), bare.domain)) for name in part]
+            for contents in await self._store.send(reads):
+                for priority, raw in rows_of(contents) if contents else ():
+                    if text in raw and _is_of(raw.decode(), bare):
+                        return UrlStatus("queued", parse_entry(raw.decode(), bare.domain, float(priority))), True
+            await asyncio.sleep(0)
+        return None, len(names) <= SCAN_BLOCKS
 
     async def _scan(
         self, scan: str, key: str, pattern: str, wanted: Callable[[str], bool]

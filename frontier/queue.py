@@ -17,8 +17,10 @@ import msgspec
 from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway, ShardLost
+from frontier.frontier_settings import FrontierSettings
 from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
+from frontier.packing import Packer, reported_queues
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
 from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
@@ -64,19 +66,6 @@ KNOWN_DOMAINS = 10_000
 """Maximum number of known domains that are cached, at about 100 bytes each."""
 
 
-class FrontierSettings(msgspec.Struct, frozen=True):
-    """`lease_ms`: how long a domain stays leased to a replica that stopped responding. Raise it for slow sites, lower
-    it for a faster takeover. `batch`: maximum number of URLs in a lease. `domain_cap`: maximum number of URLs accepted
-    per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own.
-    `replicas_ack`: how many replicas of a Redis node must have pushed URLs."""
-
-    lease_ms: int = 30_000
-    batch: int = 32
-    domain_cap: int = 0
-    delay_ms: int = 1_000
-    replicas_ack: int = 0
-
-
 class PushReply(msgspec.Struct, frozen=True):
     """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
     because the crawl does not know their domain. `shards`: those in which URLs were queued."""
@@ -101,6 +90,7 @@ class Frontier:
         self._fingerprint_key = fingerprint_key
         self.outboxes = Outboxes(store, keys)
         self._known: set[str] = set()  # domains of which the crawl has accepted a URL
+        self._packer = Packer(store, keys, clock.now_ms)
         self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
         self._recent = RecentWrites(self._run_of, store.runs, self._is_away, clock.now_ms)
 
@@ -133,6 +123,8 @@ class Frontier:
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)
+        again = {(shard, domain) for shard, groups in by_shard.items() for domain, mode in groups if mode == "again"}
+        await self._packer.unpack_seeds(again)
         parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
         for batch in batches(parts):
@@ -141,7 +133,9 @@ class Frontier:
             for shard, part in batch:
                 self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
-        counts = [(part[0], *map(int, reply[1:])) for part, reply in zip(parts, replies, strict=True)]
+            reported = [reported_queues(shard, reply) for (shard, _), reply in zip(batch, answers, strict=True)]
+            await self._packer.pack((queue for of_shard in reported for queue in of_shard), self.settings.packing)
+        counts = [(part[0], *map(int, reply[1:5])) for part, reply in zip(parts, replies, strict=True)]
         return PushReply(
             accepted=sum(count[1] for count in counts),
             known=sum(count[2] for count in counts),
@@ -180,7 +174,8 @@ class Frontier:
     def _push_call(self, shard: int, groups: dict[Group, list[Entry]], replicas_ack: int) -> Call:
         keys = self.keys.shards[shard]
         self._recent.reached(shard)
-        arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), self.settings.domain_cap]
+        limits = (self.settings.domain_cap, self.settings.packing.least_step)
+        arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), *limits]
         for (domain, mode), entries in groups.items():
             arguments += (domain, mode, len(entries))
             for entry in entries:
@@ -214,6 +209,7 @@ class Frontier:
                 leased.append(lease_reply(shard, reply, now_ms + lease_ms))
                 if leased[-1].leases:
                     self._calls[shard] = self._calls.get(shard, 1) + 1
+        await self._packer.unpack([block for reply in leased for block in reply.low], self.settings.packing)
         return leased, fenced
 
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:

@@ -39,7 +39,7 @@ class Repair:
         self._store = store
         self._crawl = crawl
         self._keys = with_identity(crawl.keys, f"{crawl.keys.identity}:repair")
-        settings = FrontierSettings(domain_cap=domain_cap)
+        settings = FrontierSettings(domain_cap=domain_cap, pack_above=0)  # `restore` looks for URLs in the queues
         self._frontier = Frontier(store, self._keys, clock, settings, crawl.fingerprint_key)
         self.shards: Sequence[int] = ()
 

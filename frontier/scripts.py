@@ -38,13 +38,14 @@ LEASE_PARTS = (
     "take_back",
     "count_merged",
     "wake",
+    "packed",
 )
 """The files of `lease` besides its own, in the order in which they use each other."""
 
 SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "count_merged", "wake", "resettle", "count", "dead_letter")
 """The same of `settle`."""
 
-PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS)
+PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS) | {"long_queue"}
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
@@ -53,11 +54,13 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4)
+PUSH = _load("push", keys=4, parts=("long_queue",))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
 KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
 DELIVER = _load("deliver", keys=2, parts=("identity",))
 SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
+PACK = _load("pack", keys=2, parts=("identity",))
+UNPACK = _load("unpack", keys=2, parts=("identity", "count_merged"))
 RELEASE = _load("release", keys=6, parts=("identity",))
 REVOKE = _load("revoke", keys=5, parts=("lost_tail",))
 RESTORE = _load("restore", keys=4, parts=("identity", "dead_letter"))

@@ -8,7 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from frontier.entries import Entry, parse_entry
+from frontier.packing import First
 from frontier.store import Reply
+
+LOW = 3
+"""Words about a domain that `lease.lua` reports because it has few unpacked URLs. A lease has four."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -128,17 +132,24 @@ def settle_reply(word: bytes, ms: int = -1) -> SettleReply:
 
 
 class LeaseReply(msgspec.Struct, frozen=True):
-    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty."""
+    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty. `low`: the next
+    blocks of domains with few unpacked URLs."""
 
     shard: int
     leases: tuple[Lease, ...]
     next_ms: int | None
+    low: tuple[First, ...] = ()
 
 
 def lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
     """What the reply of `lease.lua` for `shard` says. `expires_ms`: when the leases end."""
-    leases = []
-    for domain_raw, token, delay_ms, state, entries in reply[2:]:
+    leases, low = [], []
+    for domain_raw, *about in reply[2:]:
+        if len(about) == LOW:
+            packed, name, contents = about
+            low.append(First(shard, domain_raw.decode(), int(packed), name.decode(), contents))
+            continue
+        token, delay_ms, state, entries = about
         domain = domain_raw.decode()
         parsed = tuple(
             parse_entry(raw.decode(), domain, float(priority))
@@ -146,4 +157,4 @@ def lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
         )
         leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
     next_ms = int(reply[1])
-    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms)
+    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms, tuple(low))

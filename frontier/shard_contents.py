@@ -15,13 +15,13 @@ from frontier.errors import RedisMisused
 from frontier.lookup import seen_bucket
 from frontier.store import Argument, Call, Reply, command
 
-Kind = Literal["zset", "hash", "set"]
+Kind = Literal["zset", "hash", "set", "string"]
 
-DOMAIN_KEYS: Mapping[str, Kind] = {"q": "zset", "d": "hash", "robots": "hash"}
+DOMAIN_KEYS: Mapping[str, Kind] = {"q": "zset", "d": "hash", "robots": "hash", "blocks": "zset"}
 """Keys named after a domain, which move as they are: first part of the name -> type."""
 
-EXPIRING = frozenset({"robots"})
-"""The first parts of the names of keys that expire."""
+EXPIRING = frozenset({"robots", "d"})
+"""The first parts of the names of keys that may expire."""
 
 SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
     "due": ("zset", lambda member: member),
@@ -30,7 +30,7 @@ SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
 }
 """Keys whose members each belong to a domain: name -> type, and the domain of a member."""
 
-SEEN, OUTBOX = "seen", "outbox"
+SEEN, OUTBOX, BLOCK = "seen", "outbox", "block"
 
 LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
 """Keys that do not move. `stats` is computed anew. `owner` and `lost` tell later what was settled under the old leases."""
@@ -38,7 +38,7 @@ LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
 CHUNK = 500
 """Members read or written in one call, which then takes about 1 ms."""
 
-_VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "set": "SADD"}
+_VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "set": "SADD", "string": "SET"}
 
 
 class Key(NamedTuple):
@@ -58,6 +58,8 @@ class Key(NamedTuple):
             return "zset"
         if self.first == SEEN:
             return "set"
+        if self.first == BLOCK:
+            return "string"
         if self.first in DOMAIN_KEYS:
             return DOMAIN_KEYS[self.first]
         if self.name in SHARD_KEYS:
@@ -70,12 +72,14 @@ class Key(NamedTuple):
             return command("ZRANGE", self.whole, cursor, cursor + CHUNK - 1, "WITHSCORES")
         if self.kind == "hash":
             return command("HSCAN", self.whole, cursor, "COUNT", CHUNK)
-        return command("SMEMBERS", self.whole)
+        return command("GET" if self.kind == "string" else "SMEMBERS", self.whole)
 
     def parsed(self, cursor: int, reply: Reply) -> tuple[list[tuple[bytes, ...]], int]:
         """The words of each member in the reply to `read(cursor)`, as they are written, and the next cursor, or 0."""
         if self.kind == "set":
             return [(member,) for member in reply], 0
+        if self.kind == "string":
+            return [(reply,)], 0
         if self.kind == "hash":
             following, flat = reply
             return _rows(flat[::2], flat[1::2]), int(following)
@@ -138,6 +142,8 @@ class Division(NamedTuple):
     def _home(self, key: Key, row: tuple[bytes, ...]) -> int:
         if key.first in DOMAIN_KEYS:
             return shard_of(key.name.partition(":")[2], self.after)
+        if key.first == BLOCK:
+            return shard_of(key.name.split(":", 2)[2], self.after)
         domain = SHARD_KEYS[key.name][1](row[1] if key.kind == "zset" else row[0])
         return shard_of(domain.decode(), self.after)
 

@@ -128,4 +128,5 @@ def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
         domain_cap=settings.limits.domain_cap,
         delay_ms=int(settings.politeness.delay * 1000),
         replicas_ack=settings.frontier.replicas_ack,
+        pack_above=settings.frontier.pack_above,
     )

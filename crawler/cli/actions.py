@@ -175,7 +175,11 @@ async def push_seeds(
         store,
         crawl.keys,
         clock,
-        FrontierSettings(domain_cap=settings.limits.domain_cap, replicas_ack=settings.frontier.replicas_ack),
+        FrontierSettings(
+            domain_cap=settings.limits.domain_cap,
+            replicas_ack=settings.frontier.replicas_ack,
+            pack_above=settings.frontier.pack_above,
+        ),
         crawl.fingerprint_key,
     )
     score = scorer(settings.frontier.scorer)

@@ -6,7 +6,7 @@
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of all keys of the shard
 -- ARGV[1] the identity of shards that are filled
--- ARGV[2...] for each key: its name after the prefix, ZADD, HSET or SADD, when it expires ms (0: never), number of words
+-- ARGV[2...] for each key: its name after the prefix, ZADD, HSET, SADD or SET, when it expires ms (0: never), number of words
 --   that follow: those of the command after its key
 --
 -- Returns {"arrived"} | {"lost"}

@@ -2,7 +2,8 @@
 --
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
 -- `lost_tail` notices a restart of the server, `lease_again` repeats a reply that was lost, `take_back` ends expired leases,
--- and `wake` queues waiting entries that are ready. Domains that have been due longest are leased first.
+-- and `wake` queues waiting entries that are ready. Domains that have been due longest are leased first. `packed` finds the
+-- next packed URLs of a domain; if its queue lacks those of the highest priority, it stays due until they are unpacked.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence), call, granted (the last grant), run, quiet_ms, tails
 -- KEYS[2] due      zset  domain -> due ms
@@ -11,12 +12,14 @@
 -- KEYS[5] stats    hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
 -- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms; kept for LOST_KEPT_MS
--- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state, packed),
+--         blocks:<domain> zset (block -> minus the highest priority in it), block:<block>:<domain> string
 -- ARGV[1] crawl   ARGV[2] epoch   ARGV[3] replica   ARGV[4] run: of the server process   ARGV[5] number of the call
 -- ARGV[6] now_ms   ARGV[7] lease_ms
 -- ARGV[8] max_domains (1 or more)   ARGV[9] max_urls (each)   ARGV[10] default_delay_ms
 --
--- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...}
+-- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...,
+--          for domains with few unpacked URLs: {domain, number of packed URLs, first block, its contents}, ...}
 --       | {"fenced", epoch, replica} | {"lost"}
 
 local keys = {shard = KEYS[8]}
@@ -38,16 +41,21 @@ local waking_ms = wake_ready(keys, now_ms)
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
-local last_token, granted, reply = known.token, {}, {'leased', -1}
+local last_token, granted, reply, low = known.token, {}, {'leased', -1}, {}
 
+-- Returns whether the domain is no longer due.
 local function lease(domain)
   local queue, domain_key = keys.shard .. 'q:' .. domain, keys.shard .. 'd:' .. domain
-  local state = redis.call('HMGET', domain_key, 'delay', 'state')
+  local state = redis.call('HMGET', domain_key, 'delay', 'state', 'packed')
   local delay_ms = tonumber(state[1] or default_delay_ms)
   -- At most as many URLs as can be fetched in half of the lease, so that a slow holder does not outlast its lease.
   local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
+  if state[3] then
+    urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls)
+    if urls == 0 then return false end
+  end
   local best = redis.call('ZREVRANGE', queue, 0, urls - 1, 'WITHSCORES')
-  if #best == 0 then return end
+  if #best == 0 then return true end
   -- Copied within the server. To pop the entries and add them again takes longer.
   redis.call('ZRANGESTORE', keys.shard .. 'inflight:' .. domain, queue, 0, urls - 1, 'REV')
   redis.call('ZREMRANGEBYRANK', queue, -urls, -1)
@@ -56,13 +64,17 @@ local function lease(domain)
   redis.call('ZADD', keys.leases, now_ms + lease_ms, domain)
   granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
   reply[#reply + 1] = {domain, last_token, delay_ms, state[2] or '', best}
+  return true
 end
 
 local due_ms = first_ms(keys.due)
 if due_ms <= now_ms then
   local due = redis.call('ZRANGEBYSCORE', keys.due, '-inf', now_ms, 'LIMIT', 0, ARGV[8])
-  for _, domain in ipairs(due) do lease(domain) end
-  if #due > 0 then redis.call('ZREM', keys.due, unpack(due)) end  -- empty if the caller asked for no domains
+  local gone = {}
+  for _, domain in ipairs(due) do
+    if lease(domain) then gone[#gone + 1] = domain end
+  end
+  if #gone > 0 then redis.call('ZREM', keys.due, unpack(gone)) end  -- empty if the caller asked for no domains
   if #reply > 2 then
     redis.call('HSET', keys.owner, 'token', last_token, 'call', number, 'granted', table.concat(granted, ' '))
   end
@@ -73,4 +85,5 @@ local function next_ms(key, before_ms) return before_ms > now_ms and before_ms o
 if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
 local again_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
 if again_ms < math.huge then reply[2] = again_ms end
+for _, domain in ipairs(low) do reply[#reply + 1] = domain end
 return reply

@@ -9,16 +9,19 @@
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, drop:<reason>
--- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next), seen:<bucket> set
+-- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed),
+--         seen:<bucket> set
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
--- ARGV[4...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
+-- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
+-- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
 --
--- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain} | {"lost"}
+-- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain,
+--   {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
 
 local FILL = 208
 local base = KEYS[4]
-local now_ms, domain_cap = tonumber(ARGV[2]), tonumber(ARGV[3])
+local now_ms, domain_cap, step = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets')
 if stats[1] ~= ARGV[1] then return {'lost'} end
@@ -77,7 +80,9 @@ local function push_domain(domain, again, from, to)
   if size == 0 then return end
   local added = redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
   accepted = accepted + added
-  if redis.call('HINCRBY', domain_key, 'accepted', added) == added then
+  local total = redis.call('HINCRBY', domain_key, 'accepted', added)
+  if step > 0 and total % step < added then report(base, domain) end
+  if total == added then
     redis.call('HINCRBY', KEYS[3], 'domains', 1)
     redis.call('PERSIST', domain_key)  -- it may have been reserved before (`reserve`)
   end
@@ -87,7 +92,7 @@ local function push_domain(domain, again, from, to)
   end
 end
 
-local at = 4
+local at = 5
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   if mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then
@@ -102,4 +107,4 @@ if accepted > 0 then
   redis.call('HSET', KEYS[3], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
 if capped > 0 then redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped) end
-return {'pushed', accepted, known, capped, outside}
+return {'pushed', accepted, known, capped, outside, unpack(reported)}

@@ -4,7 +4,7 @@
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] q:<domain>         zset
 -- KEYS[4] inflight:<domain>  zset
--- KEYS[5] d:<domain>         hash  token, next, state
+-- KEYS[5] d:<domain>         hash  token, next, state, packed
 -- KEYS[6] stats   hash  crawl
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] token   ARGV[4] next_ms   ARGV[5] state ("": unchanged)
 --
@@ -13,7 +13,7 @@
 if is_lost(KEYS[6], ARGV[1]) then return {'lost'} end
 local domain, queue, inflight, domain_key = ARGV[2], KEYS[3], KEYS[4], KEYS[5]
 
-local known = redis.call('HMGET', domain_key, 'token', 'next')
+local known = redis.call('HMGET', domain_key, 'token', 'next', 'packed')
 if known[1] ~= ARGV[3] then
   return {'stale'}
 end
@@ -27,7 +27,7 @@ redis.call('ZREM', KEYS[2], domain)
 redis.call('HDEL', domain_key, 'token')
 redis.call('HSET', domain_key, 'next', next_ms)
 if ARGV[5] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[5]) end
-if redis.call('EXISTS', queue) == 1 then
+if known[3] or redis.call('EXISTS', queue) == 1 then
   redis.call('ZADD', KEYS[1], next_ms, domain)
   return {'released', next_ms}
 end

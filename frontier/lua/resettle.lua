@@ -1,5 +1,6 @@
 -- resettle: part of `settle`. Settle URLs whose lease the server has lost with its last writes. Its other URLs are queued
 -- again, so a URL counts if it is still in the queue. If another replica has leased it since, that replica's page is kept.
+-- If it is packed, it is fetched again.
 --
 -- keys: table with the keys due, leases, waiting, stats and lost, and `shard`, the prefix of the keys of a domain
 --
@@ -34,7 +35,7 @@ end
 
 -- The domain is due at next_ms at the earliest, and not at all if nothing is queued.
 local function put_off(keys, domain, next_ms)
-  if redis.call('EXISTS', keys.shard .. 'q:' .. domain) == 0 then
+  if redis.call('EXISTS', keys.shard .. 'q:' .. domain, keys.shard .. 'blocks:' .. domain) == 0 then
     redis.call('ZREM', keys.due, domain)
   else
     redis.call('ZADD', keys.due, 'XX', 'GT', next_ms, domain)

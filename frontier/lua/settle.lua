@@ -14,7 +14,8 @@
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
--- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state)
+-- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state,
+--         packed)
 -- ARGV[1] crawl   ARGV[2] run: of the server process   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
@@ -59,7 +60,7 @@ end
 local function settle(at, last)
   local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, cut = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
-  local known = redis.call('HMGET', domain_key, 'token', 'next')
+  local known = redis.call('HMGET', domain_key, 'token', 'next', 'packed')
   local is_held = known[1] == token
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
@@ -92,7 +93,7 @@ local function settle(at, last)
   end
   redis.call('ZREM', KEYS[2], domain)
   redis.call('HDEL', domain_key, 'token')
-  if redis.call('EXISTS', base .. 'q:' .. domain) == 1 then
+  if known[3] or redis.call('EXISTS', base .. 'q:' .. domain) == 1 then
     redis.call('ZADD', KEYS[1], next_ms, domain)
     return 'ended', next_ms
   end

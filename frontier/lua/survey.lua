@@ -9,7 +9,7 @@
 -- KEYS[3] leases   zset  domain -> expiry ms
 -- KEYS[4] waiting  zset  entries that wait for a retry -> ready ms
 -- KEYS[5] stats    hash  counters
--- KEYS[6] the prefix of q:<domain> zset
+-- KEYS[6] the prefix of q:<domain> zset, d:<domain> hash (packed)
 -- ARGV[1] now_ms   ARGV[2] number of domains to list at each end, at least 1
 --
 -- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, due domains that are ready,
@@ -42,7 +42,8 @@ local function name(kind, found)
     local domain = found[i]
     if not named[domain] then
       named[domain] = true
-      reply[#reply + 1] = {kind, domain, found[i + 1], redis.call('ZCARD', queue .. domain)}
+      local packed = redis.call('HGET', KEYS[6] .. 'd:' .. domain, 'packed') or 0
+      reply[#reply + 1] = {kind, domain, found[i + 1], redis.call('ZCARD', queue .. domain) + packed}
     end
   end
 end

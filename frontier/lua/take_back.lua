@@ -13,7 +13,7 @@ local TAKE_BACK = 64
 local function take_back(keys, domain, expiry_ms, now_ms, default_delay_ms)
   local inflight, queue = keys.shard .. 'inflight:' .. domain, keys.shard .. 'q:' .. domain
   local domain_key = keys.shard .. 'd:' .. domain
-  local state = redis.call('HMGET', domain_key, 'next', 'delay', 'token')
+  local state = redis.call('HMGET', domain_key, 'next', 'delay', 'token', 'packed')
   local entries = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES')
   for i = 1, #entries, 2 do
     local entry, lost = entries[i], tonumber(string.sub(entries[i], 6, 6), 16)
@@ -34,7 +34,7 @@ local function take_back(keys, domain, expiry_ms, now_ms, default_delay_ms)
   local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
   redis.call('HDEL', domain_key, 'token')
   redis.call('HSET', domain_key, 'next', next_ms)
-  if redis.call('EXISTS', queue) == 1 then redis.call('ZADD', keys.due, next_ms, domain) end
+  if state[4] or redis.call('EXISTS', queue) == 1 then redis.call('ZADD', keys.due, next_ms, domain) end
 end
 
 local function take_back_expired(keys, now_ms, default_delay_ms)

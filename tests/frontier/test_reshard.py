@@ -14,7 +14,7 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
-from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
+from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
 from frontier.keys import ShardKeys
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.repair import Repair
@@ -23,7 +23,7 @@ from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
 from frontier.shard_contents import DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shards import lost_shards
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.store import Call, RedisStore, Reply, command, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess
 
@@ -75,7 +75,7 @@ class Crawled:
 
     async def open(self) -> Frontier:
         crawl = await open_crawl(self.store, self.name)
-        settings = FrontierSettings(batch=2, delay_ms=1)
+        settings = FrontierSettings(batch=2, delay_ms=1, pack_above=4)
         return Frontier(self.store, crawl.keys, self.clock, settings, crawl.fingerprint_key)
 
     async def begin(self, shards: int) -> None:
@@ -242,6 +242,24 @@ async def test_leases_are_returned_before_a_shard_is_frozen(crawled: Crawled, st
     await crawled.reshard(16, Settles(store))
     assert not leases
     assert settled.isdisjoint(await crawled.finish())
+
+
+async def test_packed_urls_move_with_their_domain(crawled: Crawled, store: RedisStore, crawl_name: str) -> None:
+    async def packed() -> int:
+        found = await store.send([command("KEYS", f"*{crawl_name}:*block:*")])
+        return len({key.partition(b"}")[2] for key in found[0]})
+
+    before = await packed()
+    assert before >= len(DOMAINS)
+    await crawled.reshard(16)
+    assert await packed() == before
+
+
+async def test_a_block_that_is_missing_is_noticed(crawled: Crawled, store: RedisStore, crawl_name: str) -> None:
+    (found,) = await store.send([command("KEYS", f"*{crawl_name}:*block:*")])
+    await store.send([command("DEL", found[0])])
+    with pytest.raises(CrawlLost):
+        await crawled.reshard(16)
 
 
 async def meta(crawled: Crawled) -> Crawl:

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from frontier.blocks import rows_of
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.keys import CrawlKeys
+from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.reservations import Reservation, Reservations
 from frontier.retries import retry_now
 from frontier.scripts import SAVE_ROBOTS
 from frontier.shards import identify_shards
-from frontier.store import RedisStore, command, connect, script_call
+from frontier.store import Call, RedisStore, Reply, command, connect, script_call
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime
@@ -38,12 +41,16 @@ class Machine:
     def __init__(self, store: RedisStore, time: ManualTime, clock: ServerClock, rng: random.Random) -> None:
         keys = CrawlKeys("fuzz", SHARDS, b"key".hex())
         self._store, self._time, self._rng, self._keys = store, time, rng, keys
-        self._frontier = Frontier(store, keys, clock, FrontierSettings(lease_ms=500, batch=3, domain_cap=40), b"key")
+        settings = FrontierSettings(
+            lease_ms=500, batch=rng.choice((1, 3)), domain_cap=40, pack_above=rng.choice((0, 2, 20))
+        )
+        self._frontier = Frontier(store, keys, clock, settings, b"key")
         self._reservations = Reservations(store, keys, clock, hold_ms=300, delay_ms=100)
         self._limiter = SharedRateLimiter(
             store, keys, time, clock, RateLimitPolicy(rng.choice((0.1, 7.7, 1e6)), rng.randint(1, 9))
         )
         self._leases: list[Lease] = []
+        self._sent: list[Call] = []  # pack and unpack calls, to be repeated
         self._held: list[Reservation] = []
         self.counters = Counters(store, keys)
 
@@ -56,27 +63,44 @@ class Machine:
             return None
         priority = rng.choice((0.0, -1e300, 1e-300, 0.1, float("inf")))
         depth, tries, hops = rng.choice((0, 1, 255, 999)), rng.randrange(20), rng.randrange(20)
-        return Entry(url.href, url.domain, priority, depth, tries, hops)
+        return Entry(url.href, url.domain, priority, depth, tries, hops, mode=rng.choice(("new", "new", "again")))
 
     async def step(self) -> None:
         """One transition."""
         self._time.ms += self._rng.choice((0, 1, 40, 700))
         await self._rng.choice(
             (
-                self._push,
-                self._lease,
-                self._settle,
-                self._release,
-                self._reserve,
-                self._ask_gate,
-                self._save_robots,
-                self._retry_now,
+                *(self._push, self._lease, self._settle, self._release, self._repack),
+                *(self._reserve, self._ask_gate, self._save_robots, self._retry_now),
             )
         )()
 
     async def _push(self) -> None:
         made = [self._entry() for _ in range(self._rng.randint(0, 12))]
         await self._frontier.push([entry for entry in made if entry])
+
+    async def _repack(self) -> None:
+        """Pack or unpack a part of a queue, whatever its size, or repeat an earlier call."""
+        rng = self._rng
+        shard = rng.randrange(SHARDS)
+        keys, domain = self._keys.shards[shard], f"d{rng.randrange(6)}.test"
+        size, packed, blocks = await self._store.send(
+            [
+                command("ZCARD", keys.queue(domain)),
+                command("HGET", keys.domain(domain), "packed"),
+                command("ZRANGE", keys.blocks(domain), 0, -1),
+            ]
+        )
+        noting = _Noting(self._store, self._sent)
+        packer = Packer(noting, self._keys, lambda: self._time.ms)  # type: ignore[arg-type]
+        if self._sent and rng.random() < 0.3:
+            await self._store.send([rng.choice(self._sent)])
+        elif blocks and rng.random() < 0.5:
+            name = rng.choice(blocks).decode()
+            (contents,) = await self._store.send([command("GET", keys.block(name, domain))])
+            await packer.unpack([First(shard, domain, int(packed), name, contents)], Sizes(rng.choice((0, 2, 40)), 1))
+        elif size:
+            await packer.pack([Queue(shard, domain, size, int(packed or 0))], Sizes(rng.choice((2, 20)), 0))
 
     async def _lease(self) -> None:
         epoch, replica = self._rng.choice(((1, "a"), (2, "a"), (2, "b")))
@@ -157,7 +181,21 @@ class Machine:
                 name for name in names if name.startswith((f"{keys.base}q:".encode(), f"{keys.base}inflight:".encode()))
             ]
             kept += waiting + sum(await self._store.send([command("ZCARD", name) for name in sets]) if sets else [])
+            blocks = [name for name in names if name.startswith(f"{keys.base}block:".encode())]
+            contents = await self._store.send([command("GET", name) for name in blocks]) if blocks else []
+            kept += sum(len(rows_of(text)) for text in contents)
         assert counts.open == kept, f"open {counts.open}, found {kept}"
+
+
+class _Noting:
+    """Notes the script calls."""
+
+    def __init__(self, store: RedisStore, sent: list[Call]) -> None:
+        self._store, self._sent = store, sent
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self._sent += [call for call in calls if call.script]
+        return await self._store.send(calls)
 
 
 def _literal(text: str) -> str:

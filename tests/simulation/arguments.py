@@ -12,6 +12,11 @@ def shard_tag(key: str) -> str:
     return key[: key.index("}") + 1]
 
 
+def bytes_of(word: object) -> bytes:
+    """An argument as Redis has got it."""
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
 def linked_url(member: str) -> str:
     """The URL of a link in an outbox."""
     _, domain, _, raw = member.split("\n")

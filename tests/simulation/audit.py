@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from frontier.blocks import rows_of
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys, ShardKeys
 from tests.simulation.domain_books import NOBODYS, Domain
@@ -29,7 +30,7 @@ def audit(wire: Wire, keys: CrawlKeys, ledger: Ledger) -> None:
         _same("links of the outbox by the counters", waiting_links, len(kept), shard.base)
         accepted += int(stats.get("accepted", 0))
         settled += sum(int(stats.get(outcome, 0)) for outcome in ("done", "denied", "dead"))
-        _audit_shard(replies, shard, by_shard[shard.base[:-1]])
+        _audit_shard(wire, replies, shard, by_shard[shard.base[:-1]])
     books = (len(ledger.accepted), len(ledger.settled))
     if (accepted, settled) != books:
         raise Breach("I1", f"Redis counts {accepted} accepted, {settled} settled; the ledger {books}")
@@ -43,11 +44,12 @@ def _reading(shard: ShardKeys, here: list[Domain]) -> Iterator[tuple[Any, ...]]:
         yield "ZRANGE", key, 0, -1, "WITHSCORES"
     for domain in here:
         yield "ZRANGE", shard.queue(domain.name), 0, -1, "WITHSCORES"
+        yield "ZRANGE", shard.blocks(domain.name), 0, -1
         yield "ZRANGE", shard.inflight(domain.name), 0, -1, "WITHSCORES"
-        yield "HMGET", shard.domain(domain.name), "token", "next"
+        yield "HMGET", shard.domain(domain.name), "token", "next", "packed"
 
 
-def _audit_shard(replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -> None:
+def _audit_shard(wire: Wire, replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -> None:
     due, leases, waiting = (_scores(next(replies)) for _ in range(3))
     later: dict[str, set[str]] = {}
     for member in waiting:
@@ -56,17 +58,28 @@ def _audit_shard(replies: Iterator[Any], shard: ShardKeys, here: list[Domain]) -
     for domain in here:
         name, held = domain.name, domain.holding
         queued = {_url(raw, name) for raw in _scores(next(replies))}
+        packed = _packed(wire, shard, name, [block.decode() for block in next(replies)])
         inflight = {_url(raw, name) for raw in _scores(next(replies))}
-        _same("queued", queued, set(domain.queued), name)
+        _same("packed", packed, domain.packed, name)
+        _same("queued and packed at once", queued & packed, set(), name)
+        _same("queued", queued | packed, set(domain.queued), name)
         _same("in flight", inflight, held.urls if held else set(), name)
         _same("waiting", later.get(name, set()), set(domain.waiting), name)
-        token, next_ms = next(replies)
+        token, next_ms, counted = next(replies)
+        _same("number of packed URLs", int(counted or 0), len(packed), name)
         _same("token", token, str(held.token).encode() if held and held.token != NOBODYS else None, name)
         _same("end of the delay", int(next_ms or 0), domain.rests_until_ms, name)
         _same("lease", leases.get(name), held.until_ms if held else None, name)
         _same("due", name in due, bool(domain.queued) and held is None, name)
     strangers = (due.keys() | leases.keys() | later.keys()) - {domain.name for domain in here}
     _same("domains", strangers, set(), shard.base)
+
+
+def _packed(wire: Wire, shard: ShardKeys, name: str, blocks: list[str]) -> set[str]:
+    contents = wire.commands([("GET", shard.block(block, name)) for block in blocks]) if blocks else []
+    missing = [block for block, text in zip(blocks, contents, strict=True) if text is None]
+    _same("missing blocks", missing, [], name)
+    return {_url(raw.decode(), name) for text in contents for _, raw in rows_of(text)}
 
 
 def _same(what: str, redis: object, ledger: object, about: str) -> None:

@@ -25,6 +25,7 @@ class Domain:
     name: str
     shard: str
     queued: dict[str, float] = field(default_factory=dict)  # url -> priority
+    packed: set[str] = field(default_factory=set)  # those of `queued` that are in blocks
     waiting: dict[str, int] = field(default_factory=dict)  # url -> ready ms
     holding: Holding | None = None
     rests_until_ms: int = 0

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from frontier.blocks import rows_of
 from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
-from tests.simulation.arguments import each_end, linked_url, shard_tag
+from tests.simulation.arguments import bytes_of, each_end, linked_url, shard_tag
 from tests.simulation.domain_books import NOBODYS, Domain, Holding
 from tests.simulation.history import Breach, History
 from tests.simulation.permit_book import PermitBook
@@ -54,6 +55,7 @@ class Ledger:
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
         self._observers |= {"revoke": self._revoke}
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
+        self._observers |= {"pack": self._pack, "unpack": self._unpack}
         self._observers |= {"keep_links": self._keep_links, "deliver": self._deliver}
 
     def _forget(self) -> None:
@@ -119,7 +121,7 @@ class Ledger:
     def _push(self, replica: str, call: Call, reply: Reply) -> None:
         words = [str(word) for word in call.arguments]
         counts = {"accepted": 0, "known": 0, "capped": 0, "outside": 0}
-        at = 3
+        at = 4
         while at < len(words):
             domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
             is_outside = words[at + 1] == "known" and not domain.accepted
@@ -128,8 +130,8 @@ class Ledger:
                 counts["outside" if is_outside else self._offer(domain, entry, int(words[2]))] += 1
             domain.filled_ms = max(domain.filled_ms, int(words[1]))
             at += 3 + 3 * count
-        self._history.note(replica, "push", (counts, words[3:]))
-        told = tuple(map(int, reply[1:]))
+        self._history.note(replica, "push", (counts, words[4:]))
+        told = tuple(map(int, reply[1:5]))
         self._check(told == tuple(counts.values()), "I1", f"push says {told}, not {counts}", "")
 
     def _offer(self, domain: Domain, entry: Entry, cap: int) -> str:
@@ -144,6 +146,29 @@ class Ledger:
         domain.queued[entry.url] = entry.priority
         domain.raw[entry.url] = entry.raw
         return "accepted"
+
+    # packing
+
+    def _pack(self, replica: str, call: Call, reply: Reply) -> None:
+        domain = self._domain(str(call.arguments[1]), call.keys[0])
+        urls = {parse_entry(raw.decode(), domain.name, 0.0).url for _, raw in rows_of(bytes_of(call.arguments[6]))}
+        self._history.note(replica, "pack", (domain.name, sorted(urls), reply))
+        if reply[0] == b"packed":
+            strange = urls - domain.queued.keys()
+            self._check(not strange, "I1", f"packed what was not queued: {strange}", domain.name)
+            number = int(call.arguments[2])
+            self._check(len(urls - domain.packed) == number, "I1", f"{number} are packed, not {urls}", domain.name)
+            domain.packed |= urls
+
+    def _unpack(self, replica: str, call: Call, reply: Reply) -> None:
+        domain = self._domain(str(call.arguments[1]), call.keys[0])
+        raws = [bytes_of(raw).decode() for raw in call.arguments[7::2]]
+        urls = {parse_entry(raw, domain.name, 0.0).url for raw in raws}
+        self._history.note(replica, "unpack", (domain.name, sorted(urls), reply))
+        if reply[0] == b"unpacked":
+            strange = urls - domain.packed
+            self._check(not strange, "I1", f"unpacked what was not packed: {strange}", domain.name)
+            domain.packed -= urls
 
     # outboxes
 
@@ -191,12 +216,17 @@ class Ledger:
         self._take_back(here, now_ms)
         for domain in here:
             self._wake(domain, now_ms)
-        for lease in reply[2:]:
+        leases, low = (
+            [one for one in reply[2:] if len(one) == 5],
+            {one[0].decode() for one in reply[2:] if len(one) == 4},
+        )
+        for lease in leases:
             self._grant(shard, replica, call, lease)
-        if reply[2:]:
-            book.call, book.granted = int(number), {lease[0].decode(): int(lease[1]) for lease in reply[2:]}
-        if len(reply[2:]) < int(call.arguments[7]):
-            idle = [domain.name for domain in here if domain.queued and not domain.holding and domain.due_ms <= now_ms]
+        if leases:
+            book.call, book.granted = int(number), {lease[0].decode(): int(lease[1]) for lease in leases}
+        if len(leases) + len(low) < int(call.arguments[7]):
+            due = [domain for domain in here if domain.queued and not domain.holding and domain.due_ms <= now_ms]
+            idle = [domain.name for domain in due if not (domain.packed and domain.name in low)]
             self._check(not idle, "I1", f"{idle} wait in {shard}, and nobody gets them", idle[0] if idle else "")
 
     @staticmethod
@@ -275,6 +305,7 @@ class Ledger:
         strange = urls - domain.queued.keys()
         self._check(not strange, "I1", f"leased what was not queued: {strange}", name)
         self._check(bool(urls), "I1", f"{name} leased without a URL", name)
+        self._check(not urls & domain.packed, "I1", f"leased while it is packed: {urls & domain.packed}", name)
         for url in urls:
             del domain.queued[url]
         domain.holding = Holding(token, replica, now_ms + lease_ms, urls)
@@ -340,7 +371,12 @@ class Ledger:
             for other in here:
                 self._wake(other, now_ms)
             url = parse_entry(raw, domain.name, 0.0).url
-            if url in domain.queued and (token, raw) not in book.decided and domain.raw.get(url, raw) == raw:
+            if (
+                url in domain.queued
+                and url not in domain.packed
+                and (token, raw) not in book.decided
+                and domain.raw.get(url, raw) == raw
+            ):
                 del domain.queued[url]
                 book.decided.add((token, raw))
                 if outcome == "retry":
@@ -392,7 +428,7 @@ class Ledger:
 
     def _release(self, replica: str, call: Call, reply: Reply) -> None:
         name, token, next_ms = str(call.arguments[1]), int(call.arguments[2]), int(call.arguments[3])
-        domain = self.domains[name]
+        domain = self._domain(name, call.keys[1])  # the server may have lost all that was known of it
         self._history.note(replica, "release", (name, token, next_ms, reply))
         held = self._held(domain, token, reply)
         if held is None:

@@ -153,6 +153,19 @@ MUTANTS = (
     _without(
         "late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""
     ),
+    _without(
+        "packs-what-has-changed",
+        LUA + "pack.lua",
+        "if redis.sha1hex(table.concat(entries, '\\n')) ~= ARGV[4] then",
+        "if false then",
+    ),
+    _without(
+        "unpacks-twice",
+        LUA + "unpack.lua",
+        "if redis.call('ZREM', blocks, block) == 0 then return {'gone'} end",
+        "redis.call('ZREM', blocks, block)",
+    ),
+    _without("packed-is-empty", LUA + "settle.lua", "if known[3] or redis", "if redis"),
     _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
     _without("push-into-lost-shard", LUA + "push.lua", "if stats[1] ~= ARGV[1] then", "if false then"),
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),

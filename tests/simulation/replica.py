@@ -250,6 +250,8 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -
         ),
         scope=ScopeTable(kind=scenario.scope, domains=named),
         limits=LimitsTable(max_pages=max_pages, domain_cap=scenario.domain_cap),
-        frontier=FrontierTable(shards=scenario.shards, lease=scenario.lease_ms / 1000, batch=scenario.batch),
+        frontier=FrontierTable(
+            shards=scenario.shards, lease=scenario.lease_ms / 1000, batch=scenario.batch, pack_above=scenario.pack_above
+        ),
         fetch=FetchTable(user_agent="simulated"),
     )

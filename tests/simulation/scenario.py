@@ -37,6 +37,7 @@ class Scenario:
     `nodes`: of the Redis Cluster; 1 is a single server. `joined_s`: within how many seconds the replicas join; `deaths`:
     how many of them die at once when faults end, without leaving. `audit_every`: events between two comparisons of Redis
     with the ledger.
+    `pack_above`: URLs of a domain above which the others are packed.
     """
 
     seed: int
@@ -65,6 +66,7 @@ class Scenario:
     joined_s: float = 2.0
     deaths: int = 0
     audit_every: int = 500
+    pack_above: int = 0
 
     @property
     def slack_s(self) -> float:
@@ -143,6 +145,11 @@ class Scenario:
         if usual.restarts >= MANY_RESTARTS:
             usual = replace(usual, max_pages=0)  # which pages were settled is uncertain for most of the time
         drawn_nodes = random.Random(f"nodes {seed}").choice((1, 1, 3))
+        if random.Random(f"pack {seed}").choice((False, False, True)):
+            # What stays unpacked is at least two batches, and of few domains each has many URLs.
+            usual = replace(usual, pack_above=2, batch=1, domains=5)
         return replace(
-            usual, nodes=nodes or drawn_nodes, interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s)
+            usual,
+            nodes=nodes or drawn_nodes,
+            interval_s=interval_s or (BRIEF_S if is_brief else usual.interval_s),
         )

@@ -1,0 +1,74 @@
+"""Blocks: entries of a domain's queue, compressed.
+
+A block begins with the time when it was packed, in ms. Then its entries follow, those of the highest priority first: a line
+`=PRIORITY`, and a line for each entry of that priority. The text is compressed with zstd.
+
+The name of a block begins with the number of its entries, four digits. The next character tells whether it contains seeds,
+and the rest is a hash of its contents, which include the time. So a name is never used for other contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Row = tuple[bytes, bytes]
+"""A priority, as Redis writes it, and an entry."""
+
+LARGEST = 1_000
+"""The most entries in a block. A script that moves so many takes about 1 ms. Larger blocks are 2 bytes per URL smaller."""
+
+LEVEL = 9
+"""Of zstd: 1 us per URL. Level 3 takes 0.3 us and 1 byte more, level 19 takes 20 us and 0.5 bytes less."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """`order`: minus the highest priority in it, so the first of several blocks has the lowest number."""
+
+    name: str
+    order: float
+    contents: bytes
+
+
+def block_of(rows: Sequence[Row], now_ms: int) -> Block:
+    """A block of `rows`, 1 to `LARGEST`, in any order."""
+    ordered = sorted(rows, key=lambda row: (-float(row[0]), row[1]))
+    lines = [b"%d" % now_ms]
+    for priority, same in groupby(ordered, key=lambda row: row[0]):
+        lines.append(b"=" + priority)
+        lines += [entry for _, entry in same]
+    contents = zstd.compress(b"\n".join(lines), LEVEL)
+    kind = "s" if any(entry[1:3] == b"00" for _, entry in rows) else "-"
+    name = f"{len(rows):04}{kind}{hashlib.sha1(contents).hexdigest()[:20]}"
+    return Block(name, -float(ordered[0][0]), contents)
+
+
+def rows_of(contents: bytes) -> list[Row]:
+    """The entries of a block, those of the highest priority first."""
+    rows: list[Row] = []
+    priority = b""
+    for line in zstd.decompress(contents).split(b"\n")[1:]:
+        if line.startswith(b"="):
+            priority = line[1:]
+        else:
+            rows.append((priority, line))
+    return rows
+
+
+def size_of(name: str) -> int:
+    """The number of entries in the block `name`."""
+    return int(name[:4])
+
+
+def has_seeds(name: str) -> bool:
+    """Whether the block `name` contains entries of depth 0. Only these are queued again while they may be packed."""
+    return name[4] == "s"

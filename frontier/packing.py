@@ -1,0 +1,195 @@
+"""Packs long queues, so that a domain with a million URLs takes little of the memory of Redis.
+
+The URLs of the lowest priority are packed into blocks (`frontier.blocks`), which are compressed here and stored in Redis.
+`lua/push.lua` reports long queues to the replica that has pushed to them, and `lua/lease.lua` reports queues that need the
+next block to the one that leases from them. Each of these packs or unpacks. `lua/pack.lua` and `lua/unpack.lua` refuse what
+has changed since it was read, so it does not matter who calls them, how often, or whether the caller dies.
+
+A block is given back in parts while few URLs are packed, and the last blocks of a domain grow in parts. So what is not
+packed is always about 64 URLs or a thirtieth of the queue, whichever is more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+
+from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rows_of, size_of
+from frontier.errors import RedisAway
+from frontier.keys import CrawlKeys
+from frontier.scripts import PACK, UNPACK
+from frontier.store import Call, Reply, Store, command, script_call
+
+SHARE = 32
+"""A step is this part of the packed URLs of a domain."""
+
+ROUNDS = 4
+"""Blocks that are packed after one push at most, so that a queue that is long already delays no push for long."""
+
+CANDIDATES = 8
+"""The last blocks of a domain, of which one may take further entries."""
+
+SEED_BLOCKS = 16
+"""Blocks read in one call."""
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """How queues are packed. `above`: how many URLs make a queue long, 0 if nothing is packed; `batch`: URLs in a lease."""
+
+    above: int
+    batch: int
+
+    @property
+    def block(self) -> int:
+        """The most entries in a block."""
+        return min(LARGEST, self.above)
+
+    @property
+    def least_step(self) -> int:
+        """The fewest entries that are packed or unpacked at a time. Each time takes about 1 ms."""
+        return max(1, min(64, self.above // 16)) if self.above else 0
+
+    def step(self, packed: int) -> int:
+        """How many entries are packed or unpacked at a time, of a domain with `packed` packed ones."""
+        return min(max(self.least_step, packed // SHARE), self.block)
+
+    def surplus(self, queued: int, packed: int) -> int:
+        """How many entries to pack of a queue of `queued`. What stays is enough for two leases, and for the next step."""
+        if not self.above:
+            return 0
+        step = self.step(packed)
+        kept = max(step, 2 * self.batch)
+        most = kept + step if packed else max(self.above, kept + step)
+        return min(queued - kept, self.block) if queued >= most else 0
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A domain with `queued` unpacked and `packed` packed URLs."""
+
+    shard: int
+    domain: str
+    queued: int
+    packed: int
+
+
+class First(msgspec.Struct, frozen=True):
+    """The first block of a domain, whose URLs are needed soon, and the number of its packed URLs."""
+
+    shard: int
+    domain: str
+    packed: int
+    name: str
+    contents: bytes
+
+
+def reported_queues(shard: int, reply: Reply) -> list[Queue]:
+    """The queues that `push.lua` reports."""
+    return [Queue(shard, domain.decode(), queued, int(packed)) for domain, queued, packed in reply[5:]]
+
+
+class Packer:
+    """Packs and unpacks the queues of the crawl with `keys`. It never raises RedisAway for a call that may as well be made
+    later: the next push or lease reports the queue again."""
+
+    def __init__(self, store: Store, keys: CrawlKeys, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._keys = keys
+        self._now_ms = now_ms
+
+    async def pack(self, queues: Iterable[Queue], sizes: Sizes) -> None:
+        """Pack those of `queues` that are long."""
+        long = list(queues)
+        for _ in range(ROUNDS):
+            long = [queue for queue in long if sizes.surplus(queue.queued, queue.packed)]
+            if not long:
+                return
+            try:
+                long = await self._pack_once(long, sizes)
+            except RedisAway:
+                return
+
+    async def _pack_once(self, long: Sequence[Queue], sizes: Sizes) -> list[Queue]:
+        """Pack one block of each of `long`. Returns those that were packed."""
+        reads = []
+        for one in long:
+            of = self._keys.shards[one.shard]
+            last = sizes.surplus(one.queued, one.packed) - 1
+            reads.append(command("ZRANGE", of.queue(one.domain), 0, last, "WITHSCORES"))
+            reads.append(command("ZRANGE", of.blocks(one.domain), -CANDIDATES, -1))
+        replies = await self._store.send(reads)
+        read = [(one, *both) for one, *both in zip(long, replies[::2], replies[1::2], strict=True)]
+        found = [(one, tail, self._former(names, tail, sizes)) for one, tail, names in read if tail]
+        contents = await self._read([(one, name) for one, _, name in found if name])
+        calls, packed = [], []
+        for one, tail, former in found:
+            before = contents.pop(0) if former else None
+            if former and before is None:
+                continue  # it was unpacked meanwhile
+            rows = list(zip(tail[1::2], tail[::2], strict=True))
+            block = block_of(rows + (rows_of(before) if before else []), self._now_ms())
+            calls.append(self._pack_call(one, tail, block, former))
+            packed.append(Queue(one.shard, one.domain, one.queued - len(rows), one.packed + len(rows)))
+            await asyncio.sleep(0)
+        answers = await self._store.send(calls) if calls else []
+        return [one for one, answer in zip(packed, answers, strict=True) if answer[0] == b"packed"]
+
+    @staticmethod
+    def _former(names: Sequence[bytes], tail: Sequence[bytes], sizes: Sizes) -> str:
+        """The smallest of the blocks `names` that can take the entries of `tail`, or ""."""
+        fitting = [name for name in map(bytes.decode, names) if size_of(name) + len(tail) // 2 <= sizes.block]
+        return min(fitting, default="")
+
+    def _pack_call(self, one: Queue, tail: Sequence[bytes], block: Block, former: str) -> Call:
+        of = self._keys.shards[one.shard]
+        digest = hashlib.sha1(b"\n".join(tail)).hexdigest()
+        what = (
+            self._keys.identity,
+            one.domain,
+            len(tail) // 2,
+            digest,
+            block.name,
+            block.order,
+            block.contents,
+            former,
+        )
+        return script_call(PACK, (of.stats, of.base), *what)
+
+    async def _read(self, blocks: Sequence[tuple[Queue, str]]) -> list[bytes | None]:
+        calls = [command("GET", self._keys.shards[one.shard].block(name, one.domain)) for one, name in blocks]
+        return await self._store.send(calls) if calls else []
+
+    async def unpack(self, blocks: Sequence[First], sizes: Sizes) -> None:
+        """Queue the first URLs of each of `blocks`."""
+        calls = []
+        for first in blocks:
+            rows = rows_of(first.contents)
+            step = sizes.step(first.packed) or len(rows)
+            calls.append(self._unpack_call(first.shard, first.domain, first.name, rows[:step], rows[step:]))
+            await asyncio.sleep(0)
+        try:
+            await self._store.send(calls) if calls else None
+        except RedisAway:
+            return
+
+    def _unpack_call(self, shard: int, domain: str, name: str, rows: Sequence[Row], others: Sequence[Row]) -> Call:
+        of = self._keys.shards[shard]
+        rest = block_of(others, self._now_ms()) if others else Block("", 0, b"")
+        what = (self._keys.identity, domain, name, rest.name, rest.order, rest.contents)
+        return script_call(UNPACK, (of.stats, of.base), *what, *(word for row in rows for word in row))
+
+    async def unpack_seeds(self, domains: Collection[tuple[int, str]]) -> None:
+        """Unpack all blocks with seeds of `domains` (shard, domain), so that seeds which are queued again are found. Raises
+        RedisAway."""
+        calls = [command("ZRANGE", self._keys.shards[shard].blocks(domain), 0, -1) for shard, domain in domains]
+        found = zip(domains, await self._store.send(calls), strict=True) if calls else ()
+        for (shard, domain), names in found:
+            of = self._keys.shards[shard]
+            seeds = [name.decode() for name in names if has_seeds(name.decode())]
+            for at in range(0, len(seeds), SEED_BLOCKS):
+                part = seeds[at : at + SEED_BLOCKS]
+                contents = await self._store.send([command("GET", of.block(name, domain)) for name in part])
+                blocks = [(name, rows_of(text)) for name, text in zip(part, contents, strict=True) if text is not None]
+                await self._store.send([self._unpack_call(shard, domain, name, rows, ()) for name, rows in blocks])
