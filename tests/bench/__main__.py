@@ -13,11 +13,23 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.bench import backpressure, frontier, measure, memory, page_limit, plan, politeness, start, throughput
+from tests.bench import (
+    backpressure,
+    frontier,
+    long_queue,
+    measure,
+    memory,
+    page_limit,
+    plan,
+    politeness,
+    start,
+    throughput,
+)
 
 SHORT = {
     "throughput": throughput.short,
     "frontier": frontier.short,
+    "long_queue": long_queue.short,
     "politeness": politeness.short,
     "memory": memory.short,
     "page_limit": page_limit.short,

@@ -145,16 +145,16 @@ async def measure(count: int, drain: int, server: Server = Server()) -> Costs:
             costs.steps["settle"] = await step(pid, _settle(frontier, leases))
             queued = count - sum(len(lease.entries) for lease in leases)
             domains = await _weigh_queue(store, frontier.keys, costs, queued)
-            costs.memory["domain"] = await _freed(store, frontier.keys, "d:*") / domains
-            costs.memory["seen"] = await _freed(store, frontier.keys, "seen:*") / count
+            costs.memory["domain"] = await freed(store, frontier.keys, "d:*") / domains
+            costs.memory["seen"] = await freed(store, frontier.keys, "seen:*") / count
     return costs
 
 
 async def _weigh_queue(store: RedisStore, keys: CrawlKeys, costs: Costs, queued: int) -> int:
-    freed = await _freed(store, keys, "q:*")
+    queues = await freed(store, keys, "q:*")
     domains = sum(await store.send([command("ZCARD", shard.due) for shard in keys.shards]))
-    freed += await _freed(store, keys, "due")
-    costs.memory["queued"] = freed / queued
+    queues += await freed(store, keys, "due")
+    costs.memory["queued"] = queues / queued
     return max(1, costs.urls // URLS_A_DOMAIN, domains)
 
 
@@ -216,7 +216,7 @@ async def used_memory(store: RedisStore) -> int:
     return int(found["used_memory"]) - int(found["mem_clients_normal"])
 
 
-async def _freed(store: RedisStore, keys: CrawlKeys, kind: str) -> int:
+async def freed(store: RedisStore, keys: CrawlKeys, kind: str) -> int:
     """Bytes that deleting all keys of a kind gives back. `kind`: what follows the shard's prefix, `*` for any end."""
     before = await used_memory(store)
     cursor, end = b"0", kind.removesuffix("*")
