@@ -16,6 +16,7 @@ from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import Terminal, emit
 from crawler.errors import UserError
 from crawler.settings.loading import CrawlSettings
+from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import ShardLost
@@ -149,8 +150,8 @@ async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progr
 async def _cancel(store: RedisStore, crawl: Crawl, progress: Progress) -> Result:
     if crawl.former:
         raise UserError(
-            f"crawl {crawl.name!r} has {crawl.shards:,} shards by now, so this cannot be undone; complete it with --shards "
-            f"{crawl.shards}"
+            f"crawl {crawl.name!r} has {count_of(crawl.shards, 'shard')} by now, so this cannot be undone; complete it "
+            f"with --shards {crawl.shards}"
         )
     if crawl.resharding is None:
         raise UserError(f"crawl {crawl.name!r} is not being resharded, so there is nothing to undo")
@@ -175,8 +176,8 @@ def _check(crawl: Crawl, shards: int) -> None:
     begun = crawl.shards if crawl.former else progress.after if progress is not None else shards
     if begun != shards:
         raise UserError(
-            f"crawl {crawl.name!r} is being given {begun:,} shards by a command that is running or was interrupted; "
-            f"complete that first with --shards {begun}" + ("" if crawl.former else ", or undo it with --cancel")
+            f"crawl {crawl.name!r} is being given {count_of(begun, 'shard')} by a command that is running or was "
+            f"interrupted; complete that first with --shards {begun}" + ("" if crawl.former else ", or undo it with --cancel")
         )
     if progress is None and not crawl.former:
         check_numbers(crawl.shards, shards)
@@ -188,7 +189,7 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
         return f"interrupted; to continue: crawler reshard --cancel {place}"
     again = f"crawler reshard --shards {shards} {place}"
     if step == "removed":
-        return f"interrupted: the crawl has {shards:,} shards and goes on; to remove the keys that are left: {again}"
+        return f"interrupted: the crawl has {count_of(shards, 'shard')} and goes on; to remove the keys that are left: {again}"
     return (
         f"interrupted: the crawl stands still until this is completed; to continue: {again}\n"
         f"to undo it: crawler reshard --cancel {place}"
@@ -197,8 +198,8 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
 
 def _render(result: Result) -> str:
     if result.before == result.after:
-        return f"crawl {result.crawl}: the reshard was undone; it has {result.after:,} shards"
-    done = f"crawl {result.crawl}: {result.after:,} shards instead of {result.before:,}"
+        return f"crawl {result.crawl}: the reshard was undone; it has {count_of(result.after, 'shard')}"
+    done = f"crawl {result.crawl}: {count_of(result.after, 'shard')} instead of {result.before:,}"
     if not result.keys:
         return f"{done}; completed what an earlier command had begun"
-    return f"{done}; {result.keys:,} keys copied, and replicas waited for {span(result.paused_s)}"
+    return f"{done}; {count_of(result.keys, 'key')} copied, and replicas waited for {span(result.paused_s)}"

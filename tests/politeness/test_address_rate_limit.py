@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -284,6 +284,9 @@ class OnTwoNodes(NeverServes):
 
     def node_of(self, key: str) -> str:
         return "limits" if "rate_limit" in key or "meta" in key else "shards"
+
+    def runs(self) -> Hashable:
+        return None
 
 
 async def test_a_replica_keeps_to_its_share_while_the_node_of_the_limit_is_away(crawl_name: str) -> None:

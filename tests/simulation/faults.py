@@ -123,7 +123,9 @@ class Faults:
         away_until = max(network.cut.get("", 0.0), network.cut.get(node, 0.0))
         is_reached = max(away_until, network.stalled_until, network.stalled_nodes.get(node, 0.0)) <= now
         knows = [one for one in alive if one.keeps_time]
+        newest = max((one.epoch for one in alive), default=0)
         free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
+        free = [one for one in free if one.epoch >= newest - 1]  # one that others went on without doubts its own clock
         return bool(free) and (len(knows) == len(alive) or self._is_swift) and is_reached
 
     def _harm(self, replica: SimReplica, kind: str, until: float) -> None:

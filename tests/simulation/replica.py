@@ -185,6 +185,12 @@ class SimReplica:
         """Whether it knows crawl time, and stays to correct it when the server's clock steps."""
         return self.engine.peers.time.is_known and not (self._is_leaving or self.engine.ended.is_set())
 
+    @property
+    def epoch(self) -> int:
+        """That of its last view, 0 if it has none."""
+        view = self.engine.leases.view
+        return 0 if view is None else view.epoch
+
     def start(self) -> None:
         """Start crawling, in a process of its own."""
         self.loop.spawn(self._live())
