@@ -168,8 +168,8 @@ class LayoutCopy:
         )
 
     async def _packed(self, shards: Sequence[ShardKeys], domains: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
-        """For each block of `domains` (number of the shard, domain): the number of its shard, and of the URLs in it. 0 if it
-        is not there."""
+        """For each block of `domains` (number of the shard, domain): the number of its shard, and of the URLs in it, 0 if
+        it is not there."""
         listed = await asked(
             self._store, [command("ZRANGE", shards[number].blocks(domain), 0, -1) for number, domain in domains]
         )

@@ -175,9 +175,10 @@ def _check(crawl: Crawl, shards: int) -> None:
         raise UserError(f"crawl {crawl.name!r} is {progress}")
     begun = crawl.shards if crawl.former else progress.after if progress is not None else shards
     if begun != shards:
+        undo = "" if crawl.former else ", or undo it with --cancel"
         raise UserError(
             f"crawl {crawl.name!r} is being given {count_of(begun, 'shard')} by a command that is running or was "
-            f"interrupted; complete that first with --shards {begun}" + ("" if crawl.former else ", or undo it with --cancel")
+            f"interrupted; complete that first with --shards {begun}{undo}"
         )
     if progress is None and not crawl.former:
         check_numbers(crawl.shards, shards)
@@ -189,7 +190,7 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
         return f"interrupted; to continue: crawler reshard --cancel {place}"
     again = f"crawler reshard --shards {shards} {place}"
     if step == "removed":
-        return f"interrupted: the crawl has {count_of(shards, 'shard')} and goes on; to remove the keys that are left: {again}"
+        return f"interrupted: the crawl goes on with {count_of(shards, 'shard')}; to remove the keys that are left: {again}"
     return (
         f"interrupted: the crawl stands still until this is completed; to continue: {again}\n"
         f"to undo it: crawler reshard --cancel {place}"
