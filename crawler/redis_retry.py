@@ -2,7 +2,8 @@
 
 All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has one outage state
 for each node, and reports each change of it once. A refused call (for example after the password was changed) is retried
-like an outage, because an operator can fix both. `crawler.worker.redis_restarts` repeats writes that a restart has lost.
+like an outage, because an operator can fix both. If writes are refused, the outage ends with a write: a server whose disk
+is full still answers reads. `crawler.worker.redis_restarts` repeats writes that a restart has lost.
 
 **A single server.** All methods repeat a call until the server answers it.
 
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 
 from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
 from frontier.clock import Clock
-from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost
+from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost, WritesRefused
 from frontier.nodes import Nodes
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ class RedisRetry:
         self._verify = verify
         self._asking: set[asyncio.Task[Any]] = set()
         self._incomplete: set[str] = set()  # nodes that are away because they have lost shards
+        self._refusing: set[str] = set()  # nodes that are away because they refuse writes
+        self._refused: dict[object, str] = {}  # calls of which a write was refused, and which are repeated -> node
         self._watched: set[str] = set()  # nodes that `watch` is asking
 
     # state
@@ -133,19 +136,24 @@ class RedisRetry:
         """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. `node`: the one that it
         needs. Raises what `verify` and `call` raise, except RedisAway, RedisMisused and the loss of shards of some nodes
         only."""
-        wait_s = FIRST_WAIT_S
-        while True:
-            try:
-                if self._away_since and self._verify is not None and self._must_verify(node):
-                    await self._verify()
-                result = await call()
-            except (RedisAway, RedisMisused, ShardLost) as error:
-                self.failed(error, node)
-                await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
-                wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.has_many_nodes else LONGEST_WAIT_S)
-            else:
-                self.answered(node)
-                return result
+        wait_s, this = FIRST_WAIT_S, object()
+        try:
+            while True:
+                try:
+                    if self._away_since and self._verify is not None and self._must_verify(node):
+                        await self._verify()
+                    result = await call()
+                except (RedisAway, RedisMisused, ShardLost) as error:
+                    self.failed(error, node)
+                    if isinstance(error, WritesRefused):
+                        self._refused[this] = self._name(node, error)
+                    await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
+                    wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.has_many_nodes else LONGEST_WAIT_S)
+                else:
+                    self.answered(node, has_written=this in self._refused)
+                    return result
+        finally:
+            self._refused.pop(this, None)
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `call`, for the node of the control keys."""
@@ -240,6 +248,8 @@ class RedisRetry:
             self._failed_with_loss(error)
             return
         name = self._name(node, error)
+        if isinstance(error, WritesRefused):
+            self._refusing.add(name)
         if name not in self._away_since:
             self._away_since[name] = self._clock.monotonic()
             self._events.emit(RedisOutageBegan(str(error), name))
@@ -257,13 +267,18 @@ class RedisRetry:
         """Record that a call to the node of the control keys failed."""
         self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
 
-    def answered(self, node: str = ANY) -> None:
-        """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage."""
-        if not self._away_since or self._name(node) in self._incomplete:
+    def answered(self, node: str = ANY, has_written: bool = False) -> None:
+        """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage. `has_written`: it has
+        written what the node had refused to write."""
+        name = self._name(node)
+        if not self._away_since or name in self._incomplete:
             return
-        since = self._away_since.pop(self._name(node), None)
+        if name in self._refusing and not has_written and (self.has_many_nodes or name in self._refused.values()):
+            return  # it may have been a read
+        self._refusing.discard(name)
+        since = self._away_since.pop(name, None)
         if since is not None:
-            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, self._name(node)))
+            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, name))
 
     async def watch(self) -> None:
         """Ask the nodes that are away whether they serve again and have their shards, until cancelled."""
@@ -280,11 +295,11 @@ class RedisRetry:
 
     def _is_back(self, node: str) -> None:
         self._incomplete.discard(node)
-        self.answered(node)
+        self.answered(node, has_written=True)
 
     async def _watch(self, nodes: Nodes, node: str) -> None:
         try:
-            await nodes.check(node)
+            await nodes.check(node, writes=node in self._refusing)
         except (RedisAway, RedisMisused):
             pass  # asked again by `watch`
         except ShardLost as error:

@@ -38,6 +38,10 @@ class ReplicasMissing(RedisAway):
     """Raised when a node has carried out a write that too few of its replicas have. It serves everything else."""
 
 
+class WritesRefused(RedisAway):
+    """Raised when a server refuses writes, for example because its disk is full. It may answer reads nevertheless."""
+
+
 class RedisMisused(FrontierError):
     """Raised when Redis refuses permanently: wrong password, too old a version, wrong type of a key."""
 

@@ -70,11 +70,14 @@ class Nodes:
             parts.setdefault(self._of_shard[shard_of(item)], []).append(item)
         return parts
 
-    async def check(self, node: str) -> None:
-        """Ask `node` whether it serves and has its shards. Raises RedisAway, RedisMisused and ShardLost."""
+    async def check(self, node: str, writes: bool = False) -> None:
+        """Ask `node` whether it serves and has its shards, and with `writes` whether it takes writes,
+        too. Raises RedisAway, RedisMisused and ShardLost."""
         self._read()
         shards = [shard for shard, name in enumerate(self._of_shard) if name == node]
         if not shards:
             await self._store.send([command("EXISTS", self._keys.meta)])
         elif lost := await lost_shards(self._store, self._keys, shards):
             raise ShardLost(self._keys.crawl, lost)
+        elif writes:  # a write that changes nothing: XX adds no member
+            await self._store.send([command("ZADD", self._keys.shards[shards[0]].due, "XX", 0, "")])

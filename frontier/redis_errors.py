@@ -11,13 +11,16 @@ import ssl
 
 import hiredis
 
-from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.errors import FrontierError, RedisAway, RedisMisused, WritesRefused
 
 # The first words of temporary error replies: https://redis.io/docs/latest/develop/reference/protocol-spec/
 _LATER = frozenset(
     {"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"}
     | {"MOVED", "ASK", "UNKILLABLE", "NOSCRIPT", "REDIRECT", "INPROG", "NOMASTERLINK"}
 )
+_NO_WRITES = frozenset({"OOM", "MISCONF", "READONLY", "NOREPLICAS"})
+"""Those of a server that still answers reads."""
+
 _REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
 
 WRONG_SERVER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
@@ -43,7 +46,8 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     word = first_word(error)
     is_passing = isinstance(error, _PASSING) and not isinstance(error, ssl.SSLCertVerificationError)
     if is_passing or word in _LATER or _NO_CLIENTS in str(error):
-        return RedisAway(f"Redis at {where} cannot serve now: {error or type(error).__name__}", node or where)
+        kind = WritesRefused if word in _NO_WRITES else RedisAway
+        return kind(f"Redis at {where} cannot serve now: {error or type(error).__name__}", node or where)
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

@@ -14,7 +14,7 @@ import pytest
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded
 from crawler.redis_retry import PATIENCE_S, RedisRetry
 from frontier.clock import SystemClock
-from frontier.errors import RedisAway, ShardLost
+from frontier.errors import RedisAway, ShardLost, WritesRefused
 from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
 from frontier.store import Call, Reply, Store, command, connect
@@ -179,3 +179,54 @@ async def test_on_a_single_server_calls_are_repeated() -> None:
     tries = 0
     assert await its.retry.soon(lambda: answer([0]), "a") == [0]
     assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded] * 2
+
+
+async def test_a_server_that_refuses_writes_is_away_until_it_takes_one(tmp_path: Path) -> None:
+    """Although it answers reads meanwhile, as one does whose memory or disk is full."""
+    its = Fixture(shards=1)
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+
+        async def ask(*words: str) -> list[Reply]:
+            return await store.send([command(*words)])
+
+        await ask("CONFIG", "SET", "maxmemory", "1")
+        writing = asyncio.create_task(its.retry.call(lambda: ask("SET", "key", "value")))
+        await until(lambda: bool(its.seen))
+        for _ in range(3):
+            assert await its.retry.call(lambda: ask("GET", "key")) == [None]
+        assert its.retry.is_away
+        await ask("CONFIG", "SET", "maxmemory", "0")
+        assert await writing == [b"OK"]
+        await store.close()
+    assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
+
+
+async def test_an_outage_ends_with_any_answer_if_the_refused_write_was_given_up() -> None:
+    its = Fixture(shards=1)
+
+    async def refused() -> None:
+        raise WritesRefused("full", "a")
+
+    async def answered() -> None:
+        pass
+
+    writing = asyncio.create_task(its.retry.call(refused))
+    await until(lambda: bool(its.seen))
+    writing.cancel()
+    await asyncio.wait([writing])
+    await its.retry.call(answered)
+    assert not its.retry.is_away
+
+
+async def test_a_node_that_refuses_writes_is_asked_to_write() -> None:
+    its = Fixture()
+    its.retry.failed(WritesRefused("full", "b"), "b")
+    its.retry.answered("b")  # a read
+    its.store.replies = [b"its identity", None, b"its identity", b"0"]
+    watching = asyncio.create_task(its.retry.watch())
+    await until(lambda: not its.retry.away_nodes)
+    watching.cancel()
+    shard = its.keys.shards[1]
+    assert its.store.asked == [shard.stats, shard.due] * 2
+    assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
