@@ -31,11 +31,16 @@ _UNPRINTABLE = re.compile(
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, and controls of the text direction
     "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
+_CREDENTIALS = re.compile(r"(?<=://)(?!USER:PASSWORD@)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
+"""Those of any URL. USER:PASSWORD stands for them in commands to be copied."""
+
+_OF_REDIS = re.compile(r"((?:rediss?|valkeys?|unix)(?:\+\w+)?:/+)(?!USER:PASSWORD@)\S*@", re.IGNORECASE)
+"""Those of a Redis URL, which may contain any character. A URL that was taken for a path has one slash."""
 
 
 def without_secrets(text: str) -> str:
     """Return `text` with the credentials in all URLs replaced by `***`."""
+    text = _OF_REDIS.sub(r"\1***@", text)
     return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else "***", text)
 
 

@@ -207,7 +207,7 @@ def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
     parameters, is reported and skipped."""
     found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
     for broken in errors:
-        Terminal(stderr=True).tell(f"seed {broken.text[:80]!r}: {about(broken)}")
+        Terminal(stderr=True).tell(f"seed {logs.without_secrets(broken.text)[:80]!r}: {about(broken)}")
     return found
 
 

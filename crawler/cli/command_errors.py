@@ -31,6 +31,11 @@ OTHER_WORDS = {
 }
 """Words that people type for a command. The most similar name would be that of another command."""
 
+IS_REDIS = re.compile(r"(rediss?|valkeys?)(\+\w+)?://|unix:/", re.IGNORECASE)
+"""Matches a Redis URL."""
+
+FOR_REDIS = "use --redis for a Redis URL"
+
 _EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
 _OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
 """Dashes that editors and web pages put in the place of hyphens."""
@@ -187,12 +192,16 @@ def _other(context: Any, command: Any, error: Any) -> str:
         if near := closest(unknown[1], command.commands, most=2):
             return f"{said}; did you mean {' or '.join(near)}?"
         is_url = re.search(r"[/.:]", unknown[1])
+        if IS_REDIS.match(unknown[1]):
+            return f"{said}; {FOR_REDIS}, after the name of a command"
         hint = f"to crawl a site: crawler crawl {unknown[1]}" if is_url else f"`{path_of(context)} --help` lists them"
         return f"{said}; {hint}"
     if not (extra := re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", said)):
         return str(said)
     hint = _example(command)
-    if "--crawl" in options_of(command):
+    if IS_REDIS.match(extra[1]):
+        hint = f"; {FOR_REDIS}"
+    elif "--crawl" in options_of(command):
         is_url = re.search(r"[/.:]", extra[1])
         hint = (
             "; URLs are for `crawler crawl` and `crawler seed`" if is_url else f"; to name a crawl: --crawl {extra[1]}"

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from crawler.cli.command_errors import FOR_REDIS, IS_REDIS
 from crawler.cli.notes import note
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
+from crawler.logs import without_secrets
 from crawler.scope.seeds import Seed, SeedError, read_seeds
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
@@ -61,7 +63,8 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
 
 
 def _shown(error: SeedError) -> str:
-    return repr(error.text if len(error.text) <= SHOWN_TEXT else error.text[:SHOWN_TEXT] + "...")
+    text = without_secrets(error.text)  # before it is shortened, because credentials are found by what ends them
+    return repr(text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "...")
 
 
 def _choice(seed: Seed) -> str:
@@ -99,6 +102,8 @@ _WITH_SCHEME = re.compile(r"([a-z]+)[;:]?//?(?=[^/\s])(\S+)", re.IGNORECASE)
 
 def about(error: SeedError, place: str = "as an argument of its own") -> str:
     """Return what is wrong with a seed and what to do about it. `place`: where seeds are given."""
+    if IS_REDIS.match(error.text):
+        return FOR_REDIS
     url = "it as https://HOST/PATH"
     if error.reason in ("scheme", "colon") and (parts := _WITH_SCHEME.fullmatch(error.text)):
         scheme = "http" if parts[1].lower() in ("http", "htp", "htt", "ttp", "hhtp", "htttp") else "https"

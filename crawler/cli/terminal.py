@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from crawler.logs import printable
+from crawler.logs import printable, without_secrets
 
 
 class Terminal(Console):
@@ -28,9 +28,10 @@ class Terminal(Console):
             is_ours = segment.control or segment.text == "\n\r"
             yield segment if is_ours else segment._replace(text=printable(segment.text))
 
-    def tell(self, message: str | Text) -> None:
-        """Print a message in full: wrapped between words in a terminal, and as one line in a file or pipe."""
-        self.print(message, soft_wrap=not self.is_terminal)
+    def tell(self, message: str, lead: Text | None = None) -> None:
+        """Print a message in full after `lead`, without the credentials of URLs that were typed in a wrong place: wrapped
+        between words in a terminal, and as one line in a file or pipe."""
+        self.print(Text.assemble(lead or "", without_secrets(message)), soft_wrap=not self.is_terminal)
 
 
 def print_json(value: Any) -> None:
@@ -51,4 +52,4 @@ def print_error(error: Exception, details: Iterable[str]) -> None:
     terminal = Terminal(stderr=True)
     for detail in details:
         terminal.tell(detail)
-    terminal.tell(Text.assemble(("error:", "red"), " ", " ".join(str(error).split())))
+    terminal.tell(" ".join(str(error).split()), lead=Text.assemble(("error:", "red"), " "))
