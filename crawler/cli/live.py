@@ -19,6 +19,7 @@ from rich.text import Text
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.condition import ENDING, STARTING
+from crawler.observe.refusals import remedy
 from crawler.observe.snapshot import LastRead, Status, status
 from crawler.wording import count_of
 from frontier.clock import SystemClock
@@ -162,7 +163,9 @@ def summary(found: Status, out: Path) -> RenderableType:
         table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
-    return Group(Text(f"crawl {found.crawl}", style="bold"), table, Text(f"output in {out}/", style="green"))
+    denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
+    remedies = [Text(f"{reason}: {remedy(reason)}", style="yellow") for reason in denied]
+    return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
 
 
 def how_to_continue(found: Status) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from crawler.observe.condition import HALTS, Condition
+from crawler.observe.refusals import remedy, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
 from crawler.scope.seeds import has_scheme, url_named
@@ -162,7 +163,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         origin=facts.url.origin,
         shard=domain.shard,
         last_holder=domain.last_holder,
-        verdict="; ".join(filter(None, [_verdict(facts, in_scope, trap, robots, waits_for), _halt(facts)])),
+        verdict="; ".join(filter(None, [_verdict(facts, settings, in_scope, trap, robots, waits_for), _halt(facts)])),
         scope=in_scope,
         trap=trap,
         seen=status.where != "unseen",
@@ -193,21 +194,17 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
     )
 
 
-def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
+def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
     if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
         queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
         return f"{queued} denied: its domain is blocked"
     match status.where:
-        case "unseen" if in_scope.startswith("no"):
-            return f"never queued: out of scope ({in_scope.partition(': ')[2]})"
-        case "unseen" if trap:
-            return f"never queued: looks like a trap ({trap})"
         case "unseen":
-            return "never queued: no page that was crawled links to it, or a limit dropped the link"
+            return f"never queued: {why_unseen(facts.url, facts.domain.accepted, settings, in_scope, trap)}"
         case "dead" if status.reason in KEPT_DENIALS:
-            return f"denied: {status.reason}"
+            return "; ".join(filter(None, [f"denied: {status.reason}", remedy(status.reason, facts.url.origin)]))
         case "dead":
             return f"given up: {status.reason}"
         case "leased":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import msgspec
 
 from crawler.errors import UserError
-from crawler.fetch.address_policy import AddressPolicy, HostMap
+from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.scope import Scope
@@ -83,6 +84,17 @@ def addresses(settings: CrawlSettings) -> AddressPolicy:
     """Which addresses and ports may be connected to. Raises UserError for an invalid network or port."""
     fetch = settings.fetch
     return AddressPolicy.of(fetch.allow, fetch.allow_private, fetch.ports)
+
+
+def not_allowed(origin: str, settings: CrawlSettings) -> list[str]:
+    """Why the settings forbid requests to `origin`, as far as this is known without the DNS. Empty if they do not."""
+    parts, policy = urlsplit(origin), addresses(settings)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if host_map(settings).find(host) is not None:
+        return []
+    found = [] if port in policy.ports else [f"port {port} is not in fetch.ports"]
+    reason = judge_address(host, policy)
+    return found if reason in (None, "not_an_address") else [*found, f"fetch.allow does not list {host} ({reason})"]
 
 
 def host_map(settings: CrawlSettings) -> HostMap:

@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
@@ -99,3 +100,15 @@ def test_nouns_agree_with_their_numbers(number: int) -> None:
     text = console.export_text()
     assert [line for line in text.splitlines() if DISAGREES.search(line)] == []
     assert number != 2 or "2 shards" in text
+
+
+def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    found = statuses(1)[0]
+    console.print(summary(found, Path("out")))
+    console.print(summary(msgspec.structs.replace(found, reasons={"denied:forbidden_address": 2}), Path("out")))
+    lines = [line for line in console.export_text().splitlines() if "requeue" in line]
+    assert lines == [
+        "forbidden_address: to allow it, repeat the command with --allow NET --apply-settings, then `crawler dead requeue "
+        "--reason forbidden_address`"
+    ]

@@ -74,6 +74,33 @@ NEVER = "never queued: no page that was crawled links to it, or a limit dropped 
             explained(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
             "never queued: out of scope (excluded)",
         ),
+        (
+            explained(UrlStatus("unseen"), "https://b.test/", domain=domain(accepted=0)),
+            "never queued: no seed is on its domain, b.test, and links to other domains are not followed with "
+            'scope.kind = "seeds"',
+        ),
+        (
+            explained(
+                UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(kind="any")), domain=domain(accepted=0)
+            ),
+            NEVER,
+        ),
+        (
+            explained(
+                UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(kind="hosts", domains=("www.a.test",)))
+            ),
+            'never queued: out of scope (outside: scope.domains does not list its host, and scope.kind is "hosts")',
+        ),
+        (
+            explained(UrlStatus("unseen"), "http://10.0.0.1:9999/"),
+            f"{NEVER}; it would be denied, because port 9999 is not in fetch.ports, and fetch.allow does not list "
+            "10.0.0.1 (private)",
+        ),
+        (
+            explained(UrlStatus("dead", ENTRY, reason="forbidden_port"), "http://a.test:9999/"),
+            "denied: forbidden_port; to allow it, repeat the command with --port 9999 --apply-settings, then `crawler dead "
+            "requeue --reason forbidden_port`",
+        ),
         (explained(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
         (explained(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
         (explained(QUEUED), "queued, and its domain is due"),

@@ -1,0 +1,45 @@
+"""Says why a URL was never queued, and what allows one that the settings deny. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.policies import not_allowed
+from frontier.urls import Url
+
+
+def why_unseen(url: Url, accepted: int, settings: CrawlSettings, in_scope: str, trap: str) -> str:
+    """Return why `url` was never queued. `accepted`: URLs of its domain in the crawl; `in_scope`: whether it is in scope;
+    `trap`: why it looks like a trap, or ""."""
+    if in_scope.startswith("no"):
+        return f"out of scope ({_out_of_scope(in_scope.partition(': ')[2], settings)})"
+    if trap:
+        return f"looks like a trap ({trap})"
+    forbidden = not_allowed(url.origin, settings)
+    also = f"; it would be denied, because {', and '.join(forbidden)}" if forbidden else ""
+    if settings.scope.kind == "seeds" and not accepted:
+        return (
+            f"no seed is on its domain, {url.domain}, and links to other domains are not followed with "
+            f'scope.kind = "seeds"{also}'
+        )
+    return f"no page that was crawled links to it, or a limit dropped the link{also}"
+
+
+def _out_of_scope(reason: str, settings: CrawlSettings) -> str:
+    """Return `reason`, with the setting that decides if it is that the URL is outside."""
+    if reason != "outside":
+        return reason
+    return f'outside: scope.domains does not list its host, and scope.kind is "{settings.scope.kind}"'
+
+
+def remedy(reason: str, origin: str = "") -> str:
+    """Return what to do about URLs that the settings deny for `reason`, for that of `origin` if it is given. "" if it is
+    another reason."""
+    port = urlsplit(origin).port or "N"
+    option = {"forbidden_port": f"--port {port}", "forbidden_address": "--allow NET"}.get(reason)
+    if option is None:
+        return ""
+    return (
+        f"to allow it, repeat the command with {option} --apply-settings, then `crawler dead requeue --reason {reason}`"
+    )
