@@ -165,8 +165,11 @@ def apply(
         before = CrawlSettings.from_json(opened.settings)
         wanted = loaded.crawl if replace else loaded.onto(before)
         check_usable(wanted)
+        changes = _changes(before, wanted, loaded)
+        if changes and all(one.takes_effect == reference.CREATION for one in changes):
+            raise UserError(f"nothing was changed: {'; '.join(map(_not_applied, changes))}")
         revision = await save_settings(store, opened, _kept(wanted, before).to_json())
-        return _changes(before, wanted, loaded), revision
+        return changes, revision
 
     changes, revision = CrawlAccess(crawl, redis, data_dir, file).do(work)
     emit(changes, json, _changed(changes, revision))
@@ -194,8 +197,18 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         table.add_row(one.name, *map(_value, (one.before, one.after)), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
     lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
-    lines += [Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because]
+    fixed = [one for one in changes if one.takes_effect == reference.CREATION]
+    lines += [Text(_not_applied(one), style="yellow") for one in fixed]
+    lines += [
+        Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because and one not in fixed
+    ]
     return Group(Text(f"settings revision {revision}"), table, *lines)
+
+
+def _not_applied(change: Change) -> str:
+    """Return that the crawl keeps a setting that only its creation can set."""
+    how = f": `crawler reshard --shards {change.after}` changes it" if change.name == "frontier.shards" else ""
+    return f"{change.name} stays {_value(change.before)}{how}"
 
 
 def _value(value: Any) -> str:

@@ -80,9 +80,16 @@ def test_a_change_that_waits_for_a_restart_is_explained(hand: Hand, tmp_path: Pa
     assert "fetch.contact waits: " in told
     assert re.search(r"frontier\.shards .* only when the crawl is created", told)
     assert "# revision 2" in hand.type("config", "show")
-    again = hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
-    assert "settings revision 2" in again
-    assert "max_pages" not in again
+    assert "frontier.shards stays 1024: `crawler reshard --shards 3` changes it" in " ".join(told.split())
+    assert "frontier.shards waits" not in told
+
+
+def test_a_change_that_needs_another_command_is_refused_with_it(typed: Typed, tmp_path: Path) -> None:
+    assert typed("seed", "https://a.test/").code == 0
+    (tmp_path / "shards.toml").write_text("[frontier]\nshards = 32\n")
+    done = typed("config", "apply", "shards.toml")
+    told = "error: nothing was changed: frontier.shards stays 64: `crawler reshard --shards 32` changes it\n"
+    assert (done.code, done.err) == (2, told)
 
 
 @pytest.mark.parametrize("bad", ['exclude = ["["]', 'kind = "hosts"\ndomains = ["a b"]', "max_depth = -1"])
