@@ -24,7 +24,7 @@ from crawler.errors import SettingsDiffer, UserError
 from crawler.logs import log
 from crawler.settings.loading import CrawlSettings, Settings, extended
 from crawler.settings.policies import check
-from crawler.settings.reference import as_toml
+from crawler.settings.reference import as_toml, list_change
 from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.store import Store, display_url
 
@@ -110,9 +110,18 @@ async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
 def own_settings(stored: CrawlSettings) -> str:
     """Return the settings of a crawl that are not the defaults, as text of about a line; "" if there are none."""
     found = differences(CrawlSettings().with_shards(stored.frontier.shards), stored)
-    shown = [f"{one.name} = {_shortened(_text(one.name, one.here))}" for one in found[:SHOWN]]
+    shown = [_own(one) for one in found[:SHOWN]]
     more = f" and {len(found) - SHOWN:,} more (`crawler config show`)" if len(found) > SHOWN else ""
     return ", ".join(shown) + more
+
+
+def _own(one: Difference) -> str:
+    text = _text(one.name, one.here)
+    if len(text) <= LONGEST_VALUE:
+        return f"{one.name} = {text}"
+    if differs := list_change(*(without_secrets(one.name, value) for value in (one.crawl, one.here))):
+        return f"{one.name} = the default, {_shortened(differs)}"
+    return f"{one.name} = {_shortened(text)}"
 
 
 def _shortened(text: str) -> str:

@@ -26,6 +26,7 @@ from crawler.settings.policies import check as check_usable
 from crawler.settings.policies import unusable
 from crawler.settings.problems import raise_for
 from crawler.settings.reference import Setting
+from crawler.wording import count_of
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore
 
@@ -38,6 +39,10 @@ config = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+
+LONG_LIST = 40
+"""Characters of a list of which only the difference is shown."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -192,9 +197,9 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> 
 def _changed(changes: list[Change], revision: int) -> RenderableType:
     if not changes:
         return Text(f"nothing changes; the settings stay at revision {revision}")
-    table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
+    table = TextTable("setting", "before", "now", "takes effect", keeps="setting", wraps=("before", "now"))
     for one in changes:
-        table.add_row(one.name, *map(_value, (one.before, one.after)), one.takes_effect)
+        table.add_row(one.name, *_before_and_after(one), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
     lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
     fixed = [one for one in changes if one.takes_effect == reference.CREATION]
@@ -203,6 +208,14 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because and one not in fixed
     ]
     return Group(Text(f"settings revision {revision}"), table, *lines)
+
+
+def _before_and_after(change: Change) -> tuple[str, str]:
+    """Return both values; of long lists, only what differs."""
+    before, after = _value(change.before), _value(change.after)
+    if max(len(before), len(after)) > LONG_LIST and (differs := reference.list_change(change.before, change.after)):
+        return count_of(len(change.before), "value"), differs
+    return before, after
 
 
 def _not_applied(change: Change) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from rich.cells import cell_len
@@ -43,11 +44,12 @@ class TextTable:
     """A table with these columns. If there is not enough room, its widest texts are shortened first.
 
     A column whose name begins with ">" has numbers: it is right-aligned and never shortened. Nor is the column `keeps`, for
-    a name that has to be complete. Long texts of the column `wraps` continue in the next line."""
+    a name that has to be complete. Long texts of the columns `wraps` continue in the next line."""
 
-    def __init__(self, *columns: str, keeps: str = "", wraps: str = "") -> None:
+    def __init__(self, *columns: str, keeps: str = "", wraps: str | Collection[str] = ()) -> None:
         self._table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        self._is_shortened = [not (name.startswith(">") or name in (keeps, wraps)) for name in columns]
+        whole = {keeps, wraps} if isinstance(wraps, str) else {keeps, *wraps}
+        self._is_shortened = [not (name.startswith(">") or name in whole) for name in columns]
         for name in columns:
             is_number = name.startswith(">")
             justify: Literal["left", "right"] = "right" if is_number else "left"

@@ -205,3 +205,13 @@ def commented_file(preset: str) -> str:
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
     return "\n".join(lines) + "\n"
+
+
+def list_change(before: Any, after: Any) -> str:
+    """Return what is added to and removed from a list, or "" if the values are no lists with such a difference."""
+    if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)):
+        return ""
+    added = [one for one in after if one not in before]
+    removed = [one for one in before if one not in after]
+    parts = [f"added {as_toml(added)}"] * bool(added) + [f"removed {as_toml(removed)}"] * bool(removed)
+    return ", ".join(parts)
