@@ -145,3 +145,5 @@ def _report(path: Path, errors: list[SeedError]) -> None:
         console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about(broken, 'on a line of its own')}")
     if len(errors) > SHOWN_BROKEN:
         console.tell(f"{path}: and {len(errors) - SHOWN_BROKEN:,} more lines that are no seeds")
+    if errors:
+        console.tell(f"{path}: {count_of(len(errors), 'line')} skipped")

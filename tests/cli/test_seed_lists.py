@@ -55,6 +55,7 @@ def test_names_without_a_scheme_are_still_seeds(typed: Typed, tmp_path: Path) ->
         "http://a.test/seeds.txt",
         "note: //b.test/ has no scheme, so it is fetched as https://b.test/; for http, write http://b.test/",
         "list:4: 'http//a.test/': the colon is missing; write it as http://a.test/",
+        "list: 1 line skipped",
     ]
 
 
@@ -80,7 +81,7 @@ def test_a_bad_seed_is_reported_with_what_is_wrong_and_what_to_do(
     done = typed("seed", "-f", "list")
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     said_of_line = said.format(place="on a line of its own")
-    assert (done.code, done.err) == (0, f"list:2: '{shown}': {said_of_line}\n")
+    assert (done.code, done.err) == (0, f"list:2: '{shown}': {said_of_line}\nlist: 1 line skipped\n")
     done = typed("seed", "https://c.test/", text)
     said_of_word = said.format(place="as an argument of its own")
     assert (done.code, done.err) == (2, f"error: seed '{shown}': {said_of_word}\n")
@@ -119,8 +120,9 @@ def test_bad_lines_are_counted_after_the_first_twenty(typed: Typed, tmp_path: Pa
     (tmp_path / "list").write_text("".join(f"ftp://a.test/{number}\n" for number in range(5_000)) + "https://a.test/\n")
     done = typed("seed", "-f", "list")
     assert (done.code, "1 seed queued" in done.out) == (0, True)
-    *lines, last = done.err.splitlines()
-    assert (len(lines), last) == (20, "list: and 4,980 more lines that are no seeds")
+    *lines, more, last = done.err.splitlines()
+    assert (len(lines), more) == (20, "list: and 4,980 more lines that are no seeds")
+    assert last == "list: 5,000 lines skipped"
 
 
 def test_localhost_can_be_allowed_by_its_name(typed: Typed) -> None:
