@@ -100,7 +100,7 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
         raise UserError(f"the open files in {folder} belong to crawl {crawl!r}: add --crawl {crawl}")
     if written and not left:
         raise UserError(
-            f"running replicas write the open files in {folder}, and finish them when they stop: "
+            f"a running replica or another `crawler finish` has the open files in {folder}, and finishes them: "
             + ", ".join(sorted(written)[:SHOWN])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]

@@ -79,7 +79,7 @@ def test_what_a_running_replica_writes_is_left_alone(crawler: Bench, finish: Cal
     before = {path.name: path.read_bytes() for path in crawler.out.glob("*.open")}
     done = finish(str(crawler.out))
     assert done.code == 2
-    assert "running replicas write the open files" in done.err
+    assert "a running replica or another `crawler finish` has the open files" in done.err
     # Those of a killed process beside it are finished.
     durable = durable_before_death(crawler.out, "gzip", groups=3)
     result = json.loads(finish(str(crawler.out), "--json").out)
