@@ -354,6 +354,8 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
     """Return what is unknown to the crawl of a domain and a reason for which nothing was found."""
     doubts = [await unknown_domain(store, crawl, domain)] if domain else []
     doubts += [await unknown_reason(store, crawl, reason)] if reason else []
+    if reason == "robots":
+        doubts.append("URLs that a robots.txt denied are not kept: queue them again with `crawler seed --again`")
     return [doubt for doubt in doubts if doubt]
 
 

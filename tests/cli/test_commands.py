@@ -116,6 +116,12 @@ def test_dead_letters_are_listed_and_queued_again(hand: Hand) -> None:
     assert (found["accepted"], found["dead"], found["open"]) == (4, 0, 4)
 
 
+def test_urls_that_a_robots_txt_denied_are_queued_by_another_command(typed: Typed) -> None:
+    assert typed("seed", "https://a.test/").code == 0
+    assert "queue them again with `crawler seed --again`" in typed("dead", "requeue", "--reason", "robots").err
+    assert "--again" not in typed("dead", "requeue", "--reason", "timeout").err
+
+
 def test_requeueing_needs_a_selection(hand: Hand) -> None:
     with pytest.raises(UserError, match="say which"):
         hand.type("dead", "requeue")
