@@ -46,7 +46,9 @@ def audit(
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After. Name all folders of
     a crawl: a domain that moved from one replica to another is then judged across them.
 
-    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise.
+    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise. Those
+    of a crawl on a Redis server are written by `crawler config show > FILE`, for `--settings FILE`. Delays that
+    `crawler delay` has set, and those before a change of the settings, are not known.
 
     [bold]Examples[/bold]
 
@@ -67,7 +69,7 @@ def audit(
     if missing := not_named(given.replica, folders):
         note(missing)
     source = f", as crawl {crawl!r} here has it" if crawl and delay is None else ""
-    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}"))
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl or settings)))
     if not found.ok:
         raise typer.Exit(1)
 
@@ -79,7 +81,8 @@ def _settings_of(crawl: str, given: Settings) -> CrawlSettings:
     return CrawlAccess(crawl, None, given.replica.data_dir, None).do(work)
 
 
-def _render(found: Report, delay: str) -> RenderableType:
+def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
+    """`is_own`: the settings are those of the crawl, or were given."""
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
@@ -96,6 +99,9 @@ def _render(found: Report, delay: str) -> RenderableType:
     if found.unread:
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
+    if not is_own:
+        seen += " For the settings of a crawl on a Redis server: `crawler config show > FILE`, then --settings FILE."
+    seen += " Delays of `crawler delay`, and those before a change of the settings, are not known here."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
     return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, shortest)

@@ -126,6 +126,17 @@ def test_an_audit_prints_no_control_characters() -> None:
     assert r"\u001b" in captured.get()
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_audit_says_what_its_delay_does_not_know(is_own: bool) -> None:
+    report = Report(1, 1, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, [])
+    terminal = Terminal()
+    with terminal.capture() as captured:
+        terminal.print(_render(report, "1 s", is_own))
+    told = " ".join(captured.get().split())
+    assert ("`crawler config show > FILE`, then --settings FILE" in told) is not is_own
+    assert "Delays of `crawler delay`" in told
+
+
 def test_the_full_screen_of_top_keeps_its_line_ends() -> None:
     terminal = Terminal()
     with terminal.capture() as captured:
