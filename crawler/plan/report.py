@@ -119,8 +119,8 @@ def _page_formula(work: Workload, one: Constants) -> str:
     if work.archive:
         parts.append(f"{short(one.cpu_archive_page)} + {short(one.cpu_archive_kilobyte)} x {kilobytes} kB to archive")
     connection = arithmetic.connection_us(work, one)
-    parts.append(f"{short(connection)} x {short(work.new_connections / work.pages)} connections")
-    parts.append(f"{short(one.cpu_domain)} x {short(arithmetic.fetched_domains(work) / work.pages)} domains")
+    parts.append(f"{short(connection)} x {_counted(work.new_connections / work.pages, 'connection')}")
+    parts.append(f"{short(one.cpu_domain)} x {_counted(arithmetic.fetched_domains(work) / work.pages, 'domain')}")
     return " + ".join(parts)
 
 
@@ -136,7 +136,7 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
             cores,
             "",
             f"({short(work.pages)} pages x {short(page_us)} us + {short(urls)} URLs x {short(url_us)} us + "
-            f"{short(work.domains)} domains x {short(one.redis_us_domain)} us) / {short(work.seconds)} s / "
+            f"{_counted(work.domains, 'domain')} x {short(one.redis_us_domain)} us) / {short(work.seconds)} s / "
             f"{one.used_share:g} busy",
         ),
         Line(
@@ -144,7 +144,7 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
             memory,
             "B",
             f"({short(urls)} URLs x {short(one.memory_seen)} B + {short(arithmetic.queued_urls(work, one))} queued x "
-            f"{short(arithmetic.queued_bytes(work, one))} B + {short(work.domains)} domains x "
+            f"{short(arithmetic.queued_bytes(work, one))} B + {_counted(work.domains, 'domain')} x "
             f"({short(one.memory_domain)} + {short(one.memory_robots)} B) + {short(arithmetic.shards(work, one))} shards x "
             f"{short(one.memory_shard)} B + {quantity(one.memory_server, 'B')}) x {one.headroom:g}",
         ),
@@ -173,7 +173,7 @@ def _traffic(work: Workload, one: Constants) -> list[Line]:
             used.disk_bytes,
             "B",
             f"{short(work.pages)} pages x ({size} x {work.compression:.2g} + {short(one.disk_page)} B + "
-            f"{short(work.links_per_page)} links x {short(one.disk_link)} B) + {short(work.domains)} domains x "
+            f"{short(work.links_per_page)} links x {short(one.disk_link)} B) + {_counted(work.domains, 'domain')} x "
             f"{short(one.disk_domain)} B"
             if work.archive
             else "no archive",
@@ -187,7 +187,7 @@ def _politeness(work: Workload, largest: float) -> list[Line]:
     together = f"{work.parallel:g} / " if not work.delay_s and work.parallel > 1 else "1 / "
     turn = f"({short(work.delay_s)} s delay + {short(work.response_s)} s response)"
     lines = [
-        Line("politeness bound", bound, "pages/s", f"{short(work.domains)} domains x {together}{turn}"),
+        Line("politeness bound", bound, "pages/s", f"{_counted(work.domains, 'domain')} x {together}{turn}"),
         Line("shortest time", work.pages / bound / 86_400, "d", "pages / politeness bound, with domains of equal size"),
         Line("largest domain possible", work.seconds * rate, "pages", f"{short(work.days)} d x {together}{turn}"),
     ]
@@ -200,13 +200,22 @@ def _politeness(work: Workload, largest: float) -> list[Line]:
     return lines
 
 
+def _counted(number: float, noun: str) -> str:
+    """Return `number` with `noun` or its plural."""
+    return f"{short(number)} {noun}{'' if short(number) == '1' else 's'}"
+
+
 def _limit(work: Workload, value: dict[str, float], for_cpu: float, for_memory: float) -> tuple[str, bool]:
     """Return the limiting factor, and whether politeness allows the plan."""
     if value["shortest time"] > work.days:
         return f"politeness: these domains take {quantity(value['shortest time'], 'd')} at least", False
     if value.get("time of the largest domain", 0) > work.days:
         return f"politeness: the largest domain takes {quantity(value['time of the largest domain'], 'd')}", False
+    needed = max(value["shortest time"], value.get("time of the largest domain", 0))
+    if max(for_cpu, for_memory, 0.5) < needed / work.days:
+        return f"politeness: these domains take {quantity(needed, 'd')} of {quantity(work.days, 'd')}", True
     if for_memory > for_cpu:
         part = value["Redis memory"] / (value["Redis memory"] + value["memory of replicas"])
-        return f"memory of {'Redis' if part > 0.5 else 'the replicas'}: it takes more machines than the CPU does", True
+        told = "it takes more machines than the CPU does" if for_memory > 1 else "one machine has enough of it"
+        return f"memory of {'Redis' if part > 0.5 else 'the replicas'}: {told}", True
     return "CPU of the replicas" if value["cores"] >= value["Redis cores"] else "CPU of Redis", True

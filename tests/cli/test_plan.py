@@ -104,3 +104,14 @@ def test_a_crawl_without_pages_measures_nothing_and_says_so(hand: Hand) -> None:
         "the crawl has 0 pages, too few to measure: all constants are the built-in ones"
     ]
     assert "too few to measure" in hand.type(*words, here=False)
+
+
+def test_the_plan_of_a_few_sites_is_limited_by_politeness(typed: Typed) -> None:
+    """Although the memory of one machine is used more than its CPU."""
+    wide = {"COLUMNS": "200"}
+    told = typed("plan", "--pages", "1M", "--days", "2", "--domains", "10", environment=wide).out
+    assert "limited by politeness: these domains take 1.39 d of 2 d" in told
+    told = typed("plan", "--pages", "1k", "--days", "2", "--domains", "1", environment=wide).out
+    assert "1 domain " in told
+    assert " 1 domains" not in told
+    assert "one machine has enough of it" in told
