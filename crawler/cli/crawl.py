@@ -214,6 +214,8 @@ def run(
 ) -> None:
     """Run replicas of a crawl. They join replicas that already run on this or other machines.
 
+    They run until they are stopped, and wait for more URLs when nothing is left, unless `--until-empty` is given.
+
     SIGTERM and Ctrl-C hand the work over and stop; a second one stops without waiting for requests in flight. Replicas
     use the crawl's settings. If a settings file or an environment variable differs from them, the command stops, unless
     `--keep-settings` or `--apply-settings` is given. A stopped crawl has to be resumed first.

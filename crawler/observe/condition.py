@@ -43,6 +43,9 @@ HALTS: dict[Word, str] = {
 """Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
 
 
+NOTHING_LEFT = "nothing is left to fetch; without --until-empty, replicas wait for more URLs until `crawler stop`"
+
+
 class Condition(msgspec.Struct, frozen=True):
     """`level`: whether someone should look at it. `obstacles`: what keeps replicas from crawling, a sentence each."""
 
@@ -88,7 +91,10 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
         hindered.append(f"{count_of(summary.shards_unowned, 'shard')} with work but without a replica so far")
     if summary is not None:
         hindered += failing(summary)
-    return Condition("running", "warn" if hindered else "good", hindered)
+    level: Literal["good", "warn"] = "warn" if hindered else "good"
+    if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
+        hindered.append(NOTHING_LEFT)
+    return Condition("running", level, hindered)
 
 
 def failing(summary: Summary) -> list[str]:

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
+from crawler import logs
+from crawler.app.progress import _tell
 from crawler.cli import render
 from crawler.cli.actions import _resumed
 from crawler.cli.live import live_view, summary
-from crawler.observe.condition import condition_of
+from crawler.observe.condition import NOTHING_LEFT, condition_of
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
@@ -112,3 +114,16 @@ def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:
         "forbidden_address: to allow it, repeat the command with --allow NET --apply-settings, then `crawler dead requeue "
         "--reason forbidden_address`"
     ]
+
+
+def test_replicas_that_wait_for_more_urls_are_shown_with_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the screens, and in the lines of progress."""
+    ended = msgspec.structs.replace(summary_of(1), open=0, outbox=0, shards_away=0, shards_unowned=0)
+    told = condition_of("run", replicas(1), ended, 0)
+    assert (told.word, told.level, told.obstacles) == ("running", "good", [NOTHING_LEFT])
+    assert NOTHING_LEFT not in condition_of("run", replicas(1), summary_of(1), 0).obstacles
+    monkeypatch.setattr(logs.logger, "handlers", [])
+    written = io.StringIO()
+    logs.configure("console", "info", written)
+    _tell(msgspec.structs.replace(statuses(1)[0], condition=told))
+    assert f"waits_for={NOTHING_LEFT}" in written.getvalue()
