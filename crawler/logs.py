@@ -34,7 +34,7 @@ _UNPRINTABLE = re.compile(
 _CREDENTIALS = re.compile(r"(?<=://)(?!USER:PASSWORD@)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
 """Those of any URL. USER:PASSWORD stands for them in commands to be copied."""
 
-_OF_REDIS = re.compile(r"((?:rediss?|valkeys?|unix)(?:\+\w+)?:/+)(?!USER:PASSWORD@)\S*@", re.IGNORECASE)
+_OF_REDIS = re.compile(r"((?:rediss?|valkeys?|unix)(?:\+\w+)?:/++)(?!USER:PASSWORD@)\S*@", re.IGNORECASE)
 """Those of a Redis URL, which may contain any character. A URL that was taken for a path has one slash."""
 
 

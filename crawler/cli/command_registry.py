@@ -123,8 +123,11 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, with paragraphs that are as wide as the terminal."""
-        self.help = unwrapped(self.help or "")
-        super().format_help(ctx, formatter)
+        written, self.help = self.help, unwrapped(self.help or "")
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.help = written
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`. Raises UserError for words that cannot be parsed."""

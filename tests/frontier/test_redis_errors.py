@@ -8,14 +8,14 @@ import ssl
 import hiredis
 import pytest
 
-from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.errors import FrontierError, RedisAway, RedisMisused, WritesRefused
 from frontier.redis_errors import translate
 
 
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (hiredis.ReplyError("READONLY You can't write against a read only replica."), RedisAway),
+        (hiredis.ReplyError("READONLY You can't write against a read only replica."), WritesRefused),
         (hiredis.ReplyError("CLUSTERDOWN Hash slot not served"), RedisAway),
         (hiredis.ReplyError("MOVED 3999 127.0.0.1:6381"), RedisAway),
         (hiredis.ReplyError("TRYAGAIN Multiple keys request during rehashing of slot"), RedisAway),
@@ -36,8 +36,8 @@ from frontier.redis_errors import translate
         (hiredis.ReplyError("MASTERDOWN Link with MASTER is down"), RedisAway),
         (hiredis.ReplyError("ASK 3999 127.0.0.1:6381"), RedisAway),
         (hiredis.ReplyError("NOSCRIPT No matching script."), RedisAway),
-        (hiredis.ReplyError("NOREPLICAS Not enough good replicas to write."), RedisAway),
-        (hiredis.ReplyError("OOM command not allowed when used memory > 'maxmemory'."), RedisAway),
+        (hiredis.ReplyError("NOREPLICAS Not enough good replicas to write."), WritesRefused),
+        (hiredis.ReplyError("OOM command not allowed when used memory > 'maxmemory'."), WritesRefused),
         (hiredis.ReplyError("NOAUTH Authentication required."), RedisMisused),
         (hiredis.ReplyError("NOPERM this user has no permissions"), RedisMisused),
         (hiredis.ReplyError("CROSSSLOT Keys in request don't hash to the same slot"), RedisMisused),

@@ -11,6 +11,8 @@ from tests.fuzz.growth import Growth, coded, joined
 from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, document, largest, read_grown, read_largest, seconds_of
 from tests.fuzz.scaling import slots
 
+pytestmark = pytest.mark.timed
+
 SLOTS = 25  # of a type
 
 
