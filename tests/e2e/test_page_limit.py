@@ -35,14 +35,15 @@ def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
         assert pauses < 20
 
 
-def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [3, 8])
+def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replicas: int) -> None:
     """The number of settled pages, archived pages and requests equals the limit exactly."""
     with (
         Web(tmp_path, domains=32, pages=1_600, features=EVEN) as web,
         bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
     ):
         crawler.configure({"limits": {"max_pages": 400}})
-        done = crawler.supervise(8).wait()
+        done = crawler.supervise(replicas).wait()
         assert done.code == 0, done.err
         assert crawler.status()["done"] == 400
         assert sum(line["outcome"] == "done" for line in crawler.lines()) == 400

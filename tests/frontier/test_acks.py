@@ -143,7 +143,7 @@ async def test_one_push_a_second_waits_for_replicas_that_are_missing(
         assert sum(wait > 0.4 for wait in waits) <= 1
     finally:
         cluster.resume(replica)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         with contextlib.suppress(ReplicasMissing):
             pushed = await frontier.push(entries)
@@ -163,7 +163,7 @@ async def test_a_slot_that_moves_costs_only_its_own_calls_time(frontier: Frontie
     slot = slot_of(frontier.keys.shards[frontier.shard_of(entries[0].domain)].due)
     moving = asyncio.create_task(asyncio.to_thread(cluster.move_slots, [slot], source, target, 0.5))
     try:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 20
         while not any(f"[{slot}->-" in line for line in source.lines("CLUSTER", "NODES")):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
