@@ -4,8 +4,9 @@
 
 All URLs are queued beforehand; nginx answers under all names with one page of 2 KB without links. A crawl is one replica
 in a process of its own, until nothing is left. Pages a second are those between the first and the last request in nginx's
-log; CPU is of the whole process, without nginx and Valkey. The two crawls of a pair run one after the other, the one with
-a limit first in every other pair; a ratio is the median of those of the pairs, 1 if the limit costs nothing.
+log; CPU is of the whole process, without nginx and Valkey. The two crawls of a pair run side by side, each with its own
+nginx and Valkey, because the speed of a virtual machine changes by a tenth within a minute. The one with a limit starts
+first in every other pair. A ratio is the median of those of the pairs, 1 if the limit costs nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,11 +116,13 @@ def _moments(log: Path) -> list[float]:
 def compare(case: Case, runs: int) -> list[Pair]:
     """`runs` pairs of crawls."""
     pairs = []
-    with serve() as (port, log):
+    with serve() as one, serve() as other, ThreadPoolExecutor(2) as threads:
         for number in range(runs):
             limits = (LIMIT, 0) if number % 2 else (0, LIMIT)
-            crawled = {limit: crawl(case, port, log, limit) for limit in limits}
-            pairs.append(Pair(crawled[LIMIT], crawled[0]))
+            crawls = {
+                limit: threads.submit(crawl, case, *web, limit) for limit, web in zip(limits, (one, other), strict=True)
+            }
+            pairs.append(Pair(crawls[LIMIT].result(), crawls[0].result()))
     return pairs
 
 
