@@ -38,7 +38,9 @@ MaxDepth = Annotated[
     int | None, typer.Option(min=0, max=255, help="Maximum number of links from a seed.", show_default=False)
 ]
 Replicas = Annotated[int, typer.Option(min=1, max=256, help="Replicas on this machine.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for WARC files and JSON lines.", show_default=False)]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Folder for WARC files and JSON lines.", show_default=False)
+]
 Delay = Annotated[
     float | None,
     typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own sites.", show_default=False),

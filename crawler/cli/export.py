@@ -32,7 +32,7 @@ Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of ea
 
 def export(
     archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with WARC files.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("export"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("export"),
     form: Annotated[Form, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
     text: Text = "off",
     structured: Structured = False,
@@ -92,27 +92,29 @@ def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:
 
 
 def extract(
-    archive: Annotated[Path, typer.Argument(help="A WARC file.")],
+    archives: Annotated[list[Path], typer.Argument(help="WARC files.")],
     text: Text = "text",
     structured: Structured = False,
     links: Links = True,
     simhash: Simhash = False,
 ) -> None:
-    """Print a JSON line for each page in a WARC file, which may be open.
+    """Print a JSON line for each page in WARC files, which may be open.
 
     [bold]Example[/bold]
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
     settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash)
-    if archive.is_dir():
-        raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name a WARC file in it")
-    (file,) = exporting.warc_files([archive])
-    try:
-        for lines in exporting.encoded(file, settings):
-            sys.stdout.buffer.write(printable(lines.decode()).encode())
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, BrokenFraming) as error:
-        raise UserError(f"{archive}: {error}") from error
+    for archive in archives:
+        if archive.is_dir():
+            raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
+    for file in exporting.warc_files(archives):
+        try:
+            for lines in exporting.encoded(file, settings):
+                sys.stdout.buffer.write(printable(lines.decode()).encode())
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        except (OSError, BrokenFraming) as error:
+            raise UserError(f"{file}: {error}") from error

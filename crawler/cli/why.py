@@ -25,7 +25,10 @@ from frontier.store import RedisStore
 OutToSearch = Annotated[
     list[Path] | None,
     typer.Option(
-        "--out", help="Output folder to search, once for each; default: those of the crawl.", show_default=False
+        "--out",
+        "-o",
+        help="Output folder to search, once for each; default: those of the crawl.",
+        show_default=False,
     ),
 ]
 

@@ -42,7 +42,7 @@ _EMPTY_LINES = (b"\r\n", b"\n")
 # Looking up a member of an enumeration takes 0.4 us in Python 3.11, so each is looked up once.
 _OK = HTTPStatus.OK
 _SWITCHING_PROTOCOLS = HTTPStatus.SWITCHING_PROTOCOLS
-_NO_CONTENT = (_SWITCHING_PROTOCOLS, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+_NO_CONTENT = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class ResponseReader:
@@ -84,8 +84,7 @@ class ResponseReader:
             return False
         data = self._read_chunks(data) if self._is_chunked else self._read_content(data)
         if self._is_over:
-            goes_on = not self.message.should_close and self.message.code != _SWITCHING_PROTOCOLS
-            self.is_clean = goes_on and not (data or self.is_too_long or self._head_room < 0)
+            self.is_clean = not (self.message.should_close or data or self.is_too_long or self._head_room < 0)
         return self._is_over
 
     def close(self) -> None:
@@ -111,7 +110,7 @@ class ResponseReader:
             self._head_room -= size
             data, searched = head[size:], 0
             message = self._parse(head[:size])
-            if message.code >= _OK or message.code == _SWITCHING_PROTOCOLS:
+            if message.code >= _OK:
                 self.head, self.message = head[:size], message
                 self._begin_body(message)
                 return data
@@ -125,7 +124,9 @@ class ResponseReader:
         except HttpProcessingError as error:
             raise _failed(FailureKind.PROTOCOL, describe(error)) from error
         message: RawResponseMessage = messages[0][0]
-        if message.code < 100:
+        if (
+            message.code < 100 or message.code == _SWITCHING_PROTOCOLS
+        ):  # nobody asked for another protocol (RFC 9110 7.8)
             raise _failed(FailureKind.PROTOCOL, f"status {message.code:03}")
         return message
 

@@ -116,6 +116,13 @@ def test_extract_prints_no_control_characters(archive: Path) -> None:
     assert "\u202e" in json.loads(ended.stdout)["title"]
 
 
+def test_extract_prints_the_pages_of_several_files(archive: Path) -> None:
+    (file,) = readers.warc_files(archive)
+    one, both = (CliRunner().invoke(app, ["extract", *[str(file)] * count]).stdout for count in (1, 2))
+    assert one
+    assert both == 2 * one
+
+
 def test_an_audit_prints_no_control_characters() -> None:
     breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
     report = Report(1, 1, 1, 1, 0, 0, {EVIL: 1.0}, {}, {"delay": 1}, [breach])

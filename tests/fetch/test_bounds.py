@@ -85,7 +85,7 @@ ATTACKS = {
     "after-the-last-chunk": (CHUNKED + b"0\r\n\r\n", b"x" * 65536, None),
     "responses": (PAGE, PAGE * 2000, None),
     "no-content": (b"HTTP/1.1 204\r\n\r\n", b"HTTP/1.1 204\r\n\r\n" * 4096, None),
-    "upgrade": (b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"x" * 65536, None),
+    "upgrade": (b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"x" * 65536, FailureKind.PROTOCOL),
     "body": (OK + b"Content-Length: 99999999999\r\n\r\n", b"x" * 65536, "length"),
     "body-until-close": (OK + b"\r\n", b"x" * 65536, "length"),
 }  # fmt: skip

@@ -32,7 +32,6 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
         b"HTTP/1.1 304 X\r\nTransfer-Encoding: chunked\r\n\r\n", b"", True
     ),
     "close": (OK + b"Content-Length: 1\r\nConnection: close\r\n\r\na", None, b"a", False),
-    "upgrade": (b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", None, b"", False),
 }  # fmt: skip
 
 
