@@ -14,6 +14,10 @@ COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""
 
 
+PACKED_LENGTH = 1_000
+"""Above so many URLs, a queue is packed (the default of `frontier.pack_above`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is to be crawled, in how many `days`.
@@ -119,9 +123,16 @@ def redis_us(work: Workload, constants: Constants) -> tuple[float, float]:
     return constants.redis_us_page_grouped, constants.redis_us_url_grouped
 
 
+def are_packed(work: Workload, constants: Constants) -> bool:
+    """Whether the queues are so long, on average, that most of their URLs are packed."""
+    return queued_urls(work, constants) > work.domains * PACKED_LENGTH
+
+
 def queued_bytes(work: Workload, constants: Constants) -> float:
     """Return the Redis memory of a queued URL. Queues are taken to be compact if their mean length is half of what they may
     be, because some domains have more URLs than others."""
+    if are_packed(work, constants):
+        return constants.memory_queued_packed
     is_compact = queued_urls(work, constants) <= work.domains * COMPACT_LENGTH / 2
     return work.url_bytes + (constants.memory_queued_compact if is_compact else constants.memory_queued)
 

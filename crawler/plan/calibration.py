@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
-from crawler.plan.arithmetic import Usage, Workload, usage_of
+from crawler.plan.arithmetic import Usage, Workload, are_packed, usage_of
 from crawler.plan.constants import Constants
 from crawler.wording import count_of
 
@@ -81,7 +81,7 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
         )
     work = own_workload(found, files, delay_s)
     expected = usage_of(work, constants)
-    for prefix, name, used, would_use, missing in _groups(found, files, expected, work):
+    for prefix, name, used, would_use, missing in _groups(found, files, expected, work, constants):
         if missing:
             notes.append(f"{name}: {missing}; the constants are the built-in ones")
             continue
@@ -117,7 +117,7 @@ def own_workload(found: CrawlFigures, files: FileFigures | None, delay_s: float)
 
 
 def _groups(
-    found: CrawlFigures, files: FileFigures | None, expected: Usage, work: Workload
+    found: CrawlFigures, files: FileFigures | None, expected: Usage, work: Workload, constants: Constants
 ) -> Iterator[tuple[str, str, float, float, str]]:
     """Yield for each group of constants their prefix and name, what was used, what would be, and why it is unknown."""
     share = found.replica_pages / found.pages
@@ -125,7 +125,8 @@ def _groups(
     yield "cpu_", "CPU of replicas", found.replica_cpu_s, expected.cpu_s * share, short
     short = "" if found.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
     yield "redis_us_", "CPU of Redis", found.redis_cpu_s, expected.redis_cpu_s, short
-    text = found.queued * work.url_bytes  # the URLs themselves, which no constant is for
+    # The URLs themselves, which no constant is for, unless they are packed.
+    text = 0.0 if are_packed(work, constants) else found.queued * work.url_bytes
     short = "" if found.redis_bytes - text >= LEAST_BYTES else "too little to measure"
     yield "memory_", "memory of Redis", found.redis_bytes - text, expected.redis_bytes - text, short
     if files is not None:

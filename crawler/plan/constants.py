@@ -46,6 +46,9 @@ class Constants:
     memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "tests.bench.frontier")
     memory_queued: float = _constant(76, "B", "Redis memory per queued URL, on top of its part after the host", BENCH)
     memory_queued_compact: float = _constant(13, "B", "the same, in queues of up to 128 URLs", BENCH)
+    memory_queued_packed: float = _constant(
+        13, "B", "the same, in queues of more than 1,000 URLs, with its part after the host", "tests.bench.long_queue"
+    )
     memory_domain: float = _constant(280, "B", "Redis memory per domain", BENCH)
     memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
     memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "docs/how-to/size-a-crawl.md")

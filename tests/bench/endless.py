@@ -21,6 +21,9 @@ ROBOTS = b"User-agent: *\nDisallow: /private/\n"
 STEP = 7_919
 """Links go from domain to domain in steps of this prime, so that neighbours on a page are of different ones."""
 
+MIX = 2_654_435_761
+"""Multiplied by this odd number, consecutive numbers look random, as parts of real URLs do: queues compress as usual."""
+
 
 def domain(number: int) -> str:
     return f"d{number:06}.test"
@@ -61,10 +64,14 @@ class Web:
     def _page(self) -> str:
         first, self._next = self._next, self._next + self._links
         links = "\n".join(
-            f'<li><a href="http://{domain(number * STEP % self._domains)}/some/article-{number:x}.html">An article</a>'
+            f'<li><a href="http://{domain(number * STEP % self._domains)}/{_path(number)}">An article</a>'
             for number in range(first, first + self._links)
         )
         return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n</ul>"
+
+
+def _path(number: int) -> str:
+    return f"some/{number * MIX % 2**32:08x}.html"
 
 
 def _response(media: bytes, body: bytes) -> bytes:

@@ -10,6 +10,7 @@ Crawls of these kinds, each with one replica on a real Valkey without persistenc
 | docs | Debian's documentation of Python, PostgreSQL and Django (`tests.bench.docweb`), two copies, without a delay |
 | domains | 4,000 of 4 KB with 50 new links each, on 20,000 domains with a delay: most are the first of their domain |
 | long | 2,000 of 7 KB with 100 new links each, on 500 domains without a delay: long queues |
+| packed | 2,000 of 7 KB with 100 new links each, on 20 domains without a delay: queues so long that they are packed |
 | slow | 3,000 of 1 KB with 10 new links each, on 5,000 domains with a delay of half a second |
 
 The constants were chosen with the first three kinds, and `disk_domain` with `slow`; the others show how well they fit other
@@ -102,6 +103,7 @@ KINDS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
     "docs": lambda: _docs(2),
     "domains": lambda: _endless(20_000, 50, 1.0, 4_000, 4_000),
     "long": lambda: _endless(500, 100, 0, 500, 2_000),
+    "packed": lambda: _endless(20, 100, 0, 20, 2_000),
     "slow": lambda: _endless(5_000, 10, 0.5, 1_500, 3_000),
 }
 START = lambda: _endless(1, 1, 0, 1, 1)  # noqa: E731 - like the kinds

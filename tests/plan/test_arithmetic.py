@@ -38,6 +38,7 @@ EASY = Constants(
     memory_seen=10,
     memory_queued=80,
     memory_queued_compact=20,
+    memory_queued_packed=15,
     memory_domain=300,
     memory_robots=700,
     memory_shard=1_000,
@@ -95,6 +96,11 @@ def test_traffic_and_files() -> None:
 def test_short_queues_are_compact() -> None:
     assert queued_bytes(WORK, EASY) == 40 + 80
     assert queued_bytes(replace(WORK, domains=20_000), EASY) == 40 + 20
+
+
+def test_long_queues_are_packed() -> None:
+    assert queued_bytes(replace(WORK, queued=1_000 * WORK.domains), EASY) == 40 + 80
+    assert queued_bytes(replace(WORK, queued=1_001 * WORK.domains), EASY) == 15
 
 
 def test_urls_come_from_the_links_unless_they_are_given() -> None:

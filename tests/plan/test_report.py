@@ -70,7 +70,7 @@ def test_formulas_contain_the_numbers() -> None:
     lines = {line.name: line for line in make_plan(BILLION, Constants(), Machines()).lines}
     assert lines["pages"].formula == "1G pages / (10 d x 86,400 s)"
     assert lines["pages"].text == "1,160 pages/s"
-    assert "9G queued x 121 B" in lines["Redis memory"].formula
+    assert "9G queued x 13 B" in lines["Redis memory"].formula
     assert lines["politeness bound"].formula == "5M domains x 1 / (1 s delay + 0.2 s response)"
     several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines()).lines
     assert "x 4 / (0 s delay + 0.2 s response)" in next(
