@@ -10,9 +10,9 @@ In the order in which data flows:
    decides, by the domain and its robots.txt, which URLs are settled or retried later without a request.
    `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. A redirect of robots.txt may lead to
-   another domain; then `foreign_domains` first reserves a time slot there. `leased_fetch` sends the request and cancels
-   it when the lease ends. When the response ends, `throttle` starts the domain's delay (`polite_fetch` does these steps
-   in order).
+   another domain; then `foreign_domains` first reserves a time slot there. `leased_fetch` sends the request, and
+   `lease_timer` cancels it when the lease ends. When the response ends, `throttle` starts the domain's delay
+   (`polite_fetch` does these steps in order).
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow.

@@ -152,6 +152,7 @@ class HeldLeases:
 
     def forget(self, visit: Visit) -> None:
         """Remove `visit`, whose lease has ended."""
+        visit.timer.stop()
         if visit in self._visits:
             del self._visits[visit]
             self._visits_of_shard[visit.lease.shard] -= 1

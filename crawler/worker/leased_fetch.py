@@ -7,6 +7,7 @@ moves the end of the lease (`Visit.renewed`), so a lease does not end while rene
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import HttpClient
@@ -27,24 +28,31 @@ class LeasedFetch:
         self._validators = validators or Validators()
         self.time_slice = TimeSlice(clock)
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Asked for once: before Python 3.12, asking is a system call."""
+        return asyncio.get_running_loop()
+
     async def fetch(self, visit: Visit, url: str) -> Exchange:
         """GET `url` within the lease of `visit`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during
         the request."""
         await self.time_slice.wait()
-        limit = asyncio.timeout(visit.lease_end - self._clock.monotonic())
+        loop = self._loop
+        me = asyncio.current_task(loop)
+        assert me is not None
+        cancelled_before = me.cancelling()
+        visit.timer.begin(me, loop.time() + visit.lease_end - self._clock.monotonic(), loop)
         try:
-            async with limit:
-                visit.limits.add(limit)
-                return await self._fetcher.fetch(
-                    url,
-                    is_too_late=lambda: not visit.holds(self._clock.monotonic()),
-                    extra_headers=self._validators.conditions(url),
-                )
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise FetchFailed(
-                FailureKind.LEASE_EXPIRED, "the lease ended during the request", request_sent=True
-            ) from error
+            return await self._fetcher.fetch(
+                url,
+                is_too_late=lambda: not visit.holds(self._clock.monotonic()),
+                extra_headers=self._validators.conditions(url),
+            )
+        except asyncio.CancelledError as error:
+            if not visit.timer.has_cancelled(me) or me.cancelling() > cancelled_before + 1:
+                raise  # somebody else has cancelled it, too
+            message = "the lease ended during the request"
+            raise FetchFailed(FailureKind.LEASE_EXPIRED, message, request_sent=True) from error
         finally:
-            visit.limits.discard(limit)
+            if visit.timer.end(me):
+                me.uncancel()

@@ -7,6 +7,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
+from crawler.worker.lease_timer import LeaseTimer
 from frontier.entries import Entry
 from frontier.queue import Lease
 from frontier.reservations import Reservation
@@ -16,7 +17,7 @@ from politeness.robots_fetch import RobotsFetch
 
 class Visit:
     """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
-    the collections `pending`, `robots` and `limits` (the timeouts of the requests in flight, which end with the lease).
+    the collections `pending` and `robots`, and `timer`, which ends the requests in flight with the lease.
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
     due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
@@ -41,12 +42,12 @@ class Visit:
         "is_queued",
         "lease",
         "lease_end",
-        "limits",
         "next_at",
         "pending",
         "refusals",
         "reservation",
         "robots",
+        "timer",
         "wants_permit",
     )
 
@@ -54,7 +55,7 @@ class Visit:
         self.lease = lease
         self.pending: deque[Entry] = deque(lease.entries)
         self.lease_end = lease_end
-        self.limits: set[asyncio.Timeout] = set()
+        self.timer = LeaseTimer()
         self.next_at = now
         self.ended_at = float("-inf")  # when the last response ended
         self.delay_ms = lease.delay_ms
@@ -89,9 +90,10 @@ class Visit:
         """Move the end of the lease to `lease_end` (monotonic seconds). If that has passed, requests in flight are
         cancelled."""
         self.lease_end = lease_end
-        for limit in self.limits:
-            if not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time() + lease_end - now)
+        if not self.timer.has_requests:
+            return
+        loop = asyncio.get_running_loop()
+        self.timer.move(loop.time() + lease_end - now, loop)
 
     def close(self) -> None:
         """Have the lease returned as soon as nothing is in flight."""

@@ -40,6 +40,9 @@ EPOCH_MS = 1_700_000_000_000
 CONTROL_KEY = "{sim}:meta"
 """One of the keys that replicas share. Their node has the crawl's clock."""
 
+SEEDER = "seeder"
+"""Who creates the crawl, before anything goes wrong."""
+
 FAULTS = ("request", "reply", "half", "late", "late", "double", "double")
 
 Observer = Callable[[str, Call, Reply], None]
@@ -101,11 +104,12 @@ class Network:
     def restart(self, lost_s: float = 0.0) -> list[tuple[str, Call, Reply]]:
         """Break all connections, as a fast restart of the server does. What has not arrived yet is not carried out.
 
-        The shards lose what was written in the last `lost_s` seconds; the other keys are on another node. Returns the calls
-        (replica, call, reply) that they keep.
+        The shards lose what was written in the last `lost_s` seconds, but not the crawl and its seeds, which nothing could
+        restore; the other keys are on another node. Returns the calls (replica, call, reply) that they keep.
         """
         self._restarts += 1
-        self._log = [item for item in self._log if item[0] <= self._universe.now - lost_s]
+        kept_until = self._universe.now - lost_s
+        self._log = [item for item in self._log if item[0] <= kept_until or item[1] == SEEDER]
         for key in self._wire.command("KEYS", "{*:[0-9]*}:*"):
             self._wire.command("DEL", key)
         for _, _, call, reply in self._log:

@@ -23,7 +23,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.history import Breach, History
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import SimClock, SimLoop, Universe
-from tests.simulation.network import Network, SimStore
+from tests.simulation.network import SEEDER, Network, SimStore
 from tests.simulation.replica import SimReplica, Surroundings, crawl_settings
 from tests.simulation.scenario import Scenario
 from tests.simulation.sites import Sites
@@ -126,7 +126,7 @@ class Run:
 
     def _seed(self) -> Crawl:
         """The crawl, made and seeded before anything goes wrong."""
-        loop = self._loop("seeder")
+        loop = self._loop(SEEDER)
         store = SimStore(self._network, loop)
         clock = ServerClock(SimClock(loop), store.time_ms)
 
@@ -184,11 +184,11 @@ class Run:
 
     @property
     def _undone(self) -> int:
-        """Open URLs, and links in outboxes that were not accepted. A replica that repeats its last writes may put other
-        links there, at any time."""
+        """Open URLs, and links in outboxes that were neither accepted nor capped. A replica that repeats its last writes
+        may put other links there, at any time."""
         ledger = self.ledger
         kept = {linked_url(member) for members in ledger.outboxes.values() for member in members}
-        return len(ledger.accepted) - len(ledger.settled) + len(kept - ledger.accepted)
+        return len(ledger.accepted) - len(ledger.settled) + len(kept - ledger.accepted - ledger.capped)
 
     async def _watch_end(self, replica: SimReplica) -> None:
         """Ask the counters from the machine of `replica` whether the crawl is over, and hold the answer against the ledger

@@ -12,6 +12,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import Fetcher
 from crawler.fetch.conditional import Headers
 from crawler.page import Exchange
+from crawler.worker.lease_timer import LeaseTimer
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.visit import Visit
 from frontier.clock import SystemClock
@@ -92,3 +93,44 @@ async def test_a_worker_that_is_cancelled_is_not_told_that_its_lease_ended() -> 
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
+
+
+async def test_a_worker_that_is_cancelled_when_its_lease_ends_stays_cancelled() -> None:
+    site, visit = NeverEnds(), a_visit(60)
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(visit, URL))
+    await site.begun.wait()
+    visit.renewed(float("-inf"), SystemClock().monotonic())
+    await asyncio.sleep(0)  # the timer rings
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+
+
+async def test_a_request_after_the_renewal_ends_with_the_new_lease() -> None:
+    """No request was in flight when the lease was renewed. The timer of the first one rings at the old end."""
+    site, visit, clock = NeverEnds(), a_visit(LEASE_S), SystemClock()
+    fetch = LeasedFetch(cast(Fetcher, site), clock)
+    first = asyncio.create_task(fetch.fetch(visit, URL))
+    await site.begun.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    now = clock.monotonic()
+    visit.renewed(now + 3 * LEASE_S, now)
+    with pytest.raises(FetchFailed):
+        await fetch.fetch(visit, URL)
+    assert clock.monotonic() >= now + 3 * LEASE_S
+
+
+async def test_a_visit_that_is_over_keeps_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, timer, request = asyncio.get_running_loop(), LeaseTimer(), asyncio.current_task()
+    assert request is not None
+    set_timers = []
+    call_at = loop.call_at
+    monkeypatch.setattr(loop, "call_at", lambda *args: set_timers.append(call_at(*args)) or set_timers[-1])
+    for ends_in_s in (60, 61):
+        timer.begin(request, loop.time() + ends_in_s, loop)
+        timer.stop()  # a request is in flight
+        timer.end(request)
+    assert [handle.cancelled() for handle in set_timers] == [False]
+    timer.stop()
+    assert [handle.cancelled() for handle in set_timers] == [True]
