@@ -2,7 +2,7 @@
 
     python -m tests.bench.long_queue [--urls 100000 10000000] [--drain 20000] [--server FILE]
 
-A domain gets so many URLs, 500 in a call, as from a long seed file. Then `--drain` of them are leased, 32 at a time, and
+A domain gets so many URLs, `PUSH_CHUNK` in a call, as from a long seed file. Then `--drain` of them are leased, 32 at a time, and
 settled in groups of 32. URLs are 76 bytes long on average, of which 31 are scheme and host; they are of one priority, which
 is the hardest case for packing, because each push may change any part of the queue. Memory is the server's `used_memory`,
 told apart by deleting the keys of each kind. Server time is CPU of the server's process, and client time that of this
@@ -39,6 +39,7 @@ from pathlib import Path
 from frontier.clock import ServerClock, SystemClock
 from frontier.entries import Entry
 from frontier.frontier_settings import FrontierSettings
+from frontier.push_batches import PUSH_CHUNK
 from frontier.queue import Frontier, SettledUrl, Settlement
 from frontier.store import Call, RedisStore, Reply, Store, command
 from tests.bench.frontier import AS_DEPLOYED, Server, Step, empty_frontier, freed, step
@@ -46,7 +47,7 @@ from tests.bench.measure import Figure
 from tests.frontier.helpers import CountingStore
 
 DOMAIN = "site-0000000.example"
-PUSHED_AT_ONCE = 500
+PUSHED_AT_ONCE = PUSH_CHUNK
 PACK_ABOVE = FrontierSettings().pack_above
 LIMIT_BYTES, LIMIT_MS = 25, 10
 
