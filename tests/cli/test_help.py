@@ -62,7 +62,7 @@ def test_the_description_fills_the_lines_of_a_narrow_terminal(
 def test_values_are_named(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     shown = typed("crawl", "--help").out
-    assert re.search(r"--out +FOLDER ", shown)
+    assert re.search(r"--out +-o +FOLDER ", shown)
     assert re.search(r"--delay +SECONDS ", shown)
     assert re.search(r"--keep-settings {20,}If", shown), "a flag takes no value"
     assert "[OPTIONS] [URL]..." in shown
