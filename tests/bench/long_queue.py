@@ -3,10 +3,10 @@
     python -m tests.bench.long_queue [--urls 100000 10000000] [--drain 20000] [--server FILE]
 
 A domain gets so many URLs, `PUSH_CHUNK` in a call, as from a long seed file. Then `--drain` of them are leased, 32 at a
-time, and settled in groups of 32. URLs are 76 bytes long on average, of which 31 are scheme and host; they are of one priority, which
-is the hardest case for packing, because each push may change any part of the queue. Memory is the server's `used_memory`,
-told apart by deleting the keys of each kind. Server time is CPU of the server's process, and client time that of this
-process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
+time, and settled in groups of 32. URLs are 76 bytes long on average, of which 31 are scheme and host; they are of one
+priority, which is the hardest case for packing, because each push may change any part of the queue. Memory is the server's
+`used_memory`, told apart by deleting the keys of each kind. Server time is CPU of the server's process, and client time
+that of this process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
 
 Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 100000 1000000`; three million URLs took 12.9 bytes:
 
