@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from politeness.usage_preferences import NO_USAGE, Usage
+
 
 class Outcome(StrEnum):
     """The outcome of a leased URL. `RETRY` means that it is tried again later; the others are final."""
@@ -112,6 +114,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
     `exchange` is None when nothing was received: robots.txt denied the URL, or the request got no response. `links` are
     the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
+    `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so nothing
+    of the page is kept, and the body of `exchange` is missing.
     """
 
     url: str
@@ -136,6 +140,26 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     via: str = (
         ""  # the URL of the page where this one was first found; empty for seeds, and unless `archive.via` is set
     )
+    usage: Usage = NO_USAGE
+    is_withheld: bool = False
+
+    def withheld(self) -> Page:
+        """Return this page without anything that its response contains. It is denied unless it failed."""
+        exchange = self.exchange and msgspec.structs.replace(self.exchange, body=b"", truncated=None)
+        is_done = self.outcome is Outcome.DONE
+        return Page(
+            self.url,
+            self.domain,
+            self.depth,
+            Outcome.DENIED if is_done else self.outcome,
+            "usage" if is_done else self.reason,
+            self.settled_at,
+            self.tries,
+            exchange,
+            via=self.via,
+            usage=self.usage,
+            is_withheld=True,
+        )
 
     def failed(self) -> Page:
         """Return this page as it is settled if a sink cannot handle it."""

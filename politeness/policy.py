@@ -7,6 +7,15 @@ import msgspec
 from politeness.address_rate_limit import RateLimitPolicy
 from politeness.delay import ThrottlePolicy
 from politeness.robots_fetch import RobotsPolicy
+from politeness.usage_preferences import Category
+
+
+class UsagePolicy(msgspec.Struct, frozen=True):
+    """`purpose`: the uses for which the crawl is made. What an owner refuses for one of them is not fetched or not kept.
+    `reads_tdmrep`: whether to fetch the /.well-known/tdmrep.json of each origin."""
+
+    purpose: frozenset[Category] = frozenset()
+    reads_tdmrep: bool = False
 
 
 class PolitenessPolicy(msgspec.Struct, frozen=True):
@@ -17,6 +26,7 @@ class PolitenessPolicy(msgspec.Struct, frozen=True):
     robots: RobotsPolicy
     tries: int
     rate_limit: RateLimitPolicy | None = None
+    usage: UsagePolicy = UsagePolicy()
 
 
 class CurrentPolicy:
@@ -48,3 +58,7 @@ class CurrentPolicy:
     @property
     def rate_limit(self) -> RateLimitPolicy | None:
         return self._policy.rate_limit
+
+    @property
+    def usage(self) -> UsagePolicy:
+        return self._policy.usage

@@ -22,6 +22,8 @@ from politeness.errors import BadRecord
 from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
 from politeness.robots_rules import Rules
+from politeness.site_usage import NOT_STATED, SiteUsage
+from politeness.tdmrep import TdmFile
 
 T = TypeVar("T")
 
@@ -49,16 +51,27 @@ RULE_BYTES = 520
 
 class KnownRobots(msgspec.Struct, frozen=True):
     """An origin's record, and its rules. `rules` is None unless the record has any. `error`: the exception that the rules
-    raised when they were built, which is a defect; nothing of the origin may then be fetched."""
+    raised when they were built, which is a defect; nothing of the origin may then be fetched. `tdm`: the rules of its
+    tdmrep.json, None if there are none."""
 
     record: RobotsRecord
     rules: Rules | None
     error: Exception | None = None
+    tdm: TdmFile | None = None
 
     @property
     def size(self) -> int:
         """Approximate memory in bytes."""
-        return RECORD_BYTES + len(self.record.excerpt) + RULE_BYTES * (len(self.rules) if self.rules is not None else 0)
+        rules = (len(self.rules) if self.rules is not None else 0) + (len(self.tdm) if self.tdm is not None else 0)
+        return RECORD_BYTES + len(self.record.excerpt) + len(self.record.tdm or b"") + RULE_BYTES * rules
+
+    def usage(self, url: str) -> SiteUsage:
+        """What robots.txt, which must allow `url`, and tdmrep.json say about its use."""
+        rules = self.rules.usage if self.rules is not None else None
+        if rules is None and self.tdm is None:
+            return NOT_STATED
+        statements = rules.stated(url) if rules is not None else ()
+        return SiteUsage(statements, self.tdm.reservation(url) if self.tdm is not None else None)
 
 
 class RobotsCache:
@@ -153,15 +166,17 @@ class RobotsCache:
 
     async def keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
         """Cache `record` in this process only."""
-        rules = error = None
+        rules = error = tdm = None
         try:
+            if record.tdm:
+                tdm = TdmFile.unpack(record.tdm)
             if record.access == "rules":
                 rules = await self._finish(Rules.build(Excerpt.unpack(record.excerpt)))
         except BadRecord:
             raise
         except Exception as raised:
             error = raised
-        known = KnownRobots(record, rules, error)
+        known = KnownRobots(record, rules, error, tdm)
         before = self._parsed.pop(origin, None)
         self._bytes += known.size - (before.size if before is not None else 0)
         self._parsed[origin] = known

@@ -32,10 +32,15 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def comparable(self) -> str:
-        """The path in the form in which rules compare. A `$` at its end is kept."""
-        if self.path.endswith(b"$"):
-            return comparable_rule(self.path[:-1]) + "$"
+        """The path in the form in which rules compare."""
         return comparable_rule(self.path)
+
+
+class UsageRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A Content-Usage line: its number in the file, from 1, and its value as written."""
+
+    line: int
+    value: bytes
 
 
 class Excerpt(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +49,7 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     `group`: name of the group that applies: the product token, `*`, or None if no group applies. `rules`: its rules; no two
     have the same comparable path. `crawl_delay`: the longest Crawl-delay of the group in seconds, or None. `request_rate`:
     seconds per request by its slowest Request-rate, times of day ignored, or None. `sitemaps`: the Sitemap URLs as written,
-    of all groups, at most `robots_syntax.MAX_SITEMAPS`.
+    of all groups, at most `robots_syntax.MAX_SITEMAPS`. `usage`: the different Content-Usage lines of the group.
     """
 
     group: str | None
@@ -52,6 +57,7 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     crawl_delay: float | None
     request_rate: float | None
     sitemaps: tuple[str, ...]
+    usage: list[UsageRule] = []
 
     def pack(self) -> bytes:
         """The compressed bytes that `unpack` reads."""
@@ -96,7 +102,8 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
         if rule.is_allow and not known.is_allow:  # of equal paths Allow counts (RFC 9309 2.2.2), otherwise the first
             rules[path] = rule
     delay, rate = _longest_delay(section.delays), _slowest_rate(section.rates)
-    return Excerpt(section.name, list(rules.values()), delay, rate, tuple(reader.sitemaps))
+    usage = [UsageRule(line, value) for value, line in section.usage.items()]
+    return Excerpt(section.name, list(rules.values()), delay, rate, tuple(reader.sitemaps), usage)
 
 
 def _longest_delay(values: Iterable[str]) -> float | None:

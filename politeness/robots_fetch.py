@@ -162,6 +162,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` are of the last
     attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last
     2xx response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
+    `tdm`: the packed `TdmFile` of the origin, empty if it has none; None if it was not fetched.
     """
 
     access: Access
@@ -172,6 +173,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     excerpt: bytes = b""
     failures: int = 0
     unreachable_since_ms: int | None = None
+    tdm: bytes | None = None
 
     def is_fresh(self, now_ms: int) -> bool:
         """Whether the record may be used now."""
@@ -192,7 +194,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
             raise BadRecord(f"robots record is damaged: {error}") from error
 
 
-_VERSION: Final = b"\x02"
+_VERSION: Final = b"\x03"
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(RobotsRecord)
 
@@ -225,14 +227,16 @@ def _unreachable(
     rest_s = max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000)
     retry_at_ms = now_ms + int(rest_s * 1000)
     access: Access = "disallow"
-    fetched_at_ms, excerpt = 0, b""
+    fetched_at_ms, excerpt, tdm = 0, b"", None
     if previous is not None and previous.access == "rules":
-        access, fetched_at_ms, excerpt = "rules", previous.fetched_at_ms, previous.excerpt
+        access, fetched_at_ms, excerpt, tdm = "rules", previous.fetched_at_ms, previous.excerpt, previous.tdm
     elif (
         policy.assume_unavailable_after_s is not None and now_ms - since_ms >= policy.assume_unavailable_after_s * 1000
     ):
         access = "allow"  # RFC 9309 2.3.1.4
-    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
+    return RobotsRecord(
+        access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms, tdm
+    )
 
 
 def _header(answer: HttpResponse, name: bytes) -> bytes | None:

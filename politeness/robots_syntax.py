@@ -32,7 +32,7 @@ MAX_SITEMAPS: Final = 500
 MAX_SITEMAP_BYTES: Final = 2_048
 """The longest Sitemap value that is read: the limit that sitemaps.org sets for URLs."""
 
-Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap"]
+Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap", "usage"]
 
 _FIELDS: Final[dict[bytes, Field]] = {
     b"user-agent": "agent",
@@ -53,6 +53,7 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"sitemap": "sitemap",
     b"sitemaps": "sitemap",
     b"site-map": "sitemap",
+    b"content-usage": "usage",
 }
 _FIRST: Final = frozenset(b"\t\v\f ") | {byte for name in _FIELDS for byte in (name[0], name.upper()[0])}
 """The first bytes of records. Lines that begin otherwise, such as comments, are skipped without parsing."""
@@ -79,7 +80,7 @@ def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
 class Section:
     """All groups of one name, merged (RFC 9309 2.2.1)."""
 
-    __slots__ = ("delays", "listening", "name", "rates", "rules", "seen")
+    __slots__ = ("delays", "listening", "name", "rates", "rules", "seen", "usage")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,6 +89,7 @@ class Section:
         self.rules: list[tuple[int, Field, bytes]] = []
         self.delays: list[str] = []
         self.rates: list[str] = []
+        self.usage: dict[bytes, int] = {}  # value of a Content-Usage line -> the first line with it
 
     def begin(self) -> None:
         """A group of this name begins."""
@@ -120,8 +122,12 @@ class GroupReader:
         elif field == "sitemap":
             if len(self.sitemaps) < MAX_SITEMAPS and len(value) <= MAX_SITEMAP_BYTES:
                 self.sitemaps[readable(value)] = None
+        elif field == "usage":
+            self._in_rules = True  # a rule like the two below (draft-ietf-aipref-attach-05 3)
+            for section in self._listening() if value else ():
+                section.usage.setdefault(value, line)
         elif field in ("allow", "disallow"):
-            # Only these two end the list of user agents. Other records must not (RFC 9309 2.2.4).
+            # Only rules end the list of user agents. Other records must not (RFC 9309 2.2.4).
             self._in_rules = True
             for section in self._listening() if value else ():
                 section.rules.append((line, field, value))
@@ -247,7 +253,13 @@ _QUERY_FORMS: Final = _forms(
 
 
 def comparable_rule(path: bytes) -> str:
-    """The path of a rule, given without a final `$`, in the form in which it is compared. `*` keeps its meaning."""
+    """The path of a rule in the form in which it is compared. `*`, and a `$` at its end, keep their meaning."""
+    if path.endswith(b"$"):
+        return _comparable_rule(path[:-1]) + "$"
+    return _comparable_rule(path)
+
+
+def _comparable_rule(path: bytes) -> str:
     return path.decode("ascii") if _RULE_AS_IT_IS.fullmatch(path) else _normal(path, _IN_RULE)
 
 

@@ -6,6 +6,7 @@
 | `address_rate` | an address got more requests than its rate and burst allow |
 | `denied` | a URL was requested although the robots.txt archived before it denies it |
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
+| `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
 
 The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
 delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
@@ -35,13 +36,15 @@ LATENESS_S = 0.25
 
 class Rules(msgspec.Struct, frozen=True):
     """The limits that the crawl had to respect. `rate_limit`: None for no limit per address. `tolerance_s`: seconds.
-    `parallel`: maximum number of requests in flight to a domain without a delay."""
+    `parallel`: maximum number of requests in flight to a domain without a delay. `purpose`: the uses for which the crawl
+    was made, if it obeyed preferences; `read_archive` must then be asked for `usage`."""
 
     delay: DelayPolicy
     rate_limit: RateLimitPolicy | None
     user_agent: str
     tolerance_s: float = 0.01
     parallel: int = 1
+    purpose: frozenset[str] = frozenset()
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -93,7 +96,9 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         _check_retry_after(requests, rules, breaches)
     peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
     _check_robots(archive.requests, timeline, breaches)
-    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested"), 0)
+    if rules.purpose:
+        _check_usage(archive.requests, timeline, rules, breaches)
+    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested", "refused"), 0)
     for breach in breaches:
         counts[breach.rule] += 1
     return Report(
@@ -170,3 +175,14 @@ def _check_robots(requests: Iterable[Request], timeline: Timeline, breaches: lis
         denial = timeline.denial(request)
         if denial is not None:
             breaches.append(Breach("denied", request.url, request.start, 0.0, 0.0, denial))
+
+
+def _check_usage(requests: Iterable[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]) -> None:
+    for request in requests:
+        if request.is_robots or timeline.denial(request):
+            continue  # paths that may not be fetched have no preferences (draft-ietf-aipref-attach-05 3)
+        usage = timeline.statements(request).combined().with_also(request.usage)
+        refusal = usage.refusal(rules.purpose)
+        if refusal is not None:
+            detail = f"its owner refuses {refusal.category}: {refusal.by}"
+            breaches.append(Breach("refused", request.url, request.start, 0.0, 0.0, detail))

@@ -17,9 +17,12 @@ from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.line_search import line_files
 from crawler.sinks.open_files import complete_part, open_and_finished, open_either
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
+from crawler.sinks.warc_rows import usage_in
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
+from politeness import tdmrep
 from politeness.robots_syntax import MAX_BODY
+from politeness.usage_preferences import NO_USAGE, Usage
 
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
 UNKNOWN_ADDRESS = ""
@@ -31,8 +34,9 @@ class Request(msgspec.Struct, frozen=True):
     """A request that got a response.
 
     `start`, `end`: seconds since 1970 by the replica's own clock, with microseconds from WARC files and milliseconds from
-    JSON lines. They are equal if the archive does not contain the duration. `body`: only of robots.txt files and their
-    redirect targets, up to the size that RFC 9309 2.5 requires to be parsed.
+    JSON lines. They are equal if the archive does not contain the duration. `body`: only of robots.txt and tdmrep.json
+    files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed. `usage`: what the owner says in
+    the header and the page, if the page was kept and `read_archive` was asked for it.
     """
 
     url: str
@@ -45,14 +49,19 @@ class Request(msgspec.Struct, frozen=True):
     location: str | None = None
     coding: str = ""
     body: bytes = b""
+    usage: Usage = NO_USAGE
 
     @property
     def is_robots(self) -> bool:
         return self.url.partition("://")[2].partition("/")[2] == "robots.txt"
 
     @property
+    def is_tdmrep(self) -> bool:
+        return self.url.partition("://")[2].partition("/")[2] == tdmrep.PATH[1:]
+
+    @property
     def redirects_to(self) -> str | None:
-        """The URL to which a robots.txt redirects. None if the response is not a redirect to a valid URL."""
+        """The URL to which a robots.txt or tdmrep.json redirects. None if the response is not a redirect to a valid URL."""
         if not (300 <= self.status <= 399 and self.location):
             return None
         try:
@@ -71,10 +80,11 @@ class ArchivedRequests(msgspec.Struct):
     unread: int = 0
 
 
-def read_archive(*folders: Path) -> ArchivedRequests:
+def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
     """Read all files in `folders`, open ones up to their last complete record. The folders are those of one crawl: the
-    requests of all are judged together. Raises UserError if there is no file in one of them."""
-    reader = _WarcReader()
+    requests of all are judged together. `usage`: parse all pages for what their owners say about their use. Raises
+    UserError if there is no file in one of the folders."""
+    reader = _WarcReader(usage)
     warcs: list[Path] = []
     lines: list[Path] = []
     for folder in folders:
@@ -95,7 +105,8 @@ class _WarcReader:
     """Reads one file after another. It remembers the bodies of robots.txt files, because revisit records have none, and the
     URLs to which robots.txt files redirect, because their bodies are needed as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, usage: bool) -> None:
+        self._reads_usage = usage
         self.user_agents: set[str] = set()
         self.unread = 0
         self._bodies: dict[str, bytes] = {}
@@ -142,7 +153,7 @@ class _WarcReader:
         url = record.headers.get("WARC-Target-URI") or ""
         origin_of(url)  # raises ValueError for anything but an HTTP URL
         start = _seconds(record.headers.get("WARC-Date") or "")
-        has_rules = url.endswith("/robots.txt") or url in self._targets
+        has_rules = url.endswith(("/robots.txt", tdmrep.PATH)) or url in self._targets
         request = Request(
             url=url,
             domain=domain_of(host_of(url)),
@@ -154,11 +165,18 @@ class _WarcReader:
             location=http.get(b"location"),
             coding=http.get_list(b"content-encoding"),
             body=self._body(record, start_of_body) if has_rules else b"",
+            usage=self._usage(record, http, start_of_body) if self._reads_usage and not has_rules else NO_USAGE,
         )
         if has_rules:
             self._kept.add(url)
             self._targets.update([request.redirects_to] if request.redirects_to else ())
         return request
+
+    def _usage(self, record: WarcRecord, http: Head, start: bytes) -> Usage:
+        """What the response says about its use. The page of a revisit record is the one to which it refers."""
+        body = start + record.reader.read() if record.record_type == WarcRecordType.response else b""
+        token = next((agent.partition("/")[0] for agent in sorted(self.user_agents)), "")
+        return usage_in(http, body, record.headers.get("WARC-Target-URI") or "", token)
 
     def _body(self, record: WarcRecord, start: bytes) -> bytes:
         digest = record.headers.get("WARC-Payload-Digest") or ""
@@ -191,7 +209,10 @@ def _from_line(text: bytes) -> Request | None:
         return None
     start = _seconds(line["fetched_at"])
     end = start + (line["elapsed_ms"] or 0) / 1000
-    return Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0)
+    usage = NO_USAGE
+    if line["outcome"] == "done" and line.get("usage"):
+        usage = Usage.recorded(line["usage"], line["usage_statements"], "")
+    return Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0, usage=usage)
 
 
 def _user_agents(block: bytes) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Determines which robots.txt was in force at an origin at a given time, from the archive (RFC 9309 2.3, 2.4). Pure."""
+"""Determines which robots.txt and tdmrep.json were in force at an origin at a given time, from the archive (RFC 9309 2.3,
+2.4). Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from frontier.urls import origin_of
 from politeness.robots_fetch import MAX_REDIRECTS
 from politeness.robots_rules import Rules
 from politeness.robots_syntax import MAX_BODY
+from politeness.site_usage import NOT_STATED, SiteUsage
+from politeness.tdmrep import TdmFile
 
 _SKEW_S = 0.005
 """Two replicas on one machine share a clock, but read it at different points of an exchange."""
@@ -34,6 +37,7 @@ class Timeline:
         self._user_agent = user_agent
         self._by_url: defaultdict[str, list[Request]] = defaultdict(list)
         self._by_origin: defaultdict[str, list[_InForce]] = defaultdict(list)
+        self._tdm: defaultdict[str, list[tuple[float, TdmFile]]] = defaultdict(list)
         self._hops: set[int] = set()  # requests made on the way to a robots.txt, by identity
         self.unasked: set[str] = set()
         for request in requests:
@@ -41,6 +45,8 @@ class Timeline:
         for request in requests:
             if request.is_robots:
                 self._take(origin_of(request.url), request)
+            elif request.is_tdmrep:
+                self._take_tdmrep(origin_of(request.url), request)
 
     def _take(self, origin: str, asked: Request) -> None:
         answer = self._follow(asked)
@@ -50,6 +56,11 @@ class Timeline:
         if 200 <= answer.status <= 299:
             rules = Rules.parse(_decoded(answer), self._user_agent)
         self._by_origin[origin].append(_InForce(answer.end, rules))
+
+    def _take_tdmrep(self, origin: str, asked: Request) -> None:
+        answer = self._follow(asked)
+        body = _decoded(answer) if answer is not None and 200 <= answer.status <= 299 else b""
+        self._tdm[origin].append(((answer or asked).end, TdmFile.parse(body)))
 
     def _follow(self, asked: Request) -> Request | None:
         """The response at the end of the redirects, or None if it is not in the archive."""
@@ -76,6 +87,16 @@ class Timeline:
         """The rules in force when `request` was made. None if there were none, or if they are unknown."""
         found = self._in_force(request)
         return found.rules if found else None
+
+    def statements(self, request: Request) -> SiteUsage:
+        """What the files of the site said about the use of the page that `request` asked for."""
+        if id(request) in self._hops or request.is_tdmrep:
+            return NOT_STATED
+        rules = self.rules_at(request)
+        stated = rules.usage.stated(request.url) if rules is not None and rules.usage is not None else ()
+        known = self._tdm.get(origin_of(request.url), [])
+        place = bisect_right(known, request.start + _SKEW_S, key=lambda entry: entry[0])
+        return SiteUsage(stated, known[place - 1][1].reservation(request.url) if place else None)
 
     def denial(self, request: Request) -> str | None:
         """The line that denies `request`, or None. Adds the origin to `unasked` if its rules are unknown."""

@@ -16,7 +16,7 @@ from crawler.audit.records import read_archive
 from crawler.cli.crawl_access import CrawlAccess
 from crawler.cli.notes import note
 from crawler.cli.output_folders import crawl_of, not_named
-from crawler.cli.shared_options import AsJson, SettingsFile, flags
+from crawler.cli.shared_options import AsJson, SettingsFile, Use, flags
 from crawler.cli.terminal import emit
 from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
@@ -37,14 +37,21 @@ def audit(
     user_agent: Annotated[
         str | None, typer.Option(help="Product token; default: the one in the files.", show_default=False)
     ] = None,
+    purpose: Annotated[
+        list[Use] | None,
+        typer.Option(
+            help="Use that the pages were fetched for, once for each; default: politeness.purpose.", show_default=False
+        ),
+    ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Seconds by which clocks may differ.")] = 0.01,
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
     """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken.
 
-    Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After. Name all folders of
-    a crawl: a domain that moved from one replica to another is then judged across them.
+    Rules: the delay of each domain, the rate of each address, robots.txt as archived, and Retry-After; with a purpose, also
+    what owners say about the use of their pages. Name all folders of a crawl: a domain that moved from one replica to
+    another is then judged across them.
 
     If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise. Those
     of a crawl on a Redis server are written by `crawler config show > FILE`, for `--settings FILE`. Delays that
@@ -57,14 +64,14 @@ def audit(
         crawler audit /mnt/node-1/crawl-out /mnt/node-2/crawl-out --settings crawler.toml
     """
     given = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent}))
-    archive = read_archive(*folders)
     crawl = "" if settings else crawl_of(given.replica, folders)
     loaded = given.onto(_settings_of(crawl, given)) if crawl else given.crawl
+    uses = frozenset(map(str, purpose or loaded.politeness.purpose))
+    archive = read_archive(*folders, usage=bool(uses))
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
     throttle = politeness_policy(loaded).throttle
-    rules = Rules(
-        throttle.delay, rate_limit_policy(loaded), token or loaded.fetch.user_agent, tolerance, throttle.parallel
-    )
+    rate_limit, agent = rate_limit_policy(loaded), token or loaded.fetch.user_agent
+    rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses)
     found = judge(archive, rules)
     if missing := not_named(given.replica, folders):
         note(missing)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
-from crawler.cli.shared_options import flags
+from crawler.cli.shared_options import Use, flags
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.logs import printable
@@ -27,6 +27,16 @@ from crawler.wording import count_of
 Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
 Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
+
+
+Usage = Annotated[
+    list[Use] | None,
+    typer.Option(
+        "--usage",
+        help="Leave out pages whose owner refuses this use: train-ai, ai-use or search. Repeatable.",
+        show_default=False,
+    ),
+]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 
 
@@ -38,6 +48,7 @@ def export(
     structured: Structured = False,
     links: Links = True,
     simhash: Simhash = False,
+    usage: Usage = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page.
@@ -50,8 +61,10 @@ def export(
         crawler export crawl-out --format parquet --text text
 
         crawler export crawl-out --format markdown --out notes
+
+        crawler export crawl-out --usage train-ai --text text
     """
-    settings = ExportSettings(out, form, text, structured, links, simhash)
+    settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
     files = exporting.warc_files(archives)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Terminal(stderr=True)) as progress:
@@ -63,6 +76,8 @@ def export(
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _told(done, settings, len(files)):
         Terminal().tell(line)
+    for line in _not_exported(done, settings):
+        note(line)
     if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()]):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
@@ -91,12 +106,28 @@ def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     return lines
 
 
+def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:
+    """Return what the preferences of owners mean for an export for `settings.usage`, in one line each."""
+    if not settings.usage:
+        return []
+    uses = ", ".join(sorted(settings.usage))
+    lines = [f"left out, because their owners refuse {uses}: {count_of(done.refused, 'page')}"]
+    if done.kept:
+        lines.append(f"not counted again: those of {count_of(done.kept, 'WARC file')} that were exported before")
+    if done.unrecorded:
+        lines.append(
+            f"{count_of(done.unrecorded, 'page')} without a metadata record: what robots.txt says of their use is unknown"
+        )
+    return lines
+
+
 def extract(
     archives: Annotated[list[Path], typer.Argument(help="WARC files.")],
     text: Text = "text",
     structured: Structured = False,
     links: Links = True,
     simhash: Simhash = False,
+    usage: Usage = None,
 ) -> None:
     """Print a JSON line for each page in WARC files, which may be open.
 
@@ -104,13 +135,14 @@ def extract(
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
-    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash)
+    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(map(str, usage or ())))
+    selection = exporting.Selection(settings.usage)
     for archive in archives:
         if archive.is_dir():
             raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
     for file in exporting.warc_files(archives):
         try:
-            for lines in exporting.encoded(file, settings):
+            for lines in exporting.encoded(file, settings, selection):
                 sys.stdout.buffer.write(printable(lines.decode()).encode())
             sys.stdout.flush()
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
@@ -118,3 +150,5 @@ def extract(
             return
         except (OSError, BrokenFraming) as error:
             raise UserError(f"{file}: {error}") from error
+    for line in _not_exported(Exported(refused=selection.refused, unrecorded=selection.unrecorded), settings):
+        note(line)

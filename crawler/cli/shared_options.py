@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -12,6 +13,14 @@ import typer
 from crawler.cli.completion import log_formats, log_levels
 from frontier.keys import check_crawl_name
 from frontier.store import display_url
+
+
+class Use(StrEnum):
+    """The categories of `politeness.usage_preferences`, as an option needs them."""
+
+    TRAIN_AI = "train-ai"
+    AI_USE = "ai-use"
+    SEARCH = "search"
 
 
 def _checked(crawl: str) -> str:

@@ -16,7 +16,8 @@ from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.observe.explain import Explanation, explain, rows
+from crawler.observe.explain import Explanation, explain
+from crawler.observe.explanation_rows import rows
 from crawler.scope.seeds import SeedError
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from crawler.observe.condition import HALTS, Condition
-from crawler.observe.refusals import remedy, why_unseen
+from crawler.observe.refusals import remedy, usage_said, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
 from crawler.scope.seeds import has_scheme, url_named
@@ -57,7 +57,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """Everything known about one URL. `verdict` is the short answer; times are ISO 8601 in UTC, empty if they do not
     apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found; `searched`: the
     output folders. `is_blocked`: an operator has blocked the domain. `halt`: why the crawl fetches nothing now, if the URL
-    is to be fetched."""
+    is to be fetched. `usage`: what the owner prefers; `usage_statements`: where and in which words; `refused`: the purpose
+    of the crawl that this refuses."""
 
     asked: str
     url: str
@@ -93,6 +94,9 @@ class Explanation(msgspec.Struct, frozen=True):
     is_blocked: bool = False
     searched: tuple[str, ...] = ()
     halt: str = ""
+    usage: str = ""
+    usage_statements: tuple[str, ...] = ()
+    refused: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -156,6 +160,8 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
     in_scope = _scope(facts, settings)
     trap = judge_trap(facts.url.href, TrapPolicy()) or ""
     robots, line, rule = _robots(facts)
+    usage = usage_said(facts.line, facts.robots, facts.url.href)
+    refusal = usage.refusal(settings.politeness.purpose)
     return Explanation(
         asked=facts.asked,
         url=facts.url.href,
@@ -191,6 +197,9 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         is_blocked=_is_blocked(facts),
         searched=facts.searched,
         halt=_halt(facts),
+        usage=str(usage),
+        usage_statements=usage.statements,
+        refused=refusal.category if refusal else "",
     )
 
 
@@ -214,6 +223,8 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
         case "queued" if robots.startswith("denied"):
             unreachable = _unreachable(facts)
             return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
+        case "queued" if refusal := usage_said(None, facts.robots, facts.url.href).refusal(settings.politeness.purpose):
+            return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued":
             return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
         case _ if line is not None:
@@ -333,53 +344,3 @@ def _cut(line: dict[str, Any]) -> list[str]:
 
 def _iso(at_ms: int | None) -> str:
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def rows(found: Explanation) -> list[tuple[str, str]]:
-    """Return the explanation as pairs of name and text. Pairs with an empty text are not shown."""
-    # Denied URLs that can be queued again are kept with the dead ones, and counted as denied.
-    state = "denied" if found.dead_reason in KEPT_DENIALS else found.where
-    line = f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""
-    tries, hops = count_of(found.tries or 0, "try", "tries"), count_of(found.hops or 0, "redirect")
-    tried = f"depth {found.depth}, {tries}, {hops}" if found.depth is not None else ""
-    priority = "" if found.priority is None else f", priority {found.priority:g}"
-    delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
-    return [
-        ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
-        ("state", state + (f": {tried}{priority}" if tried else "")),
-        (f"{state} for", found.dead_reason),
-        (
-            "waits for",
-            found.waits_for
-            and f"{found.waits_for}, {f'until {found.waits_until}' if found.waits_until else 'due now'}",
-        ),
-        ("in scope", found.scope),
-        ("trap", found.trap),
-        ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),
-        ("", line),
-        (
-            "domain",
-            f"{found.domain}: {count_of(found.domain_accepted, 'URL')} so far, {found.domain_queued} queued{delay}",
-        ),
-        ("", f"blocked; `crawler unblock {found.domain}` lets it be fetched" if found.is_blocked else ""),
-        ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),
-        ("backoff", found.backoff),
-        (
-            "shard",
-            f"{found.shard}, last leased by {found.last_holder}"
-            if found.last_holder
-            else f"{found.shard}, not leased yet",
-        ),
-        ("last", _last(found.last)),
-        ("searched", ", ".join(found.searched) if found.seen else ""),
-        *(("cut", reason) for reason in found.cut),
-    ]
-
-
-def _last(line: dict[str, object] | None) -> str:
-    if line is None:
-        return ""
-    place = line.get("warc")
-    where = f"; {place['file']} at byte {place['offset']}" if isinstance(place, dict) else ""
-    status = f", status {line['status']}" if line.get("status") else ""
-    return f"{line.get('outcome')} ({line.get('reason')}){status}, {line.get('settled_at')}{where}"

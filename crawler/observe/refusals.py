@@ -1,12 +1,16 @@
-"""Says why a URL was never queued, and what allows one that the settings deny. Pure."""
+"""Says why a URL was never queued, what allows one that the settings deny, and what its owner says about its use. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import not_allowed
 from frontier.urls import Url
+from politeness.robots_cache import KnownRobots
+from politeness.usage_preferences import NO_USAGE, Usage
 
 
 def why_unseen(url: Url, accepted: int, settings: CrawlSettings, in_scope: str, trap: str) -> str:
@@ -31,6 +35,16 @@ def _out_of_scope(reason: str, settings: CrawlSettings) -> str:
     if reason != "outside":
         return reason
     return f'outside: scope.domains does not list its host, and scope.kind is "{settings.scope.kind}"'
+
+
+def usage_said(line: Mapping[str, Any] | None, robots: KnownRobots | None, url: str) -> Usage:
+    """Return what the owner says about the use of `url`: as in its JSON `line`, otherwise as far as it is known from
+    `robots`, the files of its site."""
+    if line is not None and line.get("usage_statements"):
+        return Usage.recorded(line.get("usage") or "", line["usage_statements"], line.get("tdm_policy") or "")
+    if robots is None or (robots.rules is not None and not robots.rules.decide(url).allowed):
+        return NO_USAGE
+    return robots.usage(url).combined()
 
 
 def remedy(reason: str, origin: str = "") -> str:

@@ -7,9 +7,10 @@ In the order in which data flows:
 3. `html` finds the character encoding (`encoding`), finds the tags that matter (`tags`) and their `attributes`, obeys
    the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml` rewrites XHTML as HTML first.
 4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
-5. A large document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
+5. `usage` collects what the owner says about the use of a page.
+6. A large document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
    that process and talks to it, and `subprocess_main` is the program that it runs. `confinement` limits what a child
    process inherits.
 
-Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `html`, `offload`, `sitemaps`, `tree`.
+Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `html`, `offload`, `sitemaps`, `tree`, `usage`.
 """

@@ -26,6 +26,7 @@ from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonic
 
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
+_TDM_LENGTH = 2_048  # characters: the longest policy that is read (`politeness.tdmrep`)
 
 
 class ExtractPolicy(msgspec.Struct, frozen=True):
@@ -44,7 +45,8 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
 
 
 class Extracted(msgspec.Struct, frozen=True, gc=False):
-    """What a page contains. `links` and `urls` are the same links, for the page record and for the crawl."""
+    """What a page contains. `links` and `urls` are the same links, for the page record and for the crawl. `noai`,
+    `noimageai`: see `Directives`. `tdm`: name and content of its `meta` elements of the TDM Reservation Protocol."""
 
     links: tuple[Link, ...] = ()
     urls: tuple[Url, ...] = ()
@@ -55,6 +57,9 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     nofollow: bool = False
     noindex: bool = False
     noarchive: bool = False
+    noai: str = ""
+    noimageai: str = ""
+    tdm: tuple[tuple[str, str], ...] = ()
     dropped: dict[str, int] = {}
     """Links left out, by reason: those of BadUrl, and `excess` above `max_links` or `max_link_bytes`."""
     error: str | None = None
@@ -78,9 +83,10 @@ def extract(
     media = MediaType.parse(content_type)
     if not is_html(media.essence, body):
         said = directives((), robots_tags, policy.user_agent)
-        return Extracted(nofollow=said.nofollow, noindex=said.noindex, noarchive=said.noarchive, error="type")
+        return Extracted(**msgspec.structs.asdict(said), error="type")
     page = _read(body, media, policy, is_inline)
-    said = directives([(meta["name"], meta["content"]) for meta in page.metas], robots_tags, policy.user_agent)
+    named = [(meta["name"], meta["content"]) for meta in page.metas]
+    said = directives(named, robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
     if is_inline and page.tags.are_many_for(base):
         raise TakesLong
@@ -96,6 +102,9 @@ def extract(
         nofollow=said.nofollow,
         noindex=said.noindex,
         noarchive=said.noarchive,
+        noai=said.noai,
+        noimageai=said.noimageai,
+        tdm=tuple((name.lower(), content[:_TDM_LENGTH]) for name, content in named if name[:4].lower() == "tdm-"),
         dropped=dropped,
     )
 

@@ -1,7 +1,8 @@
 """Reads the instructions of a page to crawlers: meta robots and X-Robots-Tag. Pure.
 
 RFC 9309 does not cover them. The words are those that the large search engines document: `nofollow`, `noindex`,
-`noarchive` and `none` (the first two). Others, and directives for other agents, are ignored. Several sources add up.
+`noarchive` and `none` (the first two), and `noai` and `noimageai`, which DeviantArt introduced in 2022. Others, and
+directives for other agents, are ignored. Several sources add up.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 _KNOWN = frozenset({"nofollow", "noindex", "noarchive"})
+_AI = ("noai", "noimageai")
 _VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 """Directives with a value after a colon. A colon also follows the name of an agent."""
 
@@ -21,11 +23,14 @@ _LONGEST = 4096  # characters of a value that are read, after leading white spac
 
 
 class Directives(msgspec.Struct, frozen=True):
-    """`nofollow`: take no links from the page. `noindex` and `noarchive` are for users of the archive."""
+    """`nofollow`: take no links from the page. `noindex` and `noarchive` are for users of the archive. `noai` and
+    `noimageai`: who says this, such as `X-Robots-Tag`; empty if nobody does."""
 
     nofollow: bool = False
     noindex: bool = False
     noarchive: bool = False
+    noai: str = ""
+    noimageai: str = ""
 
 
 def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_agent: str) -> Directives:
@@ -35,14 +40,23 @@ def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_ag
     """
     agent = user_agent.lower()
     said: set[str] = set()
+    who: dict[str, str] = {}
     for name, content in metas:
         if name.lower() in ("robots", agent):
-            said.update(_SEPARATORS.split(content.lstrip()[:_LONGEST].lower()))
+            _note(_SEPARATORS.split(content.lstrip()[:_LONGEST].lower()), f"meta {name.lower()}", said, who)
     for value in headers:
-        said.update(_from_header(value.lstrip()[:_LONGEST].lower(), agent))
+        _note(_from_header(value.lstrip()[:_LONGEST].lower(), agent), "X-Robots-Tag", said, who)
     if "none" in said:
         said |= {"nofollow", "noindex"}
-    return Directives(**dict.fromkeys(_KNOWN & said, True))
+    return Directives(**dict.fromkeys(_KNOWN & said, True), **who)  # type: ignore[arg-type]
+
+
+def _note(words: Iterable[str], source: str, said: set[str], who: dict[str, str]) -> None:
+    """Add `words` to `said`, and to `who` the first source of each word about AI."""
+    said.update(words)
+    for word in _AI:
+        if word in said:
+            who.setdefault(word, source)
 
 
 def _from_header(value: str, agent: str) -> set[str]:

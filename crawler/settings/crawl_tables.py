@@ -19,6 +19,7 @@ from crawler.settings.table import LOADED, Count, NotNegative, Table, needs_rest
 from frontier.keys import MOST_SHARDS
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
 from politeness.robots_syntax import is_product_token
+from politeness.usage_preferences import Category
 
 HOME_PAGE = "https://pypi.org/project/peercrawl/"
 
@@ -99,6 +100,17 @@ class PolitenessTable(Table):
         le=86_400.0,
         description="Seconds for which a robots.txt is used before it is fetched again. RFC 9309 2.4 allows at most "
         "a day.",
+    )
+    purpose: tuple[Category, ...] = Field(
+        (),
+        description="What the pages are for: `search`, `train-ai` or `ai-use`, the categories of the IETF's AI "
+        "preferences. Pages whose owner refuses one of them are not fetched, or not kept if this is only known from the "
+        "response; their URLs are denied with the reason `usage`. Empty: preferences are recorded, but not obeyed.",
+    )
+    tdmrep: bool | None = Field(
+        None,
+        description="Whether to fetch /.well-known/tdmrep.json, the reservations of the TDM Reservation Protocol, with "
+        "each robots.txt: one more request to each origin a day. Unset: only if `purpose` has `train-ai` or `ai-use`.",
     )
 
 

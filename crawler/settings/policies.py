@@ -19,7 +19,7 @@ from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import RateLimitPolicy
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
-from politeness.policy import PolitenessPolicy
+from politeness.policy import PolitenessPolicy, UsagePolicy
 from politeness.robots_fetch import RobotsPolicy
 
 DOMAINS_WORTH = 10
@@ -123,7 +123,15 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
         ),
         tries=polite.tries,
         rate_limit=rate_limit_policy(settings),
+        usage=usage_policy(settings),
     )
+
+
+def usage_policy(settings: CrawlSettings) -> UsagePolicy:
+    """The purpose of the crawl, and whether it reads tdmrep.json."""
+    purpose, asked = frozenset(settings.politeness.purpose), settings.politeness.tdmrep
+    # Training and use as input mine a page; the protocol says nothing about search.
+    return UsagePolicy(purpose, bool(purpose - {"search"}) if asked is None else asked)
 
 
 def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:

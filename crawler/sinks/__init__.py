@@ -27,7 +27,8 @@ files of a crawl, WARC files with `warc_reader` and files that are still open wi
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
 Other rooms import: `archive`, `compression`, `content`, `export`, `line_search`, `open_files`, `output_folder`,
-`parquet`, `postprocess`, `recovery`, `segment`, `settings`, `sink`, `tee`, `upload`, `warc_reader`.
+`parquet`, `postprocess`, `recovery`, `segment`, `settings`, `sink`, `tee`, `upload`, `warc_reader`,
+`warc_rows`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

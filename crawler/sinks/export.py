@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import blake2b
 from itertools import islice
@@ -29,7 +29,7 @@ from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.pages import PageLines
+from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.segment import OPEN_SUFFIX, open_path
 from crawler.sinks.times import iso_time
@@ -42,7 +42,8 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ExportSettings(msgspec.Struct, frozen=True):
-    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`."""
+    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave out
+    pages whose owner refuses one of these uses."""
 
     out: Path
     form: Form = "jsonl"
@@ -50,6 +51,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     structured: bool = False
     links: bool = True
     simhash: bool = False
+    usage: frozenset[str] = frozenset()
 
     @property
     def options(self) -> dict[str, str]:
@@ -59,21 +61,50 @@ class ExportSettings(msgspec.Struct, frozen=True):
             "--structured": "on" if self.structured else "off",
             "--links": "on" if self.links else "off",
             "--simhash": "on" if self.simhash else "off",
+            **({"--usage": ", ".join(sorted(self.usage))} if self.usage else {}),
         }
 
 
 class Exported(msgspec.Struct, frozen=True):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
     because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
-    options of replaced files that were others."""
+    options of replaced files that were others. `refused`: responses that were left out because of `ExportSettings.usage`.
+    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown."""
 
     rows: int = 0
     left_out: int = 0
     kept: int = 0
     differing: frozenset[str] = frozenset()
+    refused: int = 0
+    unrecorded: int = 0
 
     def plus(self, one: Exported) -> Exported:
-        return Exported(self.rows + one.rows, self.left_out + one.left_out, self.kept + one.kept, self.differing)
+        return Exported(
+            self.rows + one.rows,
+            self.left_out + one.left_out,
+            self.kept + one.kept,
+            self.differing,
+            self.refused + one.refused,
+            self.unrecorded + one.unrecorded,
+        )
+
+
+class Selection:
+    """Selects the rows of pages whose owners do not refuse one of the uses in `usage`, and counts."""
+
+    def __init__(self, usage: frozenset[str]) -> None:
+        self._usage = usage
+        self.refused = 0
+        self.unrecorded = 0
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row.page.usage.refusal(self._usage):
+                self.refused += 1
+                continue
+            # The depth is in each metadata record of this crawler.
+            self.unrecorded += bool(self._usage) and row.columns.get("depth") is None
+            yield row
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -151,9 +182,12 @@ def _stem(path: Path) -> str:
 
 def export_file(path: Path, settings: ExportSettings) -> Exported:
     """Export one WARC file, unless its result exists. Raises OSError and BrokenFraming."""
+    selection = Selection(settings.usage)
     if settings.form == "markdown":
-        written = [_write_markdown(row.page, settings.out) for row in read_rows(path)]
-        return Exported(sum(written), len(written) - sum(written))
+        written = [_write_markdown(row.page, settings.out) for row in selection.of(read_rows(path))]
+        return Exported(
+            sum(written), len(written) - sum(written), refused=selection.refused, unrecorded=selection.unrecorded
+        )
     result = _result(path, settings)
     if not is_open(path):
         for early in settings.out.glob(glob.escape(f"{_stem(path)}{OPEN_SUFFIX}.pages.") + "*"):
@@ -164,7 +198,7 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
     rows = 0
     try:
         with scratch.open("wb") as file:
-            for line in encoded(path, settings):
+            for line in encoded(path, settings, selection):
                 file.write(line)
                 rows += 1
         if settings.form == "parquet":
@@ -173,17 +207,17 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
             scratch.rename(result)
     finally:
         scratch.unlink(missing_ok=True)
-    return Exported(rows)
+    return Exported(rows, refused=selection.refused, unrecorded=selection.unrecorded)
 
 
-def encoded(path: Path, settings: ExportSettings) -> Iterator[bytes]:
-    """The JSON lines of the WARC file at `path`. Raises OSError and BrokenFraming.
+def encoded(path: Path, settings: ExportSettings, selection: Selection) -> Iterator[bytes]:
+    """The JSON lines of those rows of the WARC file at `path` that `selection` selects. Raises OSError and BrokenFraming.
 
     If part of a record cannot be processed, its line has the cut `defect`, and the error is logged.
     """
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
-    for row in read_rows(path):
+    for row in selection.of(read_rows(path)):
         content = _content(row.page, settings, likeness) if has_body(row) else NOTHING
         yield lines.encode(row._replace(content=content), report)
 

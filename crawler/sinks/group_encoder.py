@@ -136,7 +136,7 @@ class GroupEncoder:
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
             content = self._content(page, defects) if is_settled else NOTHING
-            is_barred = page.noarchive and self._settings.noarchive
+            is_barred = page.is_withheld or (page.noarchive and self._settings.noarchive)
             digest, place = page.digest, None
             if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
                 try:
@@ -150,7 +150,7 @@ class GroupEncoder:
                     self.records.forget((page.url,))
                     defects.append(defect("record", page.url, error))
                     page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
-            elif page.exchange and not digest:
+            elif page.exchange and not digest and not page.is_withheld:
                 digest = sha1(page.exchange.body)
             if is_settled:
                 rows.append(Row(page, digest, place, answer.extra, content))

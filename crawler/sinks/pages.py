@@ -33,7 +33,8 @@ class Line(msgspec.Struct, frozen=True):
     found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits, because not all
     JSON readers support integers of 64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `text` if
     text and data after the first 4 MiB are missing, or took too long to extract, and `defect` if the line could not be
-    written completely.
+    written completely. `usage`: what the owner says about the use of the page, such as `train-ai=n, search=y`, null if
+    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer.
     """
 
     url: str
@@ -71,6 +72,9 @@ class Line(msgspec.Struct, frozen=True):
     soft_404: bool | None = None
     cut: list[str] | None = []
     via: str | None = None
+    usage: str | None = None
+    usage_statements: list[str] = []
+    tdm_policy: str | None = None
     extra: Any = None  # already encoded; a dict when the line is read
 
 
@@ -146,6 +150,9 @@ class PageLines:
             soft_404=content.soft_404,
             cut=[*page.cut, *content.cut],
             via=page.via or None,
+            usage=str(page.usage) or None,
+            usage_statements=list(page.usage.statements),
+            tdm_policy=page.usage.tdm_policy or None,
             extra=row.extra,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line

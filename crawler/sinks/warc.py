@@ -20,7 +20,7 @@ import hashlib
 import os
 import re
 from base64 import b32encode
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
@@ -31,6 +31,7 @@ from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.times import warc_date
+from politeness.usage_preferences import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 REVISIT_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
@@ -149,7 +150,8 @@ class WarcRecords:
         """The record with what was found in `page`. `made`: the records of its exchange.
 
         Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and those of
-        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, and `cut`.
+        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, `cut`, and what the owner says
+        about the use of the page.
         """
         exchange = page.exchange
         assert exchange is not None
@@ -166,6 +168,8 @@ class WarcRecords:
             lines.append(f"charset-detected: {page.charset}")
         if page.cut:
             lines.append(f"cut: {' '.join(page.cut)}")
+        if page.usage is not NO_USAGE:
+            lines += _usage_fields(page.usage)
         lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]
         block = "\r\n".join([*lines, ""]).encode(errors="replace")
         fields = b"WARC-Type: metadata\r\n%bWARC-Date: %b\r\nWARC-Target-URI: %b\r\nWARC-Warcinfo-ID: %b\r\n" % (
@@ -231,6 +235,16 @@ class WarcRecords:
     def _new_id(self) -> bytes:
         self._ids += 1
         return b"%b%012x>" % (self._id_prefix, self._ids)
+
+
+def _usage_fields(usage: Usage) -> Iterator[str]:
+    """The fields of a metadata record about the use of a page. All values are in one line."""
+    if said := str(usage):
+        yield f"usage: {said}"
+    for one in usage.statements:
+        yield f"usage-statement: {one}"
+    if usage.tdm_policy:
+        yield f"tdm-policy: {usage.tdm_policy}"
 
 
 def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:

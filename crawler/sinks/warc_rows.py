@@ -1,5 +1,5 @@
 """Rows from WARC files of this crawler or another: a row for each response or revisit record, except those of robots.txt
-files.
+and tdmrep.json files.
 
 A row has what the response says, what was found in its body, and what the file's warcinfo record and the metadata record of
 the response add: depth, outcome and so on. What none of them contains is null. A revisit record has no body, so only its
@@ -20,8 +20,10 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.logs import log
 from crawler.page import Exchange, Link, Outcome, Page
-from crawler.parse.document import Document, ParseLimits, read
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
+from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
+from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.open_files import complete_part
 from crawler.sinks.pages import Place, Row
@@ -29,6 +31,9 @@ from crawler.sinks.segment import OPEN_SUFFIX
 from crawler.sinks.warc_reader import Head, dechunked, placed, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
+from politeness import tdmrep
+from politeness.site_usage import NOT_STATED
+from politeness.usage_preferences import NO_USAGE, Usage
 
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -52,6 +57,7 @@ class _Metadata(NamedTuple):
     of: str
     fields: Mapping[str, str]
     outlinks: tuple[Link, ...]
+    usage: Usage
 
 
 class _Writer(NamedTuple):
@@ -115,6 +121,10 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
         else:
             columns["cut"] = fields.get("cut", "").split()
             row = row._replace(page=msgspec.structs.replace(row.page, links=metadata.outlinks))
+    if metadata is not None and metadata.usage is not NO_USAGE:
+        # What robots.txt said is only there.
+        usage = metadata.usage.with_also(row.page.usage)
+        row = row._replace(page=msgspec.structs.replace(row.page, usage=usage))
     return row._replace(columns=columns)
 
 
@@ -123,25 +133,33 @@ def _read(record: WarcRecord) -> _Response | _Metadata | _Writer | None:
         case WarcRecordType.response | WarcRecordType.revisit:
             return _response(record)
         case WarcRecordType.metadata:
-            fields, outlinks = _fields(record)
-            return _Metadata(record.headers.get("WARC-Concurrent-To") or "", fields, outlinks)
+            return _metadata(record)
         case WarcRecordType.warcinfo:
-            return _Writer(_fields(record)[0].get("replica"))
+            return _Writer(dict(_fields(record)).get("replica"))
         case _:
             return None
 
 
-def _fields(record: WarcRecord) -> tuple[dict[str, str], tuple[Link, ...]]:
-    """The named fields of `record`, and the URLs of its `outlink` fields."""
-    fields: dict[str, str] = {}
-    links: list[Link] = []
+def _fields(record: WarcRecord) -> Iterator[tuple[str, str]]:
+    """The names and values of the fields of `record`."""
     for line in record.reader.read().decode(errors="replace").split("\n"):
         name, _, value = line.partition(":")
+        yield name, value.strip()
+
+
+def _metadata(record: WarcRecord) -> _Metadata:
+    fields: dict[str, str] = {}
+    links: list[Link] = []
+    texts: list[str] = []
+    for name, value in _fields(record):
         if name == "outlink":
             links += [Link(url) for url in value.split(None, 1)[:1]]
+        elif name == "usage-statement":
+            texts.append(value)
         else:
-            fields[name] = value.strip()
-    return fields, tuple(links)
+            fields[name] = value
+    usage = Usage.recorded(fields.get("usage", ""), texts, fields.get("tdm-policy", "")) if texts else NO_USAGE
+    return _Metadata(record.headers.get("WARC-Concurrent-To") or "", fields, tuple(links), usage)
 
 
 def _response(record: WarcRecord) -> _Response | None:
@@ -152,7 +170,7 @@ def _response(record: WarcRecord) -> _Response | None:
     except BadUrl:
         return None
     read_so_far = read_head(record)
-    if read_so_far is None or urlsplit(url.href).path == "/robots.txt":
+    if read_so_far is None or urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
         return None
     http, start_of_body = read_so_far
     has_body = record.record_type == WarcRecordType.response
@@ -201,10 +219,27 @@ def _body(http: Head, stored: bytes) -> bytes:
 
 def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
     content_type = http.get_list(b"content-type")
-    robots_tags = tuple(value.decode("latin-1") for name, value in http.fields if name.lower() == b"x-robots-tag")
-    coding = http.get_list(b"content-encoding")
-    document = read(Document(exchange.body, page.url, coding, content_type, robots_tags), _LIMITS)
-    return document.describe(page, content_type, exchange.truncated)
+    document = _document(http, exchange.body, page.url, _LIMITS)
+    page = document.describe(page, content_type, exchange.truncated)
+    return msgspec.structs.replace(page, usage=_usage(http, document))
+
+
+def usage_in(http: Head, stored: bytes, url: str, user_agent: str) -> Usage:
+    """What a response says about the use of its page, in the header and in the `stored` body. `user_agent`: the product
+    token of the crawler. Never raises for what a site sent."""
+    policy = msgspec.structs.replace(_LIMITS.extract, user_agent=user_agent or _LIMITS.extract.user_agent)
+    return _usage(http, _document(http, _body(http, stored), url, ParseLimits(policy, MAX_DECODED)))
+
+
+def _document(http: Head, body: bytes, url: str, limits: ParseLimits) -> ParsedDocument:
+    tags = robots_tags(noted_fields(http.fields))
+    coding, content_type = http.get_list(b"content-encoding"), http.get_list(b"content-type")
+    return read(Document(body, url, coding, content_type, tags), limits)
+
+
+def _usage(http: Head, document: ParsedDocument) -> Usage:
+    is_image = MediaType.parse(http.get_list(b"content-type")).essence.startswith("image/")
+    return usage_of(NOT_STATED, noted_fields(http.fields), document.found, is_image)
 
 
 def _number(text: str | None) -> int | None:

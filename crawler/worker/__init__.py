@@ -6,8 +6,9 @@ In the order in which data flows:
    to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
 2. `delay_queue` orders the visits by the time of their next request.
 3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_lookup` makes a
-   request for robots.txt if the next URL needs one, otherwise `url_handler` requests the page itself. `url_verdict`
-   decides, by the domain and its robots.txt, which URLs are settled or retried later without a request.
+   request for robots.txt if the next URL needs one (`tdmrep_lookup` for tdmrep.json), otherwise `url_handler` requests the
+   page itself. `url_verdict` decides, by the domain and its robots.txt, which URLs are settled or retried later without a
+   request.
    `allowance` has the permits if the crawl may fetch only so many pages.
 4. Before the request, `address_limit` reserves a time slot at the network address. A redirect of robots.txt may lead to
    another domain; then `foreign_domains` first reserves a time slot there. `leased_fetch` sends the request, and

@@ -16,6 +16,7 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_i
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
 from crawler.parse.sitemaps import named_sitemaps
+from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.worker.outcomes import UrlResult
 from frontier.entries import Entry
@@ -23,6 +24,8 @@ from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
 from politeness.robots_rules import Rules
+from politeness.site_usage import NOT_STATED, SiteUsage
+from politeness.usage_preferences import NO_USAGE
 
 MAX_SITEMAPS = 500
 """The most sitemaps that are taken from one robots.txt."""
@@ -102,16 +105,18 @@ class PageBuilder:
         result: UrlResult,
         exchange: Exchange | None,
         settled_at: float,
+        site: SiteUsage = NOT_STATED,
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
-        `settled_at`: seconds since 1970."""
+        `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page."""
         page = bare_page(entry, result, exchange, settled_at)
         if exchange is None:
-            return page, ()
+            return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
         content_type = _text(exchange.header_list(b"content-type"))
+        noted = noted_fields(exchange.headers)
         target = self._redirect(exchange)
         if target is None:
-            document = self._document(entry, exchange, content_type)
+            document = self._document(entry, exchange, content_type, robots_tags(noted) if noted else ())
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
@@ -120,15 +125,16 @@ class PageBuilder:
         entries = await self._select(entry, reading)
         self._report_dropped(found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
-        return page, entries
+        usage = usage_of(site, noted, found, page.content_type.startswith("image/"))
+        return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 
-    def _document(self, entry: Entry, exchange: Exchange, content_type: str) -> Document:
+    def _document(self, entry: Entry, exchange: Exchange, content_type: str, tags: tuple[str, ...]) -> Document:
         return Document(
             exchange.body,
             exchange.url,
             _text(exchange.header_list(b"content-encoding")),
             content_type,
-            tuple(_text(value) for name, value in exchange.headers if name.lower() == b"x-robots-tag"),
+            tags,
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,
             self._is_named_sitemap(entry.url),
             exchange.started_at,

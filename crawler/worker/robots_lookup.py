@@ -11,20 +11,19 @@ from crawler.errors import FetchFailed
 from crawler.events import RobotsFetchEnded
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
-from crawler.parse.content_coding import decode_body
 from crawler.worker.commit import Committer
 from crawler.worker.outcomes import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
+from crawler.worker.tdmrep_lookup import TdmrepLookup, decoded
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
-from politeness.robots_syntax import MAX_BODY
 
 
 class RobotsLookup:
@@ -38,6 +37,7 @@ class RobotsLookup:
         self._fetch = fetch
         self._builder = builder
         self._committer = committer
+        self._tdmrep = TdmrepLookup(runtime, cache, fetch, committer)
 
     async def prefetch(self, visits: Sequence[Visit]) -> None:
         """Read from Redis the robots.txt for the first URL of each of `visits`, in one round trip instead of one for each
@@ -55,9 +55,13 @@ class RobotsLookup:
         return known is not None and known.record.is_fresh(self._now_ms()) and known.record.access != "disallow"
 
     async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
-        """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it.
-        Raises RedisAway if a node of a cluster that is needed is away."""
+        """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it, or
+        the tdmrep.json of its origin. Raises RedisAway if a node of a cluster that is needed is away."""
         origin = origin_of(url)
+        known = await self._robots_of(visit, origin)
+        return None if known is None else await self._tdmrep.complete(visit, origin, known)
+
+    async def _robots_of(self, visit: Visit, origin: str) -> KnownRobots | None:
         now_ms = self._now_ms()
         known = cached = self._cache.recall(origin)
         if known is not None and known.record.is_fresh(now_ms):
@@ -119,7 +123,7 @@ class RobotsLookup:
             result = self._defect(fetch, error)
         else:
             try:
-                result = fetch.received(exchange, self._now_ms(), _decoded(exchange))
+                result = fetch.received(exchange, self._now_ms(), decoded(exchange))
                 result = None if result is None else await self._cache.condense(result)
             except Exception as error:
                 result = self._defect(fetch, error)
@@ -173,13 +177,3 @@ class RobotsLookup:
 
     def _now_ms(self) -> int:
         return self._runtime.server_clock.now_ms()
-
-
-def _decoded(exchange: Exchange) -> bytes | None:
-    """Return the decoded body, or None if it has no content coding or cannot be decoded."""
-    coding = exchange.header_list(b"content-encoding")
-    if not coding:
-        return None
-    # MAX_BODY bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
-    decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY, max_work=MAX_BODY)
-    return None if decoded.error else decoded.data

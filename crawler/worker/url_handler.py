@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+import msgspec
+
 from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import KEPT_DENIALS, Exchange, Outcome
+from crawler.page import KEPT_DENIALS, Exchange, Outcome, Page
+from crawler.parse.usage import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
@@ -13,10 +18,12 @@ from crawler.worker.page_builder import PageBuilder, bare_page
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
+from crawler.worker.url_verdict import REFUSED
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.queue import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import KnownRobots
+from politeness.site_usage import NOT_STATED
 
 
 class UrlHandler:
@@ -60,7 +67,7 @@ class UrlHandler:
             raise
         else:
             visit.received(len(exchange.body))
-            await self._answered(visit, entry, exchange)
+            await self._answered(visit, entry, exchange, known)
 
     def wait_for_permit(self, visit: Visit) -> None:
         """Put `visit` into the queue as soon as there is a permit for it."""
@@ -75,9 +82,9 @@ class UrlHandler:
             self._runtime.events.emit(UrlPostponed(result.reason))
             await self._committer.add(Result(visit, settled))
         else:
-            await self._settle(visit, entry, result)
+            await self._settle(visit, entry, result, known=known if result == REFUSED else None)
 
-    async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange) -> None:
+    async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange, known: KnownRobots) -> None:
         result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
         if result.outcome is not Outcome.DONE:
             self._allowance.give_back()  # a page uses its permit when it is settled
@@ -85,7 +92,7 @@ class UrlHandler:
             self._fetch.throttle.back_off(visit, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
-        await self._settle(visit, entry, result, exchange)
+        await self._settle(visit, entry, result, exchange, known)
 
     async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
         if failure.kind in NOT_THE_URLS_FAULT:
@@ -95,27 +102,47 @@ class UrlHandler:
         self._fetch.throttle.back_off(visit, result, None)
         await self._settle(visit, entry, result)
 
-    async def _settle(self, visit: Visit, entry: Entry, result: UrlResult, exchange: Exchange | None = None) -> None:
-        """Pass the outcome of `entry` to the committer, with its page and links."""
+    async def _settle(
+        self,
+        visit: Visit,
+        entry: Entry,
+        result: UrlResult,
+        exchange: Exchange | None = None,
+        known: KnownRobots | None = None,
+    ) -> None:
+        """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if they
+        may say something about the use of the page."""
+        purpose = self._runtime.policy.usage.purpose
         if result.outcome is Outcome.RETRY:
             ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, result)
             settled = retry(entry, result.reason, ready_ms, entry.priority - 1)
-            await self._committer.add(Result(visit, settled, bare_page(entry, result, exchange, self._now_s())))
+            page = bare_page(entry, result, exchange, self._now_s())
+            if exchange is not None and purpose:
+                page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
+            await self._committer.add(Result(visit, settled, page))
             return
+        links: Sequence[Entry] = ()
         try:
-            page, links = await self._builder.build(entry, result, exchange, self._now_s())
+            site = known.usage(entry.url) if known is not None else NOT_STATED
+            page, links = await self._builder.build(entry, result, exchange, self._now_s(), site)
+            page = _if_allowed(page, purpose) if purpose else page
         except Exception as error:
             self._report("read", entry, error)
-            if result.outcome is Outcome.DONE:
-                self._allowance.give_back()
-            result, links = DEFECT, ()
-            page = bare_page(entry, result, exchange, self._now_s())
-        reason = str(exchange.status) if exchange and result.outcome is Outcome.DONE else result.reason
-        keep = KEEP if result.outcome is Outcome.DENIED and result.reason in KEPT_DENIALS else ""
-        await self._committer.add(Result(visit, SettledUrl(entry, result.outcome, reason, keep), page, links))
+            page = bare_page(entry, DEFECT, exchange, self._now_s())
+            page = page.withheld() if purpose else page  # what its owner says is not known
+        if result.outcome is Outcome.DONE and page.outcome is not Outcome.DONE:
+            self._allowance.give_back()
+        reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason
+        keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
+        await self._committer.add(Result(visit, SettledUrl(entry, page.outcome, reason, keep), page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000
 
     def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
         self._runtime.events.emit(defect(stage, entry.url, error))
+
+
+def _if_allowed(page: Page, purpose: Collection[str]) -> Page:
+    """`page`, or what is kept of it if its owner refuses the `purpose` of the crawl."""
+    return page.withheld() if page.exchange is not None and page.usage.refusal(purpose) else page

@@ -5,6 +5,8 @@ Pure functions. They return None if nothing speaks against requesting the URL no
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from crawler.errors import FailureKind
 from crawler.page import Outcome
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
@@ -25,9 +27,16 @@ def verdict_by_domain(is_blocked: bool, given_up_reason: str | None) -> UrlResul
     return None
 
 
-def verdict_by_robots(url: str, known: KnownRobots, tries: int, exceeds_cap: bool) -> UrlResult | None:
+REFUSED = UrlResult(Outcome.DENIED, "usage")
+"""The result for a URL whose owner refuses the purpose of the crawl in a file of the site."""
+
+
+def verdict_by_robots(
+    url: str, known: KnownRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
+) -> UrlResult | None:
     """`known`: the fresh robots.txt of the origin of `url`. `tries`: how often it is fetched if it is unreachable.
-    `exceeds_cap`: it asks for a delay above the crawl's cap. Raises what the matching of a defective file raises."""
+    `exceeds_cap`: it asks for a delay above the crawl's cap. `purpose`: that of the crawl. Raises what the matching of a
+    defective file raises."""
     if known.error is not None:
         return DEFECT
     if known.record.access == "disallow":
@@ -36,6 +45,8 @@ def verdict_by_robots(url: str, known: KnownRobots, tries: int, exceeds_cap: boo
         return UrlResult(Outcome.DENIED, "robots")
     if exceeds_cap:
         return UrlResult(Outcome.DENIED, "crawl_delay")
+    if purpose and known.usage(url).combined().refusal(purpose):
+        return REFUSED
     return None
 
 

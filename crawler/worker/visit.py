@@ -13,11 +13,12 @@ from frontier.queue import Lease
 from frontier.reservations import Reservation
 from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
+from politeness.tdmrep import TdmFetch
 
 
 class Visit:
     """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
-    the collections `pending` and `robots`, and `timer`, which ends the requests in flight with the lease.
+    the collections `pending`, `robots` and `tdm`, and `timer`, which ends the requests in flight with the lease.
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
     due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
@@ -47,6 +48,7 @@ class Visit:
         "refusals",
         "reservation",
         "robots",
+        "tdm",
         "timer",
         "wants_permit",
     )
@@ -62,6 +64,7 @@ class Visit:
         self.body_bytes = 0  # size of the last body
         self.backoff = replace(BackoffState.parse(lease.state), limited_until_ms=0)
         self.robots: dict[str, RobotsFetch] = {}  # unfinished fetches, by origin
+        self.tdm: dict[str, TdmFetch] = {}  # the same for tdmrep.json
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # refused reservations in a row
         self.busy = 0

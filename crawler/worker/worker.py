@@ -143,7 +143,7 @@ class Worker:
     def _verdict_by_robots(self, entry: Entry, known: KnownRobots) -> UrlResult | None:
         exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
         try:
-            return verdict_by_robots(entry.url, known, tries, exceeds_cap)
+            return verdict_by_robots(entry.url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)
         except Exception as error:  # of a file that cannot be applied
             self._runtime.events.emit(defect("robots", entry.url, error))
             return DEFECT

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from crawler.observe.condition import Condition, Word
-from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation, rows
+from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation
+from crawler.observe.explanation_rows import rows
 from crawler.page import Cut
 from crawler.settings.crawl_tables import PolitenessTable, ScopeTable
 from crawler.settings.loading import CrawlSettings

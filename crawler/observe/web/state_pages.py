@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from crawler.observe import explain
+from crawler.observe import explain, explanation_rows
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.web.template import Template
 from crawler.wording import count_of
@@ -50,7 +50,7 @@ class StatePages:
         except FrontierError as error:
             return self._page("Why this URL?", str(error), [], url)
         headline = SETTLED if found.where == "settled" else found.verdict
-        return self._page(found.url, headline, explain.rows(found), found.url)
+        return self._page(found.url, headline, explanation_rows.rows(found), found.url)
 
     async def domain(self, name: str) -> str:
         """Return the HTML page for one domain, given by its name or one of its hosts. Errors are shown in the page."""
