@@ -31,7 +31,7 @@ def divided(value: bytes) -> tuple[bytes, bytes]:
     if not value.startswith(b"/"):
         return b"", value
     path, *rest = value.replace(b"\t", b" ").split(b" ", 1)
-    return path, rest[0].strip() if rest else b""
+    return path, rest[0].strip(b" ") if rest else b""
 
 
 class UsageRules:

@@ -35,8 +35,8 @@ class Request(msgspec.Struct, frozen=True):
 
     `start`, `end`: seconds since 1970 by the replica's own clock, with microseconds from WARC files and milliseconds from
     JSON lines. They are equal if the archive does not contain the duration. `body`: only of robots.txt and tdmrep.json
-    files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed. `usage`: what the owner says in
-    the header and the page, if the page was kept and `read_archive` was asked for it.
+    files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed. `usage`: what the owner says
+    in the header and the page, if the page was kept and `read_archive` was asked for it.
     """
 
     url: str

@@ -107,10 +107,11 @@ class PolitenessTable(Table):
         "preferences. Pages whose owner refuses one of them are not fetched, or not kept if this is only known from the "
         "response; their URLs are denied with the reason `usage`. Empty: preferences are recorded, but not obeyed.",
     )
-    tdmrep: bool | None = Field(
-        None,
+    tdmrep: Literal["auto", "always", "never"] = Field(
+        "auto",
         description="Whether to fetch /.well-known/tdmrep.json, the reservations of the TDM Reservation Protocol, with "
-        "each robots.txt: one more request to each origin a day. Unset: only if `purpose` has `train-ai` or `ai-use`.",
+        "each robots.txt: one more request to each origin a day. `auto`: only if `purpose` has `train-ai` or `ai-use`, "
+        "because the protocol says nothing about search.",
     )
 
 

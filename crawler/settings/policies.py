@@ -129,9 +129,8 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
 
 def usage_policy(settings: CrawlSettings) -> UsagePolicy:
     """The purpose of the crawl, and whether it reads tdmrep.json."""
-    purpose, asked = frozenset(settings.politeness.purpose), settings.politeness.tdmrep
-    # Training and use as input mine a page; the protocol says nothing about search.
-    return UsagePolicy(purpose, bool(purpose - {"search"}) if asked is None else asked)
+    purpose, mode = frozenset(settings.politeness.purpose), settings.politeness.tdmrep
+    return UsagePolicy(purpose, mode == "always" or (mode == "auto" and bool(purpose - {"search"})))
 
 
 def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:

@@ -16,6 +16,7 @@ from crawler.page import Exchange
 from crawler.sinks.archive import Archive
 from politeness.address_rate_limit import RateLimitPolicy
 from politeness.delay import DelayPolicy
+from politeness.usage_preferences import combined, statement
 from tests.sinks.values import NOON, exchange, page, settings
 
 RULES = Rules(DelayPolicy(min_delay_s=1.0), RateLimitPolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
@@ -148,3 +149,58 @@ async def test_folders_are_judged_together(tmp_path: Path) -> None:
     found = audit(read_archive(first, second), RULES)
     assert [breach.url for breach in found.breaches] == ["https://a.test/2"]
     assert found.files == sum(audit(read_archive(folder), RULES).files for folder in (first, second))
+
+
+WISHES = b"User-agent: *\nDisallow: /no\nContent-Usage: /own/ search=n\nContent-Usage: /ai/ train-ai=n\n"
+
+
+def obedient() -> list[Exchange]:
+    return [
+        made("https://a.test/robots.txt", 0, WISHES),
+        made("https://a.test/.well-known/tdmrep.json", 2, b'[{"location":"/mined/","tdm-reservation":1}]'),
+        made("https://a.test/page", 4, b"<p>text", 200, b"Content-Usage: search=y"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("purpose", "extra", "detail"),
+    [
+        ("search", made("https://a.test/own/x", 6), "robots.txt line 3: Content-Usage: /own/ search=n"),
+        ("train-ai", made("https://a.test/ai/x", 6), "robots.txt line 4: Content-Usage: /ai/ train-ai=n"),
+        ("ai-use", made("https://a.test/mined/x", 6), "tdmrep.json rule 1: tdm-reservation: 1"),
+        (
+            "search",
+            made("https://a.test/x", 6, b"x", 200, b"Content-Usage: search=n"),
+            "header Content-Usage: search=n",
+        ),
+        ("train-ai", made("https://a.test/x", 6, b"<meta name=robots content=noai>"), "meta robots: noai"),
+        ("train-ai", made("https://a.test/x", 6, b"", 200, b"X-Robots-Tag: peercrawl: noai"), "X-Robots-Tag: noai"),
+        ("train-ai", made("https://a.test/x", 6, b"<meta name=tdm-reservation content=1>"), "meta: tdm-reservation: 1"),
+    ],
+)
+async def test_what_owners_refuse_must_not_be_in_the_archive(
+    tmp_path: Path, purpose: str, extra: Exchange, detail: str
+) -> None:
+    rules = replace(RULES, purpose=frozenset({purpose}))
+    await report(tmp_path / "good", obedient(), rules)
+    assert audit(read_archive(tmp_path / "good", usage=True), rules).ok
+    await report(tmp_path / "bad", [*obedient(), extra], rules)
+    found = audit(read_archive(tmp_path / "bad", usage=True), rules)
+    assert [(breach.rule, breach.url, breach.detail) for breach in found.breaches] == [
+        ("refused", extra.url, f"its owner refuses {purpose}: {detail}")
+    ]
+    # Without a purpose, preferences are recorded and not obeyed.
+    assert audit(read_archive(tmp_path / "bad"), RULES).ok
+
+
+async def test_a_withheld_page_is_no_breach_and_a_kept_line_is_one(tmp_path: Path) -> None:
+    rules = replace(RULES, purpose=frozenset({"search"}))
+    said = combined([statement("header Content-Usage", b"search=n")])
+    kept = page(made("https://a.test/x", 6, b"x"), usage=said, domain="a.test", noarchive=True)
+    for name, one, breaches in (("withheld", kept.withheld(), 0), ("kept", kept, 1)):
+        archive = Archive(settings(tmp_path / name))
+        await archive.start()
+        await archive.write([one], obedient()[:1])
+        await archive.stop()
+        found = audit(read_archive(tmp_path / name, usage=True), rules)
+        assert found.counts["refused"] == breaches, name

@@ -16,10 +16,11 @@ from crawler.fetch.response import ResponseReader, head_parser
 from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import ExtractPolicy
+from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tree import parse
+from crawler.parse.usage import noted_fields, usage_of
 from crawler.scope.scope import Scope
 from crawler.scope.seeds import read_seeds
 from crawler.scope.traps import TrapPolicy, judge_trap
@@ -29,6 +30,9 @@ from politeness.backoff import BackoffState, parse_retry_after
 from politeness.errors import BadRecord
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
 from politeness.robots_rules import Rules
+from politeness.site_usage import NOT_STATED
+from politeness.tdmrep import TdmFile
+from politeness.usage_preferences import answers_in
 from tests.fuzz.targets import RobotsResponse
 
 if sys.version_info >= (3, 14):
@@ -76,6 +80,21 @@ def robots(data: bytes) -> None:
         rules.decide("https://a.test" + path)
 
 
+def content_usage(data: bytes) -> None:
+    """A statement, in a header and for each of several pages in robots.txt."""
+    answers_in(data)
+    usage = Rules.parse(data, "peercrawl").usage
+    for path in ("/", "/" + "a" * 2_000, "/" + "a/b." * 500):
+        if usage is not None:
+            usage.stated("https://a.test" + path)
+
+
+def tdmrep(data: bytes) -> None:
+    file = TdmFile.parse(data)
+    for path in ("/", "/" + "a" * 2_000, "/" + "a/b." * 500):
+        file.reservation("https://a.test" + path)
+
+
 def long_path(data: bytes) -> None:
     rules = Rules.parse(b"User-agent: *\nDisallow: /a*b*c$\nDisallow: /*%2f*a\nAllow: *?a=\n", "peercrawl")
     rules.decide("https://a.test/" + data.decode("latin-1"))
@@ -89,6 +108,8 @@ def headers(data: bytes) -> None:
     parse_retry_after(data, 1_790_000_000.0)
     BackoffState.parse(text)
     decode_body(b"x", text)
+    noted = noted_fields([(b"Content-Usage", data), (b"TDM-Reservation", data), (b"TDM-Policy", data)])
+    usage_of(NOT_STATED, noted, Extracted(tdm=(("tdm-reservation", text), ("tdm-policy", text))), is_image=False)
     fields = ((b"Location", data), (b"Retry-After", data), (b"Cache-Control", data))
     for status in (200, 301, 503):
         RobotsFetch("https://a.test").received(RobotsResponse(status, fields, b""), 0)
@@ -243,6 +264,27 @@ FORMATS = {
             "Crawl-delay: 1\n|Disallow:\n|Disallow /a\n|Request-rate: 1/5s\n|User-agent: peercrawl\nDisallow: /a\n"
         ),
         parts("|$\n"),
+    ),
+    "content usage": Format(
+        content_usage,
+        parts(
+            '|train-ai=n, |a="|a=%"|a=:|a=(|a;|a=|User-agent: *\nContent-Usage: |User-agent: *\nContent-Usage: /*|'
+            "User-agent: *\nContent-Usage: / "
+        ),
+        parts(
+            'a|1|,|, |=|a=n, |a;b|;|; |;a=1|(|)|1 |(1 |"|\\"|%|%c3%a4|:|=:|?1|*|*a|*a*b|$|/| |\t|\n|\x00|ÿ|a=n,|a=(1),|'
+            "Content-Usage: train-ai=n\n|Content-Usage: /a*b*c train-ai=n\n|Content-Usage: /*a search=y\n|User-agent: *\n"
+        ),
+        parts('|"|)|/x\n'),
+    ),
+    "tdmrep": Format(
+        tdmrep,
+        parts('|[|[{"location":"|[{"location":"/","tdm-policy":"|[{"location":"/*|[{"location":"/"},'),
+        parts(
+            'a|/|*|*a|$|%|%2f|[|{|{"|"|\\|,|1|:|{"location":"/a*b*c","tdm-reservation":1},|{"location":"/*a"},|\\u0041|'
+            'ÿ| |{"location":"/b$","tdm-reservation":1},'
+        ),
+        parts('|"}]|{}]'),
     ),
     "long path": Format(
         long_path,

@@ -12,10 +12,11 @@ import brotli  # type: ignore[import-untyped]
 from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read, read_if_small
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import ExtractPolicy, extract
+from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import parse_sitemap
 from crawler.parse.subprocess_main import answer
+from crawler.parse.usage import NOTED, usage_of
 from crawler.scope.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry
 from frontier.errors import BadUrl
@@ -25,6 +26,9 @@ from politeness.delay import DelayPolicy, delay_ms
 from politeness.errors import BadRecord
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
 from politeness.robots_rules import Rules
+from politeness.site_usage import NOT_STATED
+from politeness.tdmrep import TdmFile
+from politeness.usage_preferences import CATEGORIES, Usage
 
 NOW_S = 1_790_000_000.0
 LIMIT = 1 << 20
@@ -56,8 +60,18 @@ def robots(data: bytes) -> None:
     rules = Rules.parse(data, "peercrawl")
     for path in ("/", "/private/x?y=1", "/" + data[:200].decode("latin-1")):
         rules.decide("https://a.test" + path)
+        if rules.usage is not None:
+            assert len(rules.usage.stated("https://a.test" + path)) <= len(CATEGORIES)
     assert rules.decide("/robots.txt").allowed
     assert 0 <= delay_ms(DelayPolicy(), rules.crawl_delay, rules.request_rate, 0.0) <= 300_000
+
+
+def tdmrep(data: bytes) -> None:
+    """Rules are read from anything, survive being stored, and answer for anything."""
+    file = TdmFile.parse(data)
+    assert TdmFile.unpack(file.pack()).pack() == file.pack()
+    for path in ("/", "/a/b.jpg", "/" + data[:200].decode("latin-1")):
+        file.reservation("https://a.test" + path)
 
 
 def robots_answer(data: bytes) -> None:
@@ -97,6 +111,10 @@ def headers(data: bytes) -> None:
     text = data.decode("latin-1")
     MediaType.parse(text)
     directives([("robots", text)], [text], "peercrawl")
+    noted = [(name, data) for name in sorted(NOTED)]
+    usage = usage_of(NOT_STATED, noted, Extracted(tdm=(("tdm-reservation", text),)), is_image=True)
+    assert Usage.recorded(str(usage), usage.statements, "").refusal(CATEGORIES) is None or usage.refusal(CATEGORIES)
+    assert not any("\n" in one or "\r" in one for one in (*usage.statements, usage.tdm_policy))
 
 
 def html(data: bytes) -> None:
@@ -152,6 +170,7 @@ _PAGE = (
 _ROBOTS = (
     b"User-agent: *\nDisallow: /private/\nAllow: /private/*.html$\nCrawl-delay: 2\nRequest-rate: 1/5s\n\n"
     b"user-agent: PeerCrawl/1\r\nDisallow: /a%2fb\rSitemap: https://a.test/s.xml\n"
+    b"Content-Usage: train-ai=n\nContent-Usage: /private/*.html search=y;a=(1 2), ai-use=n\n"
 )
 _SITEMAP = (
     b"<?xml version='1.0'?><urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'>"
@@ -165,8 +184,18 @@ TARGETS = (
         "robots",
         robots,
         (_ROBOTS, b"\xef\xbb\xbf" + _ROBOTS, b"Disallow: " + b"*a" * 200 + b"$\n"),
-        (b"User-agent: *\n", b"Disallow: /", b"Allow: /*$\n", b"Crawl-delay: ", b"*", b"$", b"%2F", b"#"),
+        (
+            *(b"User-agent: *\n", b"Disallow: /", b"Allow: /*$\n", b"Crawl-delay: ", b"*", b"$", b"%2F", b"#"),
+            *(b"Content-Usage: /a*b ", b"train-ai=n", b", ", b";"),
+        ),
         15,
+    ),
+    Target(
+        "tdmrep",
+        tdmrep,
+        (b'[{"location": "/a/*.jpg$", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}, {"location": "/"}]',),
+        (b'"location"', b'"tdm-reservation"', b"[", b"{", b"}", b",", b"*", b"$", b"1", b"true", b'"'),
+        4,
     ),
     Target(
         "robots_answer",
@@ -187,7 +216,10 @@ TARGETS = (
     Target(
         "headers",
         headers,
-        (b"text/html; charset=utf-8", b"noindex, otherbot: nofollow", b"unavailable_after: 1 Jan, none"),
+        (
+            *(b"text/html; charset=utf-8", b"noindex, otherbot: nofollow", b"unavailable_after: 1 Jan, none"),
+            *(b"train-ai=n, search=y;a=1", b"noai, noimageai", b"1"),
+        ),
         (b";", b",", b":", b"charset=", b'"', b"peercrawl: ", b"none"),
         8,
     ),

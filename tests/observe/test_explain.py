@@ -253,3 +253,45 @@ def test_an_unreachable_robots_txt_is_not_asked_during_a_backoff() -> None:
     )
     assert found.verdict == "will be tried again: robots.txt unreachable (http_503), next try in 9 s"
     assert (found.waits_for, found.waits_until) == ("the next try of its robots.txt", "2023-11-14T22:13:29+00:00")
+
+
+WISHES = b"User-agent: *\nDisallow: /no\nContent-Usage: search=n\n"
+
+
+def wanted(**changes: object) -> CrawlSettings:
+    return CrawlSettings(politeness=PolitenessTable(**changes))  # type: ignore[arg-type]
+
+
+def test_the_line_that_refuses_the_purpose_is_named() -> None:
+    found = explained(QUEUED, settings=wanted(purpose=("search",)), robots=robots(body=WISHES))
+    assert found.verdict == (
+        "queued, and will be denied: its owner refuses search (robots.txt line 3: Content-Usage: search=n)"
+    )
+    assert (found.usage, found.refused) == ("search=n", "search")
+    shown = rows(found)
+    assert ("usage", "search=n, which refuses search, the purpose of the crawl") in shown
+    assert ("", "robots.txt line 3: Content-Usage: search=n") in shown
+
+
+def test_what_an_owner_says_is_shown_without_a_purpose_too() -> None:
+    found = explained(QUEUED, robots=robots(body=WISHES))
+    assert found.verdict == "queued, and its domain is due"
+    assert ("usage", "search=n") in rows(found)
+    denied = explained(QUEUED, "https://a.test/no", robots=robots(body=WISHES))
+    assert ("usage", "") in rows(denied)
+
+
+def test_the_output_says_what_the_response_said() -> None:
+    line = {
+        "outcome": "denied",
+        "reason": "usage",
+        "settled_at": "2026-09-21T14:13:21.123Z",
+        "usage": "train-ai=n",
+        "usage_statements": ["meta robots: noai"],
+        "tdm_policy": None,
+        "warc": None,
+        "cut": [],
+    }
+    found = explained(UrlStatus("settled"), settings=wanted(purpose=("train-ai",)), line=line)
+    assert found.verdict == "settled: denied (usage)"
+    assert (found.refused, found.usage_statements) == ("train-ai", ("meta robots: noai",))

@@ -26,10 +26,10 @@ rule_lists = st.lists(st.tuples(st.booleans(), rule_paths.map(lambda path: "/" +
 ESCAPE_OR_BYTE = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 
 
-def tokens(text: str, special: str) -> Iterator[str]:
+def tokens(text: str | bytes, special: str) -> Iterator[str]:
     """RFC 9309 2.2.2 word by word: one token a byte, encoded where it must be. Characters of `special` stay."""
     in_query = False
-    for found in ESCAPE_OR_BYTE.findall(text.encode()):
+    for found in ESCAPE_OR_BYTE.findall(text if isinstance(text, bytes) else text.encode()):
         byte, is_raw = (found[0], True) if len(found) == 1 else (int(found[1:], 16), False)
         char = chr(byte)
         # RFC 3986 3.4: behind the first `?`, another one or a `/` divides nothing and equals its escape.

@@ -96,3 +96,19 @@ def test_a_user_agent_that_robots_txt_cannot_name_stops_the_start(name: str) -> 
 
 def test_the_schemes_for_uploads_are_those_that_can_be_opened() -> None:
     assert UPLOAD_SCHEMES == SCHEMES
+
+
+@pytest.mark.parametrize(
+    ("purpose", "mode", "reads"),
+    [
+        ((), "auto", False),
+        (("search",), "auto", False),
+        (("search", "train-ai"), "auto", True),
+        (("ai-use",), "auto", True),
+        (("ai-use",), "never", False),
+        ((), "always", True),
+    ],
+)
+def test_tdmrep_json_is_read_by_those_who_mine(purpose: tuple[str, ...], mode: str, reads: bool) -> None:
+    policy = politeness_policy(crawl(politeness={"purpose": purpose, "tdmrep": mode})).usage
+    assert (policy.purpose, policy.reads_tdmrep) == (set(purpose), reads)

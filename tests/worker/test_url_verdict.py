@@ -10,6 +10,7 @@ from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, ve
 from politeness.robots_cache import KnownRobots
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_rules import Rules
+from politeness.tdmrep import TdmFile
 
 URL = "https://example.com/private/page"
 
@@ -48,3 +49,23 @@ def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
     assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
     assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, False) is None
     assert verdict_by_robots(URL, KnownRobots(record, None, ValueError("defect")), 5, False) == DEFECT
+
+
+def test_what_the_purpose_may_not_have_is_not_requested() -> None:
+    body = b"User-agent: *\nDisallow: /no\nContent-Usage: /private/ search=n\n"
+    record = RobotsRecord("rules", "ok", 200, 1, 2)
+    known = KnownRobots(record, Rules.parse(body, "peercrawl"))
+    assert verdict_by_robots(URL, known, 5, False) is None
+    assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) is None
+    assert verdict_by_robots(URL, known, 5, False, {"train-ai", "search"}) == UrlResult(Outcome.DENIED, "usage")
+    assert verdict_by_robots("https://example.com/x", known, 5, False, {"search"}) is None
+    assert verdict_by_robots("https://example.com/no", known, 5, False, {"search"}) == UrlResult(
+        Outcome.DENIED, "robots"
+    )
+
+
+def test_a_reservation_in_tdmrep_json_is_known_before_the_request() -> None:
+    file = TdmFile.parse(b'[{"location":"/private/","tdm-reservation":1}]')
+    known = KnownRobots(RobotsRecord("allow", "http_404", 404, 1, 2), None, tdm=file)
+    assert verdict_by_robots(URL, known, 5, False, {"search"}) is None
+    assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) == UrlResult(Outcome.DENIED, "usage")

@@ -1,0 +1,16 @@
+"""Statements about the use of pages are read as a naive parser reads them. `python -m tests.fuzz.usage` tries 100,000."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz import naive_usage, usage
+
+
+def test_random_files_and_headers_are_read_as_a_naive_parser_reads_them() -> None:
+    assert usage.differences(2_000, seed=2) == []
+
+
+def test_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naive_usage, "CATEGORIES", ("train-ai", "search"))
+    assert usage.differences(500, seed=2) != []
