@@ -152,6 +152,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(map(json.dumps, schema["enum"]))
     one = schema.get("items", schema)
+    if "enum" in one:
+        return f"list of {_kind(one)}"
     bounds = " and ".join(f"{sign} {one[name]:g}" for name, sign in _BOUNDS.items() if name in one)
     kind = one.get("format", _TYPES[one["type"]])
     kind = kind if one is schema else f"list of {kind}s"

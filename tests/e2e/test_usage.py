@@ -106,6 +106,9 @@ def test_a_search_engine_gets_what_it_may_have(site: Site, tmp_path: Path, typed
     assert lines.keys() == EVERY - {"/never"}
     denied = {path: (line["reason"], line["status"]) for path, line in lines.items() if line["outcome"] == "denied"}
     assert denied == {"/by-robots/1": ("usage", None), "/by-header": ("usage", 200)}
+    assert lines["/by-robots/1"]["usage_statements"] == [
+        "robots.txt line 3: Content-Usage: /by-robots/ search=n, train-ai=n"
+    ]
     for file in (tmp_path / "out").iterdir():
         assert b"secret</title>" not in file.read_bytes()
     assert (lines["/by-header"]["warc"], lines["/by-header"]["title"]) == (None, "")
@@ -139,3 +142,12 @@ def test_the_file_of_reservations_is_read_if_a_setting_asks_for_it(site: Site, t
     lines = crawled(site, tmp_path, tdmrep="always")
     assert lines.keys() == EVERY
     assert (lines["/by-file/1"]["usage"], lines["/by-file/1"]["outcome"]) == ("train-ai=n, ai-use=n", "done")
+
+
+def test_a_page_that_is_not_kept_does_not_count_for_the_page_limit(site: Site, tmp_path: Path) -> None:
+    host_map = [f"a.test=127.0.0.1:{site.server_port}"]
+    tables = {"politeness": {"purpose": ["search"]}, "limits": {"max_pages": 5}}
+    code, err = asyncio.run(crawl_from(tmp_path, ["http://a.test/"], host_map, tables))
+    assert code == 0, err
+    done = {line["url"] for line in readers.lines(tmp_path / "out") if line["outcome"] == "done"}
+    assert done == {f"http://a.test{path}" for path in ("/", "/by-meta", "/by-file/1", "/silent", "/linked")}
