@@ -10,25 +10,36 @@ from __future__ import annotations
 import msgspec
 
 from frontier.crawls import RESHARD_FIELDS, ReshardProgress, reshard_progress
-from frontier.domains import shard_of
+from frontier.domains import forgotten_mark, shard_of
 from frontier.keys import CrawlKeys, tokens_of
 from frontier.store import Store, command, pairs
 
 
 class DomainRules(msgspec.Struct, frozen=True):
-    """Rules for single domains, set by an operator. `delays`: seconds, which replace the crawl's own delay."""
+    """Rules for single domains, set by an operator. `delays`: seconds, which replace the crawl's own delay. `forgotten`:
+    the marks of domains that were forgotten and stay blocked."""
 
     blocked: frozenset[str] = frozenset()
     delays: dict[str, float] = msgspec.field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, fields: dict[str, str]) -> DomainRules:
-        """Parse the fields of the hash: "block DOMAIN", and "delay DOMAIN" -> seconds."""
+        """Parse the fields of the hash: "block DOMAIN", "delay DOMAIN" -> seconds, and "forget MARK"."""
         rules = {tuple(name.split(" ", 1)): value for name, value in fields.items()}
         return cls(
             blocked=frozenset(domain for kind, domain in rules if kind == "block"),
             delays={domain: float(value) for (kind, domain), value in rules.items() if kind == "delay"},
+            forgotten=frozenset(mark for kind, mark in rules if kind == "forget"),
         )
+
+    def is_blocked(self, domain: str) -> bool:
+        """Whether `domain` must not be fetched from."""
+        return domain in self.blocked or self.is_forgotten(domain)
+
+    def is_forgotten(self, domain: str) -> bool:
+        """Whether `domain` was forgotten, so that nothing may be stored of it."""
+        return bool(self.forgotten) and forgotten_mark(domain) in self.forgotten
 
 
 class Control:
@@ -79,9 +90,14 @@ class Control:
         await self._store.send([command("HSET", self._keys.control, "state", state)])
         self.state = state
 
-    async def block(self, domain: str) -> None:
-        """Stop fetching from `domain`. Its URLs are settled as denied when they are leased."""
-        await self._write("HSET", f"block {domain}", "1")
+    async def block(self, *domains: str) -> None:
+        """Stop fetching from `domains`, all of them or none. Their URLs are settled as denied when they are leased."""
+        await self._write("HSET", *(word for domain in domains for word in (f"block {domain}", "1")))
+
+    async def forget(self, domain: str) -> None:
+        """Block `domain` for good, without its name being stored."""
+        await self._write("HSET", f"forget {forgotten_mark(domain)}", "1")
+        await self._write("HDEL", f"block {domain}", f"delay {domain}")
 
     async def unblock(self, domain: str) -> None:
         """Undo `block`. URLs that were denied meanwhile are not fetched again."""

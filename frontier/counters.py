@@ -29,6 +29,9 @@ from frontier.store import Call, Reply, Store, command
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
 
+TEXTS = frozenset({b"crawl", b"forgotten"})
+"""The fields of `stats` that are no counters."""
+
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
@@ -204,7 +207,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         due += one.domains_unleased
         leased += one.domains_leased
         for name, value in one.stats.items():
-            if name == b"crawl":
+            if name in TEXTS:
                 continue
             if name == b"first_ms":
                 first_ms.append(int(value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ SHARD_SEED = 0
 
 LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
 _LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
+_PATH = re.compile(r"[/?#]")
 _LONGEST_SITE = len("https://") + LONGEST_HOST + len(".:65535")
 
 
@@ -53,6 +56,20 @@ def _suffix_list() -> tldextract.TLDExtract:
 
     # Use the snapshot in the package: no download, no cache directory, no lock files.
     return tldextract.TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
+
+
+def is_of(url: str, domain: str) -> bool:
+    """Whether `url` is one of `domain`."""
+    if domain not in url:
+        return False
+    scheme, mark, rest = url.partition("://")
+    site = site_of(scheme + mark + _PATH.split(rest, maxsplit=1)[0])
+    return site is not None and site[0] == domain
+
+
+def forgotten_mark(domain: str) -> str:
+    """What stays of a forgotten domain, so that it is recognised: its SHA-1, as `lua/forgotten.lua` computes it."""
+    return hashlib.sha1(domain.encode()).hexdigest()
 
 
 def shard_of(domain: str, shards: int) -> int:

@@ -68,7 +68,7 @@ KNOWN_DOMAINS = 10_000
 
 class PushReply(msgspec.Struct, frozen=True):
     """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
-    because the crawl does not know their domain. `shards`: those in which URLs were queued."""
+    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
 
     accepted: int = 0
     known: int = 0

@@ -221,6 +221,7 @@ class Reshard:
         old = self._old.shards
         await self._forget(self._frozen, LEFT_BEHIND - {"acked"}, tell)
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
+        calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         await asked(self._store, calls)
         await self._end_step((*self._tokens, last_token), "former")
 

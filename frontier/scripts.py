@@ -42,10 +42,20 @@ LEASE_PARTS = (
 )
 """The files of `lease` besides its own, in the order in which they use each other."""
 
-SETTLE_PARTS = ("identity", "lost_tail", "first_ms", "count_merged", "wake", "resettle", "count", "dead_letter")
+SETTLE_PARTS = (
+    "identity",
+    "forgotten",
+    "lost_tail",
+    "first_ms",
+    "count_merged",
+    "wake",
+    "resettle",
+    "count",
+    "dead_letter",
+)
 """The same of `settle`."""
 
-PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS) | {"long_queue"}
+PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS) | {"long_queue", "forgotten"}
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
@@ -54,7 +64,7 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue",))
+PUSH = _load("push", keys=4, parts=("long_queue", "forgotten"))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
 KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
 DELIVER = _load("deliver", keys=2, parts=("identity",))
@@ -81,5 +91,8 @@ ARRIVE = _load("arrive", keys=2, parts=("identity",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)
 FORGET = _load("forget", keys=2, parts=("identity",))
+FORGET_DOMAIN = _load("forget_domain", keys=5, parts=("identity", "forgotten"))
+FORGET_URLS = _load("forget_urls", keys=5)
+FORGET_VIA = _load("forget_via", keys=2, parts=("identity", "count_merged"))
 
 ALL = tuple(value for value in vars().values() if isinstance(value, Script))

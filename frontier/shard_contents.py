@@ -148,13 +148,13 @@ class Division(NamedTuple):
         return shard_of(domain.decode(), self.after)
 
 
-def stats_of(sources: Iterable[Mapping[bytes, bytes]], counted: Mapping[str, int]) -> dict[str, int]:
+def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int]) -> dict[str, int | str]:
     """The counters of a new shard that continues those of `sources`. `counted`: its `open` URLs, and `seen` and `buckets`
     of its seen-set. Accepted minus settled is the number of open URLs, as in each shard (`frontier.counters`)."""
     stats: dict[str, int] = defaultdict(int)
     for source in sources:
         for name, value in ((name.decode(), value) for name, value in source.items()):
-            if name in ("crawl", "seen", "buckets", "accepted"):
+            if name in ("crawl", "seen", "buckets", "accepted", "forgotten"):
                 continue
             if name == "first_ms":
                 stats[name] = min(stats.get(name, int(value)), int(value))
@@ -163,4 +163,8 @@ def stats_of(sources: Iterable[Mapping[bytes, bytes]], counted: Mapping[str, int
             else:
                 stats[name] += int(value)
     settled = sum(stats.get(name, 0) for name in ("done", "denied", "dead"))
-    return {**stats, "accepted": settled + counted["open"], "seen": counted["seen"], "buckets": counted["buckets"]}
+    made: dict[str, int | str] = {**stats, "accepted": settled + counted["open"]}
+    # A mark does not tell the shard of its domain, so each new shard gets those of all its sources.
+    if marks := {mark.decode() for source in sources for mark in source.get(b"forgotten", b"").split()}:
+        made["forgotten"] = " ".join(sorted(marks))
+    return {**made, "seen": counted["seen"], "buckets": counted["buckets"]}

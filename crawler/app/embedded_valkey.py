@@ -297,6 +297,18 @@ async def open_store(local: ReplicaTable) -> AsyncIterator[RedisStore]:
         yield store
 
 
+async def rewrite_log(store: RedisStore) -> None:
+    """Have the embedded server write its append-only file anew, and return when the old one is gone, with everything that
+    was removed since. Raises RedisAway."""
+    await store.send([command("BGREWRITEAOF")])
+    busy = (b"aof_rewrite_in_progress:1", b"aof_rewrite_scheduled:1")
+    while True:
+        (info,) = await store.send([command("INFO", "persistence")])
+        if not any(word in info for word in busy):
+            return
+        await asyncio.sleep(0.02)
+
+
 def _locked(lock: IO[bytes]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -164,7 +164,7 @@ class Engine:
         )
         self._pool = WorkerPool()
         self._offload = DocumentOffloader(self._pool.stand_in)
-        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, seams.events)
+        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, seams.events, self.control)
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
@@ -210,6 +210,7 @@ class Engine:
         """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
         empty. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
+        await self.runtime.retry.call_crawl_node(self.control.refresh)  # no page may name a domain that was forgotten
         await self._seams.sink.start(self.frontier.revoke, self.frontier.may_repeat)
         self.peers.advertise(address)
         await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))

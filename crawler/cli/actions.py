@@ -199,6 +199,8 @@ async def push_seeds(
     accepted_now, known, capped = (
         sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")
     )
+    if forgotten := sum(part.outside for part in parts):  # no seed is dropped for another reason
+        note(f"{count_of(forgotten, 'seed')} dropped, because `crawler forget` has removed their domains for good")
     return PushReply(accepted_now + len(requeued), known, capped)
 
 

@@ -1,4 +1,4 @@
-"""Commands that control a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `retry`, `dead`."""
+"""Commands that control a running crawl: `pause`, `resume`, `stop`, `delay`, `retry`, `dead`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ class ControlChange(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
+FORGOTTEN = "{domain} was forgotten in this crawl: it stays blocked, and nothing is stored of it"
+
+
 class Letter(msgspec.Struct, frozen=True):
     """A dead letter as it is printed."""
 
@@ -59,16 +62,20 @@ dead = typer.Typer(
 )
 
 
-def _apply(
+def apply_change(
     access: CrawlAccess,
     change: ControlChange,
     as_json: bool,
     write: Callable[[Control, RedisStore, Crawl], Awaitable[None]],
 ) -> None:
+    """Make `change` with `write`, and print it, with a note if it is probably a mistake."""
+
     async def work(store: RedisStore, opened: Crawl) -> str:
         control = Control(store, opened.keys)
         await control.refresh()
         rules, state = control.rules, control.state
+        if rules.is_forgotten(change.domain):
+            raise UserError(FORGOTTEN.format(domain=change.domain))
         await write(control, store, opened)
         if change.domain:
             return await _doubt(store, opened, change, rules)
@@ -141,7 +148,7 @@ def pause(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    _apply(access, ControlChange(access.crawl, "pause"), json, lambda control, *_: control.set("pause"))
+    apply_change(access, ControlChange(access.crawl, "pause"), json, lambda control, *_: control.set("pause"))
 
 
 @on_a_crawl
@@ -152,7 +159,7 @@ def resume(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler resume --crawl news
     """
-    _apply(access, ControlChange(access.crawl, "resume"), json, lambda control, *_: control.set("run"))
+    apply_change(access, ControlChange(access.crawl, "resume"), json, lambda control, *_: control.set("run"))
 
 
 @on_a_crawl
@@ -163,33 +170,7 @@ def stop(*, access: CrawlAccess, json: AsJson = False) -> None:
 
         crawler stop --crawl news
     """
-    _apply(access, ControlChange(access.crawl, "stop"), json, lambda control, *_: control.set("stop"))
-
-
-@on_a_crawl
-def block(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
-    """Stop fetching from a domain. Its URLs are settled as denied, with the reason `blocked`, when they are due.
-
-    Replicas apply this within two seconds.
-
-    [bold]Example[/bold]
-
-        crawler block example.org
-    """
-    named = _domain_named(domain)
-    _apply(access, ControlChange(access.crawl, "block", named), json, lambda control, *_: control.block(named))
-
-
-@on_a_crawl
-def unblock(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
-    """Undo `block`. To queue the URLs again that were denied in the meantime, use `crawler dead requeue --reason blocked`.
-
-    [bold]Example[/bold]
-
-        crawler unblock example.org
-    """
-    named = _domain_named(domain)
-    _apply(access, ControlChange(access.crawl, "unblock", named), json, lambda control, *_: control.unblock(named))
+    apply_change(access, ControlChange(access.crawl, "stop"), json, lambda control, *_: control.set("stop"))
 
 
 @on_a_crawl
@@ -214,8 +195,8 @@ def delay(
     """
     from crawler.app.domain_delay import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
 
-    named = _domain_named(domain)
-    _apply(
+    named = domain_named(domain)
+    apply_change(
         access,
         ControlChange(access.crawl, "delay", named, seconds),
         json,
@@ -246,7 +227,7 @@ def retry(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) 
     """
     from crawler.app.domain_retry import retry_domain  # noqa: PLC0415 - no other command here needs the policy
 
-    named = _domain_named(domain)
+    named = domain_named(domain)
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[RetryReply, str]:
         reply = await retry_domain(store, opened, named)
@@ -287,7 +268,7 @@ def list_dead(
 
         crawler dead list --domain example.org --limit 20
     """
-    domain = _domain_named(of_domain) if of_domain else None
+    domain = domain_named(of_domain) if of_domain else None
 
     from crawler.app.requeue import find_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
@@ -330,7 +311,7 @@ def requeue(
     """
     if not (of_domain or with_reason or everything):
         raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
-    domain = _domain_named(of_domain) if of_domain else None
+    domain = domain_named(of_domain) if of_domain else None
 
     from crawler.app.requeue import requeue as requeue_letters  # noqa: PLC0415 - as above
 
@@ -359,7 +340,7 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
     return [doubt for doubt in doubts if doubt]
 
 
-def _domain_named(text: str) -> str:
+def domain_named(text: str) -> str:
     """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
     try:
         return url_named(text).domain

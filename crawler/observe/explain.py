@@ -194,7 +194,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         robots_fetched=_iso((facts.robots.record.fetched_at_ms or None) if facts.robots else None),
         cut=_cut(facts.line or {}),
         last=facts.line,
-        is_blocked=_is_blocked(facts),
+        is_blocked=facts.url.domain in facts.rules.blocked,
         searched=facts.searched,
         halt=_halt(facts),
         usage=str(usage),
@@ -207,6 +207,8 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
     if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
+        if facts.rules.is_forgotten(facts.url.domain):
+            return "not crawled, and nothing is stored of it: its domain was forgotten (`crawler forget`)"
         queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
         return f"{queued} denied: its domain is blocked"
     match status.where:
@@ -266,7 +268,7 @@ def _halt(facts: Facts) -> str:
 
 
 def _is_blocked(facts: Facts) -> bool:
-    return facts.url.domain in facts.rules.blocked
+    return facts.rules.is_blocked(facts.url.domain)
 
 
 def _scope(facts: Facts, settings: CrawlSettings) -> str:

@@ -74,12 +74,13 @@ class Indexed(NamedTuple):
         return b"%b %b %b\n" % (surt_key(self.url).encode(), digits(self.seconds).encode(), given)
 
 
-def read_index(path: Path) -> Iterator[bytes]:
-    """The lines of the records in the WARC file at `path`, which may still have its open name. Raises OSError.
+def read_index(path: Path, name: str = "") -> Iterator[bytes]:
+    """The lines of the records in the WARC file at `path`, which may still have its open name. `name`: that of the file in
+    the lines, if it has another one. Raises OSError.
 
     A record that cannot be understood gets no line, which is logged.
     """
-    return _lines(records_in(str(path)), path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
+    return _lines(records_in(str(path)), name or path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
 
 
 def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:

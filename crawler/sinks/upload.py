@@ -101,6 +101,13 @@ class Depot:
         if (size, digest.hexdigest()) != here:
             raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {size} bytes of {here[0]}")
 
+    def remove(self, name: str) -> None:
+        """Remove the copy of the file called `name`, if there is one. Raises UploadFailed."""
+        import obstore  # noqa: PLC0415
+
+        with self._translated(name), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, name)
+
     def _size(self, name: str) -> int | None:
         import obstore  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ _STEP = 16_384  # bytes per read; nearly all heads are shorter
 _LONGEST_HEAD = 1 << 20
 """Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
 
-_HEAD_END = re.compile(rb"\n\r?\n")
+HEAD_END = re.compile(rb"\n\r?\n")
 """RFC 9112 2.2: a recipient may accept a bare LF as a line end."""
 _STATUS_LINE = re.compile(rb"HTTP/[0-9.]{1,8}[ \t]+([0-9]{3})(?![0-9])")
 
@@ -83,7 +83,7 @@ def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
     while True:
         step = record.reader.read(_STEP)
         searched, block = max(0, len(block) - 2), block + step
-        end = _HEAD_END.search(block, searched)
+        end = HEAD_END.search(block, searched)
         if end is not None:
             return parse_head(block[: end.end()]), block[end.end() :]
         if not step or len(block) >= _LONGEST_HEAD:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from crawler.events import Events, LinkDropped
+from crawler.fetch.client import host_of
 from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
@@ -19,9 +20,10 @@ from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.worker.outcomes import UrlResult
+from frontier.control import Control, DomainRules
 from frontier.entries import Entry
 from frontier.errors import BadUrl
-from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
+from frontier.urls import Url, canonicalize, canonicalize_links, domain_of, origin_of
 from politeness.robots_cache import RobotsCache
 from politeness.robots_rules import Rules
 from politeness.site_usage import NOT_STATED, SiteUsage
@@ -62,7 +64,7 @@ def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settle
 
 class PageBuilder:
     """Builds pages. It emits an event for links that are not followed. `robots` has the sitemaps that a robots.txt
-    names."""
+    names, `control` the domains that were forgotten: no page names a URL of one."""
 
     def __init__(
         self,
@@ -71,8 +73,10 @@ class PageBuilder:
         offload: DocumentOffloader,
         robots: RobotsCache,
         events: Events,
+        control: Control | None = None,
     ) -> None:
         self.apply(settings, links)
+        self._control = control
         self._offload = offload
         self._robots = robots
         self._events = events
@@ -121,9 +125,10 @@ class PageBuilder:
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
-        found = reading.found
+        if self._control is not None and self._control.rules.forgotten:
+            reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
         entries = await self._select(entry, reading)
-        self._report_dropped(found.dropped)
+        self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         usage = usage_of(site, noted, found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
@@ -180,6 +185,23 @@ class PageBuilder:
 
 
 _kind_of: Callable[[Link], LinkKind] = attrgetter("kind")
+
+
+def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
+    """Return `found` without the URLs of forgotten domains, which count as dropped."""
+    gone = {domain for domain in {url.domain for url in found.urls} if rules.is_forgotten(domain)}
+    canonical = found.canonical
+    if canonical and rules.is_forgotten(domain_of(host_of(canonical))):
+        canonical = ""
+    kept = [(link, url) for link, url in zip(found.links, found.urls, strict=True) if url.domain not in gone]
+    dropped = len(found.urls) - len(kept)
+    return msgspec.structs.replace(
+        found,
+        links=tuple(link for link, _ in kept),
+        urls=tuple(url for _, url in kept),
+        canonical=canonical,
+        dropped={**found.dropped, "forgotten": dropped} if dropped else found.dropped,
+    )
 
 
 def _text(value: bytes | None) -> str:

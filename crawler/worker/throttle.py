@@ -75,8 +75,8 @@ class Throttle:
         self._runtime.events.emit(BackedOff(result.reason, delay_s))
 
     def is_blocked(self, domain: str) -> bool:
-        """Return whether an operator has blocked `domain`."""
-        return domain in self._control.rules.blocked
+        """Return whether an operator has blocked `domain`, or had it forgotten."""
+        return self._control.rules.is_blocked(domain)
 
     def exceeds_cap(self, known: KnownRobots) -> bool:
         """Return whether the robots.txt asks for a delay above the crawl's cap. The crawl then skips the origin."""

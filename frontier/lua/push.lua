@@ -8,7 +8,7 @@
 --
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, drop:<reason>
+-- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
 -- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed),
 --         seen:<bucket> set
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
@@ -16,14 +16,13 @@
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"
 --
--- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for an unknown domain,
---   {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
+-- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
+--   or was forgotten, {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
 
 local FILL = 208
-local base = KEYS[4]
-local now_ms, domain_cap, step = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local base, now_ms, domain_cap, step = KEYS[4], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets')
+local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets', 'forgotten')
 if stats[1] ~= ARGV[1] then return {'lost'} end
 local seen, buckets, half = tonumber(stats[3] or '0'), tonumber(stats[4] or '1'), 1
 while half * 2 <= buckets do half = half * 2 end
@@ -59,8 +58,7 @@ local function push_domain(domain, again, from, to)
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local inflight, new, size = base .. 'inflight:' .. domain, {}, 0
   for i = from, to, 3 do
-    local fingerprint = ARGV[i]
-    local key = seen_key(fingerprint)
+    local fingerprint, key = ARGV[i], seen_key(ARGV[i])
     if size < 2 * room then
       local is_new = redis.call('SADD', key, fingerprint) == 1
       if is_new then seen = seen + 1 end
@@ -95,7 +93,8 @@ end
 local at = 5
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  if mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0 then
+  local is_unknown = mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0
+  if is_refused(stats[5], domain, count) or is_unknown then
     outside = outside + count
   else
     push_domain(domain, mode == 'again', at + 3, at + 2 + count * 3)
@@ -106,5 +105,6 @@ end
 if accepted > 0 then
   redis.call('HSET', KEYS[3], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
+count_refused(KEYS[3])
 if capped > 0 then redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped) end
 return {'pushed', accepted, known, capped, outside, unpack(reported)}

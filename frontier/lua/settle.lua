@@ -65,7 +65,9 @@ local function settle(at, last)
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
     owner = owner or noticed_owner(KEYS[6], ARGV[2], now_ms)
-    if not is_in_lost_tail(owner, token) then return 'stale', -1 end
+    if not is_in_lost_tail(owner, token) or is_forgotten(redis.call('HGET', KEYS[4], 'forgotten'), domain) then
+      return 'stale', -1
+    end
     remove = function(...) return remove_queued(keys, domain, token, now_ms, ...) end
   end
   if settle_urls(domain, remove, at + 9, last) > 0 then

@@ -63,8 +63,9 @@ class StatePages:
         except FrontierError as error:
             return self._page(name, str(error), [])
         headline = "Known to the crawl." if status.accepted else "None of its URLs has been queued yet."
-        if domain in control.rules.blocked:
-            headline = "Blocked by an operator."
+        if control.rules.is_blocked(domain):
+            is_forgotten = control.rules.is_forgotten(domain)
+            headline = "Forgotten, and blocked for good." if is_forgotten else "Blocked by an operator."
         return self._page(domain, headline, domain_rows(status, control.rules.delays.get(domain)))
 
     async def replica(self, name: str) -> str:

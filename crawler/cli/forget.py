@@ -1,0 +1,189 @@
+"""`crawler forget`: removes a domain whose owner objected from a crawl's state and output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from crawler.app.build import archive_settings
+from crawler.app.embedded_valkey import rewrite_log
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.output_folders import check_exists, output_folders
+from crawler.cli.shared_options import AsJson
+from crawler.cli.steer import DomainArgument, domain_named
+from crawler.cli.terminal import emit
+from crawler.errors import UserError
+from crawler.observe.health_record import health_records
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.loading import CrawlSettings
+from crawler.sinks.forget import DomainRewriter, Rewritten
+from crawler.sinks.postprocess import PostProcessor
+from crawler.sinks.segment import translated
+from crawler.sinks.upload import Depot, UploadFailed
+from crawler.wording import count_of
+from frontier.crawls import Crawl, crawl_clock
+from frontier.forgetting import Forgetting, Removed
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore, display_url
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What `crawler forget` has removed, or with `--dry-run` would remove. `state`: from Redis; `files`: by output folder;
+    `left`: what still names the domain, or may, and has to be done by hand."""
+
+    crawl: str
+    domain: str
+    dry_run: bool
+    state: Removed
+    files: list[Rewritten]
+    left: list[str]
+
+
+@on_a_crawl
+def forget(
+    domain: DomainArgument,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Output folders; default: those of the crawl on this machine.",
+            metavar="[FOLDER]...",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    access: CrawlAccess,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: only count what would be removed.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Remove everything that a crawl has of a domain, for good: from Redis, and from the files in its output folders.
+
+    The domain stays blocked in this crawl, and links to it are dropped. No replica may run meanwhile: block the domain at
+    once with `crawler block`, and run this command when the crawl has stopped. If the crawl has output on several machines,
+    run it on each. If it is interrupted, run it again.
+
+    [bold]Examples[/bold]
+
+        crawler forget example.org --dry-run
+
+        crawler forget example.org /mnt/a/crawl-out --crawl news --redis redis://10.0.0.5
+    """
+    named = domain_named(domain)
+    for folder in folders or ():
+        check_exists(folder)
+    found = folders or [folder for folder in output_folders(access.settings.replica, access.crawl) if folder.is_dir()]
+
+    async def work(store: RedisStore, opened: Crawl) -> Result:
+        return await _forget(store, opened, access, (named, found, dry_run))
+
+    result = access.do(work)
+    emit(result, json, _render(result), wraps=False)
+
+
+async def _forget(
+    store: RedisStore, crawl: Crawl, access: CrawlAccess, what: tuple[str, Sequence[Path], bool]
+) -> Result:
+    domain, folders, is_dry = what
+    settings = CrawlSettings.from_json(crawl.settings)
+    check_guarded(settings, accepted(access.settings), {"archive.upload"})
+    rewriters = [DomainRewriter(folder, domain) for folder in folders]
+    await _check_at_rest(store, crawl, access)
+    for rewriter in rewriters:
+        rewriter.check()
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    forgetting = Forgetting(store, crawl, frontier, domain, is_dry)
+    if not is_dry:
+        await forgetting.mark()
+        await _check_at_rest(store, crawl, access)  # one that began before the mark may have leased the domain
+    await forgetting.purge()
+    left = _named_by(settings, domain)
+    for rewriter in rewriters:
+        with translated(Path(rewriter.result.folder)):
+            left += await _rewrite(rewriter, forgetting, (settings, access, crawl.name), is_dry)
+    if not access.settings.replica.redis and not is_dry:
+        await rewrite_log(store)
+    return Result(crawl.name, domain, is_dry, forgetting.removed, [one.result for one in rewriters], left)
+
+
+async def _rewrite(
+    rewriter: DomainRewriter, forgetting: Forgetting, of: tuple[CrawlSettings, CrawlAccess, str], is_dry: bool
+) -> list[str]:
+    """Rewrite the files of a folder, and replace their copies. Returns what could not be done."""
+    settings, access, crawl = of
+    loop = asyncio.get_running_loop()
+    url = settings.archive.upload
+    depot = Depot.at(url) if url and settings.archive.keep_local and not is_dry else None
+    left = []
+
+    def before(urls: list[str], names: list[str]) -> None:
+        asyncio.run_coroutine_threadsafe(forgetting.forget_seen(urls), loop).result()
+        for name in names:
+            try:
+                if depot:
+                    depot.remove(name)  # the new file is copied as one that never was
+            except UploadFailed as error:
+                left.append(f"the copy of {name} in {display_url(url)} could not be removed: {error}")
+
+    await asyncio.to_thread(rewriter.rewrite, before, is_dry)
+    if depot:
+        replica = access.settings.replica.model_copy(update={"out": Path(rewriter.result.folder)})
+        post_processor = PostProcessor(archive_settings(crawl, "", settings, replica))
+        post_processor.catch_up()
+        await post_processor.stop()
+    elif url and not settings.archive.keep_local:
+        left.append(
+            f"files that were moved to {display_url(url)} are not rewritten: run the command on a copy of them, and put "
+            "the copy back"
+        )
+    return left
+
+
+async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -> None:
+    if records := await health_records(store, crawl.keys):
+        are = "replicas of" if len(records) > 1 else "replica of"
+        raise UserError(
+            f"{len(records)} {are} crawl {crawl.name!r} run: stop the crawl with `crawler stop {access.place}`, and repeat "
+            f"the command; until then, `crawler block` keeps the domain from being requested"
+        )
+
+
+def _named_by(settings: CrawlSettings, domain: str) -> list[str]:
+    """Return that the settings name the domain, which only their author can change."""
+    named = [
+        f"{table}.{name}"
+        for table, values in settings.model_dump(mode="json").items()
+        if isinstance(values, dict)
+        for name, value in values.items()
+        if domain in str(value)
+    ]
+    named += ["schedule"] if any(domain in str(duty) for duty in settings.schedule) else []
+    return [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []
+
+
+def _render(result: Result) -> str:
+    state, would = result.state, "would be " if result.dry_run else ""
+    queued = state.queued + state.leased + state.waiting + state.outbox
+    lines = [
+        f"crawl {result.crawl}: {result.domain} {'would be' if result.dry_run else 'is'} forgotten and stays blocked",
+        f"{would}removed from Redis: {count_of(queued, 'open URL')}, {count_of(state.dead, 'dead letter')}, "
+        f"{count_of(state.seen, 'fingerprint')}, {count_of(state.records + state.lost, 'other record')}; "
+        f"{count_of(state.found_on, 'entry')} of other domains changed",
+    ]
+    for one in result.files:
+        lines.append(
+            f"{would}removed in {one.folder}/: {count_of(one.records, 'record')}, {count_of(one.lines, 'line')}, "
+            f"{count_of(one.links, 'link')} in other pages; {count_of(len(one.files), 'file')} rewritten, "
+            f"{count_of(len(one.removed_files), 'file')} removed"
+        )
+        if one.bodies_missing:
+            lines.append(f"{count_of(one.bodies_missing, 'page')} of other sites can no longer be replayed: same body")
+    if not result.files:
+        lines.append("no output folder here: run the command where the output is")
+    return "\n".join([*lines, *(f"left: {one}" for one in result.left)])

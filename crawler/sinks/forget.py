@@ -1,0 +1,465 @@
+"""Removes a domain from the files of an output folder, by rewriting those that have something of it.
+
+What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has noted them with other pages
+(the lists of links, `via`, `canonical`, `near_of`, and the same in metadata records). What other sites sent stays as they
+sent it, also if it names the domain: the archive must not change what they published.
+
+A revisit record refers to an earlier record with the same body. If that is of the domain, the record gets the body itself,
+so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
+
+A volume is rewritten as a whole: the new files are written beside the old ones, with the suffix `.forget`. Then a file with
+the suffix `.forget-commit` lists them, and from that moment on they count. If the process is killed before, the old files
+are still complete; if it is killed later, the next call gives the new files their names.
+
+The file `forgotten-domains.txt` has the mark of each domain that was forgotten, its SHA-1. `crawler audit` reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from fastwarc.warc import WarcRecord, WarcRecordType
+
+from crawler.errors import UserError
+from crawler.sinks.compression import WARC_SUFFIXES, Compression
+from crawler.sinks.external_sort import SortedLines
+from crawler.sinks.index import index_path, read_index
+from crawler.sinks.open_files import compression_of, is_open
+from crawler.sinks.pages import Place
+from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, sync_folder, whole_file
+from crawler.sinks.warc_reader import HEAD_END, BrokenFraming, placed, records_in
+from frontier.domains import forgotten_mark, is_of
+
+MARKS = "forgotten-domains.txt"
+SCRATCH, COMMIT = ".forget", ".forget-commit"
+
+PARQUET = ".pages.parquet"
+
+_LINE_URLS = ("canonical", "via", "near_of")
+"""The fields of a JSON line that hold one URL."""
+
+_DROPPED_FIELDS = (b"warc-refers-to", b"warc-refers-to-target-uri", b"warc-refers-to-date", b"warc-profile")
+"""The fields that only a revisit record has."""
+
+_UNFINISHED = re.compile(r".*\.(?:cdxj|parquet|forget|forget-commit)\.(\d+)\.tmp")
+
+_encoder = msgspec.json.Encoder()
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Rewritten(msgspec.Struct):
+    """What was removed from the files of a folder. `links`: URLs in lists of other pages, and in other fields of them;
+    `bodies`: records of other sites that have got a body that they shared with the domain; `bodies_missing`: those whose
+    body is not in the folder."""
+
+    folder: str
+    files: list[str] = []
+    removed_files: list[str] = []
+    records: int = 0
+    lines: int = 0
+    links: int = 0
+    bodies: int = 0
+    bodies_missing: int = 0
+
+
+Before = Callable[[list[str], list[str]], None]
+"""Is called with the URLs of the domain in a volume, and the names of the files that are replaced or removed."""
+
+
+class _Commit(msgspec.Struct):
+    """The files of a volume: those with a new content, and those to remove."""
+
+    replaced: list[str]
+    removed: list[str]
+
+
+class _Original(NamedTuple):
+    """Where a response record of the domain is."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+class _Record(NamedTuple):
+    """What becomes of a record. `original_id`: of the record of the domain that has its body."""
+
+    is_removed: bool
+    original_id: str = ""
+    may_name_it: bool = False
+
+
+class Locked(UserError):
+    """Raised when a folder cannot be rewritten now."""
+
+
+class DomainRewriter:
+    """Rewrites the finished files in `folder` without `domain`. Raises UserError and OSError."""
+
+    def __init__(self, folder: Path, domain: str, fsync: bool = True) -> None:
+        self._folder = folder
+        self._domain = domain
+        self._fsync = fsync
+        self._needle = domain.encode()
+        self._originals: dict[str, _Original] = {}
+        self._dependent: list[_Volume] = []  # in which a record of another site needs a body of the domain
+        self._removes = self._is_dry = False
+        self.result = Rewritten(str(folder))
+
+    def check(self) -> None:
+        """Raises UserError if a replica writes in the folder, or left files open."""
+        if any(path.name.endswith(OPEN_SUFFIX) for path in self._folder.iterdir()):
+            raise Locked(
+                f"{self._folder} has files that are not finished, of a running replica or of one that was killed: stop the "
+                f"replicas, finish their files with `crawler finish {self._folder}`, and repeat the command"
+            )
+        if any(self._folder.glob("*" + PARQUET)):
+            require_pyarrow(f"rewriting the Parquet files in {self._folder}")
+
+    def rewrite(self, before: Before = lambda urls, names: None, is_dry: bool = False) -> None:
+        """Rewrite all volumes, and complete what an earlier call has begun. `before` is called before the files of a volume
+        are replaced. `is_dry`: only count."""
+        self._is_dry = is_dry
+        with self._alone():
+            if not is_dry:
+                self._complete()
+                self._mark()
+            names = sorted({name for path in self._folder.iterdir() if (name := volume_of(path))})
+            volumes = [_Volume(self._folder, name) for name in names]
+            for volume in volumes:
+                if self._read_originals(volume):
+                    self._dependent.append(volume)
+            for volume in () if is_dry else self._dependent:
+                self._rewrite(volume, before)
+                self._read_originals(volume)
+            self._removes = True
+            for volume in volumes:
+                self._rewrite(volume, before)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._is_dry:
+            yield
+            return
+        with (self._folder / MARKS).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Locked(
+                    f"another `crawler forget` is rewriting {self._folder}; repeat the command later"
+                ) from error
+            yield
+
+    def _mark(self) -> None:
+        if forgotten_mark(self._domain) not in marks_in(self._folder):
+            with (self._folder / MARKS).open("ab") as file:
+                file.write(f"{forgotten_mark(self._domain)} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _complete(self) -> None:
+        """Give the files of volumes that were committed their names, and remove what was not committed."""
+        for commit in sorted(self._folder.glob("*" + COMMIT)):
+            self._carry_out(commit)
+        for path in self._folder.iterdir():
+            if path.name.endswith(SCRATCH) or _is_left_over(path):
+                path.unlink(missing_ok=True)
+
+    def _carry_out(self, commit: Path) -> None:
+        planned = msgspec.json.decode(commit.read_bytes(), type=_Commit)
+        for name in planned.replaced:
+            with contextlib.suppress(FileNotFoundError):  # renamed before
+                (self._folder / (name + SCRATCH)).rename(self._folder / name)
+        for name in planned.removed:
+            (self._folder / name).unlink(missing_ok=True)
+        sync_folder(self._folder)
+        commit.unlink()
+
+    # reading
+
+    def _read_originals(self, volume: _Volume) -> bool:
+        """Remember where the response records of the domain are. Returns whether records of others refer to one."""
+        is_dependent = False
+
+        def read(record: WarcRecord) -> str | None:
+            nonlocal is_dependent
+            is_dependent |= bool(self._judge(record).original_id)
+            is_original = record.record_type == WarcRecordType.response and self._is_ours(record)
+            return record.record_id if is_original else None
+
+        for path in volume.warcs:
+            try:
+                for record_id, offset, length in placed(records_in(str(path)), path.stat().st_size, read):
+                    self._originals[record_id] = _Original(path, offset, length)
+            except BrokenFraming as error:
+                raise UserError(f"{path} cannot be read to its end ({error}), so it cannot be rewritten") from error
+        return is_dependent
+
+    def _is_ours(self, record: WarcRecord) -> bool:
+        return is_of(record.headers.get("WARC-Target-URI") or "", self._domain)
+
+    def _judge(self, record: WarcRecord) -> _Record:
+        if self._is_ours(record):
+            return _Record(is_removed=True)
+        referred = record.headers.get("WARC-Refers-To-Target-URI") or ""
+        if record.record_type == WarcRecordType.revisit and is_of(referred, self._domain):
+            return _Record(is_removed=False, original_id=record.headers.get("WARC-Refers-To") or "?")
+        return _Record(is_removed=False, may_name_it=record.record_type == WarcRecordType.metadata)
+
+    # writing
+
+    def _rewrite(self, volume: _Volume, before: Before) -> None:
+        urls: list[str] = []
+        commit = _Commit([], [])
+        places: dict[tuple[str, int], Place] = {}
+        for warc in volume.warcs:
+            self._rewrite_warc(warc, places, urls, commit)
+        if volume.lines.exists():
+            self._rewrite_lines(volume.lines, places, urls, commit)
+        elif volume.parquet.exists():
+            raise UserError(f"{volume.parquet} cannot be rewritten, because its JSON lines are not in the folder")
+        before(urls, [*commit.replaced, *commit.removed])
+        self.result.files += [name for name in commit.replaced if name not in self.result.files]
+        self.result.removed_files += commit.removed
+        if self._is_dry or not (commit.replaced or commit.removed):
+            return
+        marker = self._folder / (volume.name + COMMIT)
+        sync_folder(self._folder)
+        with whole_file(marker) as scratch, scratch.open("wb") as file:
+            file.write(_encoder.encode(commit))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self._folder)
+        self._carry_out(marker)
+
+    def _rewrite_warc(self, warc: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: _Commit) -> None:
+        compression = compression_of(warc)
+        assert compression is not None
+        changed, kept = False, 0
+
+        def read(record: WarcRecord) -> tuple[_Record, WarcRecordType, str]:
+            return self._judge(record), record.record_type, record.headers.get("WARC-Target-URI") or ""
+
+        with warc.open("rb") as old, self._scratch(warc) as new:
+            for (verdict, kind, url), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):
+                if verdict.is_removed and self._removes:
+                    changed = True
+                    self.result.records += 1
+                    urls.append(url)
+                    continue
+                raw = os.pread(old.fileno(), length, offset)
+                after = self._changed(raw, verdict, compression)
+                changed |= after is not raw
+                places[warc.name, offset] = Place(warc.name, new.tell(), len(after))
+                kept += kind != WarcRecordType.warcinfo
+                new.write(after)
+        self._note(warc, commit, changed, kept > 0)
+        if not changed or not index_path(warc).exists():
+            return
+        index = index_path(warc)
+        if kept and not self._is_dry:
+            with contextlib.closing(SortedLines(self._folder)) as lines, self._scratch(index) as file:
+                lines.add(read_index(self._folder / (warc.name + SCRATCH), warc.name))
+                file.writelines(lines.merged())
+        self._note(index, commit, True, kept > 0)
+
+    def _changed(self, raw: bytes, verdict: _Record, compression: Compression) -> bytes:
+        """The compressed record `raw` as it is kept: `raw` itself if nothing changes."""
+        if verdict.original_id:
+            return compression.compress(self._with_body(_decompressed(raw, compression), verdict.original_id))
+        if verdict.may_name_it and self._removes and self._needle in (record := _decompressed(raw, compression)):
+            head, block = _split(record)
+            lines = block.split(b"\r\n")
+            kept = [line for line in lines if not self._names_it(line)]
+            if len(kept) < len(lines):
+                self.result.links += len(lines) - len(kept)
+                return compression.compress(_record(head, b"\r\n".join(kept)))
+        return raw
+
+    def _names_it(self, line: bytes) -> bool:
+        """Whether a line of a metadata record has a URL of the domain: `outlink: URL ...` or `via: URL`."""
+        name, _, value = line.decode(errors="replace").partition(": ")
+        return name in ("outlink", "via") and is_of(value.split(" ")[0], self._domain)
+
+    def _with_body(self, record: bytes, original_id: str) -> bytes:
+        """The revisit `record` as a response record with the body of the record that it refers to."""
+        head, block = _split(record)
+        original = self._originals.get(original_id)
+        if original is None:
+            self.result.bodies_missing += 1
+            return _record(_without(head, (b"warc-refers-to-target-uri",)), block)
+        self.result.bodies += 1
+        compression = compression_of(original.path)
+        assert compression is not None
+        with original.path.open("rb") as file:
+            original_head, original_block = _split(
+                _decompressed(os.pread(file.fileno(), original.length, original.offset), compression)
+            )
+        end = HEAD_END.search(original_block)
+        body = original_block[end.end() :] if end else b""
+        head = _without(head, (*_DROPPED_FIELDS, b"warc-truncated"))
+        lines = [b"WARC-Type: response" if line.lower().startswith(b"warc-type:") else line for line in head]
+        lines += [line for line in original_head if line.lower().startswith(b"warc-truncated:")]
+        return _record(lines, block + body)
+
+    def _rewrite_lines(
+        self, lines: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: _Commit
+    ) -> None:
+        changed, kept = False, 0
+        with lines.open("rb") as old, self._scratch(lines) as new:
+            for line in old:
+                after = self._line(line, places, urls)
+                changed |= after is not line
+                kept += after is not None
+                new.write(after or b"")
+        self._note(lines, commit, changed, kept > 0)
+        parquet = parquet_path(lines)
+        if changed and parquet.exists():
+            if kept and not self._is_dry:
+                write_parquet(self._folder / (lines.name + SCRATCH), self._folder / (parquet.name + SCRATCH))
+            self._note(parquet, commit, True, kept > 0)
+
+    def _line(self, line: bytes, places: dict[tuple[str, int], Place], urls: list[str]) -> bytes | None:
+        """The JSON line as it is kept, None if it is of the domain; `line` itself if nothing changes."""
+        names_it = self._needle in line
+        if not (names_it and self._removes) and not places:
+            return line
+        fields: dict[str, Any] = _fields_decoder.decode(line)
+        changes: dict[str, Any] = {}
+        if names_it and self._removes:
+            if msgspec.json.decode(fields["domain"]) == self._domain:
+                self.result.lines += 1
+                urls.append(msgspec.json.decode(fields["url"]))
+                return None
+            changes = self._without_urls(fields, urls)
+        place = msgspec.json.decode(fields["warc"], type=Place | None)
+        if place is not None and places.get((place.file, place.offset), place) != place:
+            changes["warc"] = places[place.file, place.offset]
+        return _encoder.encode({**fields, **changes}) + b"\n" if changes else line
+
+    def _without_urls(self, fields: dict[str, Any], urls: list[str]) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        links = msgspec.json.decode(fields["links"], type=list[str] | None) if "links" in fields else None
+        gone = [link for link in links or () if is_of(link, self._domain)]
+        if links is not None and gone:
+            changes["links"] = [link for link in links if not is_of(link, self._domain)]
+            urls += gone
+        for name in _LINE_URLS:
+            url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None
+            if url and is_of(url, self._domain):
+                changes[name] = None
+                gone.append(url)
+        self.result.links += len(gone)
+        return changes
+
+    @contextlib.contextmanager
+    def _scratch(self, target: Path) -> Iterator[Any]:
+        if self._is_dry:
+            yield _Counted()
+            return
+        with (self._folder / (target.name + SCRATCH)).open("wb") as file:
+            yield file
+            file.flush()
+            if self._fsync:
+                os.fsync(file.fileno())
+
+    def _note(self, path: Path, commit: _Commit, is_changed: bool, is_kept: bool) -> None:
+        """Note what becomes of the file `path`, of which there is a new version."""
+        if is_changed and is_kept:
+            commit.replaced.append(path.name)
+            return
+        (self._folder / (path.name + SCRATCH)).unlink(missing_ok=True)
+        if is_changed:
+            commit.removed.append(path.name)
+
+
+class _Counted:
+    """A file that is not written: only its length matters."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        self._size += len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+
+class _Volume(NamedTuple):
+    """The finished files of a volume."""
+
+    folder: Path
+    name: str
+
+    @property
+    def warcs(self) -> list[Path]:
+        paths = (self.folder / (self.name + suffix) for suffix in WARC_SUFFIXES)
+        return [path for path in paths if path.exists()]
+
+    @property
+    def lines(self) -> Path:
+        return self.folder / (self.name + LINES)
+
+    @property
+    def parquet(self) -> Path:
+        return self.folder / (self.name + PARQUET)
+
+
+def volume_of(path: Path) -> str:
+    """The name of the volume to which the finished file `path` belongs, "" if it belongs to none."""
+    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, PARQUET) if path.name.endswith(suffix)), "")
+    return "" if not suffix or is_open(path) else path.name.removesuffix(suffix)
+
+
+def marks_in(folder: Path) -> dict[str, str]:
+    """The marks of the domains that were forgotten in `folder`, and when."""
+    try:
+        rows = (line.split() for line in (folder / MARKS).read_text().splitlines())
+    except FileNotFoundError:
+        return {}
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether `path` is what a killed process has left of a file that it was writing (`whole_file`)."""
+    found = _UNFINISHED.fullmatch(path.name)
+    if found is None:
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # it runs
+    return int(found[1]) == os.getpid()
+
+
+def _decompressed(raw: bytes, compression: Compression) -> bytes:
+    return compression.reader().decompress(raw)
+
+
+def _split(record: bytes) -> tuple[list[bytes], bytes]:
+    """The lines of the head of `record`, and its block."""
+    head, _, rest = record.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    length = next(int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:"))
+    return lines, rest[:length]
+
+
+def _record(head: Collection[bytes], block: bytes) -> bytes:
+    lines = [line for line in head if not line.lower().startswith(b"content-length:")]
+    return b"\r\n".join([*lines, b"Content-Length: %d" % len(block), b"", block, b"", b""])
+
+
+def _without(head: Collection[bytes], names: Collection[bytes]) -> list[bytes]:
+    return [line for line in head if line.partition(b":")[0].strip().lower() not in names]

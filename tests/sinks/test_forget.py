@@ -1,0 +1,261 @@
+"""A domain that is forgotten leaves no byte in the files, and the rest of the archive stays whole."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from crawler.errors import UserError
+from crawler.page import Exchange, Link, Outcome, Page
+from crawler.sinks.archive import Archive
+from crawler.sinks.forget import MARKS, DomainRewriter, marks_in
+from crawler.sinks.open_files import compression_of
+from frontier.domains import domain_of, forgotten_mark
+from tests.sinks import forgotten, readers
+from tests.sinks.values import NOON, exchange, settings
+
+GONE = "gone.test"
+SHARED = b"<!doctype html><p>" + b"the same licence text on many sites " * 60
+
+
+def at(url: str, body: bytes, **more: Any) -> Exchange:
+    host = url.split("/")[2]
+    head = b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode()
+    return exchange("x", body, url=url, request_head=head, **more)
+
+
+def page_of(made: Exchange | None, url: str = "", **more: Any) -> Page:
+    url = made.url if made else url
+    fresh = Page(url, domain_of(url.split("/")[2]), 1, Outcome.DONE, "ok", NOON + 1, exchange=made)
+    return msgspec.structs.replace(fresh, **more)
+
+
+def groups() -> list[list[Page]]:
+    """Pages of two sites, whose bodies do not name each other, except for the last."""
+    to_both = (Link("https://a.test/next"), Link("https://www.gone.test/secret?q"), Link("https://b.test/"))
+    return [
+        [
+            page_of(at("https://gone.test/", b"<p>one</p>"), links=to_both, title="gone for good"),
+            page_of(at("https://a.test/0", b"<p>first</p>"), links=to_both, via="https://gone.test/"),
+        ],
+        [
+            page_of(at("https://www.gone.test/licence", SHARED)),
+            page_of(None, "https://gone.test/denied", reason="robots"),
+        ],
+        [
+            page_of(at("https://a.test/licence", SHARED), links=to_both),
+            page_of(at("https://a.test/1", b"unlike " * 300)),
+        ],
+        [page_of(at("https://b.test/licence", SHARED, truncated=None)), page_of(at("https://gone.test/2", SHARED))],
+        [
+            page_of(at("https://a.test/2", b"unlike " * 300), canonical="https://gone.test/2"),
+            page_of(at("https://b.test/quotes", b"<p>see https://gone.test/2, which is gone</p>")),
+        ],
+        [page_of(at("https://gone.test/3", b"<p>three</p>")), page_of(None, "https://gone.test/4", reason="robots")],
+    ]
+
+
+def fill(folder: Path, compression: str = "gzip", parquet: bool = True) -> None:
+    """Several volumes, two groups each."""
+    asyncio.run(_fill(folder, compression, parquet))
+
+
+async def _fill(folder: Path, compression: str, parquet: bool) -> None:
+    more = {"metadata": True, "parquet": parquet, "index": True, "compression": compression, "revisits": 1_000}
+    archive = Archive(settings(folder, **more))
+    await archive.start()
+    for number, group in enumerate(groups()):
+        robots = [at("https://gone.test/robots.txt", b"User-agent: *\nDisallow: /denied")] if number == 1 else []
+        await archive.write(group, robots)
+        await archive.settled()
+        if number % 2 == 1:
+            await archive._in_thread(archive._finish)
+    await archive.stop()
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file, decompressed; of a Parquet file, its rows, too."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        if compression := compression_of(path):
+            whole = b""
+            while data:
+                reader = compression.reader()
+                whole += reader.decompress(data)
+                data = reader.unused_data
+            data = whole
+        elif path.name.endswith(".parquet"):
+            data += str(pq.read_table(path).to_pylist()).encode()
+        found[path.name] = data
+    return found
+
+
+def check_whole(folder: Path, compression: str = "gzip") -> None:
+    """The files agree with each other, and other programs can read them."""
+    assert not [path.name for path in folder.iterdir() if ".forget" in path.name]
+    for warc in readers.warc_files(folder):
+        readers.check(warc)
+        places = {record.offset: record for record in readers.by_fastwarc(warc)}
+        index = [
+            line.split(b" ", 2)[2] for line in (folder / (warc.name.split(".")[0] + ".cdxj")).read_bytes().splitlines()
+        ]
+        rows = [msgspec.json.decode(row) for row in index]
+        answers = [one for one in places.values() if one.type in ("response", "revisit")]
+        assert sorted(row["url"] for row in rows) == sorted(one.url for one in answers)
+        for row in rows:
+            assert places[int(row["offset"])].url == row["url"]
+            assert row["filename"] == warc.name
+        for revisit in (one for one in places.values() if one.type == "revisit"):
+            assert revisit.headers["WARC-Refers-To"] in ids(folder)
+    for line in readers.lines(folder):
+        place: Any = line["warc"]
+        if place is not None:
+            data = (folder / place["file"]).read_bytes()[place["offset"] :][: place["length"]]
+            one = compression_of(folder / place["file"]).reader().decompress(data)  # type: ignore[union-attr]
+            assert f"WARC-Target-URI: {line['url']}\r\n".encode() in one
+    for lines in folder.glob("*.jsonl"):
+        rows = pq.read_table(lines.with_name(lines.name.replace(".jsonl", ".parquet"))).to_pylist()
+        decoded = msgspec.json.Decoder().decode_lines(lines.read_bytes())
+        assert [(row["url"], row["warc_offset"], row["links"]) for row in rows] == [
+            (line["url"], line["warc"] and line["warc"]["offset"], line["links"]) for line in decoded
+        ]
+
+
+def ids(folder: Path) -> set[str]:
+    return {one.headers["WARC-Record-ID"] for warc in readers.warc_files(folder) for one in readers.by_fastwarc(warc)}
+
+
+def payloads(folder: Path) -> dict[str, bytes]:
+    """The body of each URL, by the record that has it."""
+    bodies: dict[str, bytes] = {}
+    revisits = {}
+    for warc in readers.warc_files(folder):
+        for one in readers.by_fastwarc(warc):
+            if one.type == "response":
+                bodies[one.url] = one.payload
+            elif one.type == "revisit":
+                revisits[one.url] = one.headers["WARC-Refers-To-Target-URI"]
+    return bodies | {url: bodies[original] for url, original in revisits.items()}
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_no_byte_of_any_file_names_it_and_the_others_stay(tmp_path: Path, compression: str) -> None:
+    fill(tmp_path, compression)
+    before, lines = payloads(tmp_path), len(readers.lines(tmp_path))
+    assert len(readers.warc_files(tmp_path)) == 3
+    assert sum(b"gone" in data for data in everything(tmp_path).values()) > 8
+    # When it is forgotten,
+    rewriter, urls = DomainRewriter(tmp_path, GONE), set[str]()
+    rewriter.check()
+    rewriter.rewrite(lambda found, _: urls.update(found))
+    # Then only what another site has sent still names it,
+    (quoting,) = (
+        one for warc in readers.warc_files(tmp_path) for one in readers.by_fastwarc(warc) if b"gone" in one.payload
+    )
+    assert (quoting.type, quoting.url) == ("response", "https://b.test/quotes")
+    found = {
+        name: data.count(b"gone") - data.count(b"see https://gone.test/2, which is gone") * 2
+        for name, data in everything(tmp_path).items()
+    }
+    assert not any(found.values()), found
+    # all files are whole, and every other page can be replayed, also those whose body only the domain had.
+    check_whole(tmp_path, compression)
+    assert payloads(tmp_path) == {url: body for url, body in before.items() if "gone" not in url}
+    assert payloads(tmp_path)["https://b.test/licence"] == SHARED
+    assert len(readers.lines(tmp_path)) == lines - 6
+    result = rewriter.result
+    assert (result.lines, result.bodies, result.bodies_missing) == (6, 2, 0)
+    assert {"https://gone.test/denied", "https://www.gone.test/secret?q", "https://gone.test/robots.txt"} <= urls
+    assert forgotten_mark(GONE) in marks_in(tmp_path)
+    # A second call changes nothing.
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    again = DomainRewriter(tmp_path, GONE)
+    again.rewrite()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    assert (again.result.records, again.result.lines, again.result.files) == (0, 0, [])
+
+
+def test_a_process_killed_before_any_change_of_a_file_is_repeated(tmp_path: Path) -> None:
+    fill(tmp_path / "whole")
+    before = payloads(tmp_path / "whole")
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.sinks.forgotten"])
+    number, code = 0, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        folder = tmp_path / "killed"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "whole", folder)
+        child = processes.Process(target=forgotten.rewrite, args=(folder, number))
+        child.start()
+        child.join(120)
+        code = child.exitcode
+        DomainRewriter(folder, GONE).rewrite()
+        check_whole(folder)
+        assert payloads(folder) == {url: body for url, body in before.items() if "gone" not in url}, number
+        assert sum(data.count(b"gone") for data in everything(folder).values()) == 2, number
+        number += 1
+    assert code == 0
+    assert number > 40
+
+
+def test_a_dry_run_counts_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    counted = DomainRewriter(tmp_path, GONE)
+    counted.rewrite(is_dry=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    done = DomainRewriter(tmp_path, GONE)
+    done.rewrite()
+    assert sorted(counted.result.files) == sorted(done.result.files)
+    assert msgspec.structs.replace(counted.result, files=[]) == msgspec.structs.replace(done.result, files=[])
+
+
+def test_a_body_that_is_elsewhere_is_reported(tmp_path: Path) -> None:
+    """The volume with the first record of the domain was moved to a store."""
+    fill(tmp_path, parquet=False)
+    first, *_ = readers.warc_files(tmp_path)
+    for path in tmp_path.glob(first.name.split(".")[0] + "*"):
+        path.unlink()
+    rewriter = DomainRewriter(tmp_path, GONE)
+    rewriter.rewrite()
+    assert (rewriter.result.bodies, rewriter.result.bodies_missing) == (0, 2)
+    assert sum(data.count(b"gone") for data in everything(tmp_path).values()) == 2
+
+
+def test_open_files_and_another_command_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (warc, *_) = readers.warc_files(tmp_path)
+    opened = warc.rename(warc.with_name(warc.name + ".open"))
+    with pytest.raises(UserError, match="crawler finish"):
+        DomainRewriter(tmp_path, GONE).check()
+    opened.rename(warc)
+    DomainRewriter(tmp_path, GONE).check()
+    inner = DomainRewriter(tmp_path, GONE)
+
+    def meanwhile(urls: list[str], names: list[str]) -> None:
+        with pytest.raises(UserError, match="another `crawler forget`"):
+            inner.rewrite()
+
+    DomainRewriter(tmp_path, GONE).rewrite(meanwhile)
+    assert (tmp_path / MARKS).read_text().count("\n") == 1
+
+
+def test_a_damaged_file_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+    fill(tmp_path)
+    *_, last = readers.warc_files(tmp_path)
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2 :] = b"\0" * (len(data) - len(data) // 2)
+    last.write_bytes(data)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("news-*")}
+    with pytest.raises(UserError, match=last.name):
+        DomainRewriter(tmp_path, GONE).rewrite()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("news-*")} == before
