@@ -1,12 +1,22 @@
-"""Rewrites a folder without gone.test, and dies before one of the changes to its files."""
+"""Rewrites copies of a folder without gone.test, and dies before another of the changes to its files in each.
+
+python -m tests.sinks.forgotten FOLDER COPIES
+
+Python reports each change before it is made. In the copy called N, a process of its own ends with SIGKILL right before the
+change with this number. The last copy is the one that was rewritten to the end.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - so that it is loaded once
 
 from crawler.sinks.forget import DomainRewriter
 
@@ -15,8 +25,6 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def rewrite(folder: Path, number: int) -> None:
-    """For a process of its own: Python reports each change before it is made, and the process ends with SIGKILL right
-    before the change with this number."""
     rewriter = DomainRewriter(folder, "gone.test")
     left = number
 
@@ -30,3 +38,20 @@ def rewrite(folder: Path, number: int) -> None:
 
     sys.addaudithook(watch)
     rewriter.rewrite()
+
+
+def main(folder: Path, copies: Path) -> None:
+    for number in count():
+        copy = copies / str(number)
+        shutil.copytree(folder, copy)
+        child = os.fork()
+        if not child:
+            rewrite(copy, number)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+            sys.exit(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
