@@ -7,6 +7,7 @@
 | `denied` | a URL was requested although the robots.txt archived before it denies it |
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
 | `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
+| `forgotten` | a record, a line or an index names a URL of a domain that was forgotten (`crawler forget`) |
 
 The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
 delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
@@ -23,6 +24,7 @@ import msgspec
 
 from crawler.audit.records import UNKNOWN_ADDRESS, ArchivedRequests, Request
 from crawler.audit.robots_timeline import Timeline
+from frontier.domains import forgotten_mark
 from politeness.address_rate_limit import RateLimitPolicy, network_of
 from politeness.backoff import parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
@@ -98,7 +100,8 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     _check_robots(archive.requests, timeline, breaches)
     if rules.purpose:
         _check_usage(archive.requests, timeline, rules, breaches)
-    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested", "refused"), 0)
+    _check_forgotten(archive, breaches)
+    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested", "refused", "forgotten"), 0)
     for breach in breaches:
         counts[breach.rule] += 1
     return Report(
@@ -186,3 +189,12 @@ def _check_usage(requests: Iterable[Request], timeline: Timeline, rules: Rules, 
         if refusal is not None:
             detail = f"its owner refuses {refusal.category}: {refusal.by}"
             breaches.append(Breach("refused", request.url, request.start, 0.0, 0.0, detail))
+
+
+def _check_forgotten(archive: ArchivedRequests, breaches: list[Breach]) -> None:
+    if not archive.forgotten:
+        return
+    named = archive.named | {request.domain: request.url for request in archive.requests}
+    for domain, url in named.items():
+        if forgotten_mark(domain) in archive.forgotten:
+            breaches.append(Breach("forgotten", url, 0.0, 0.0, 0.0, f"{domain} was forgotten"))

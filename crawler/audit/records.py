@@ -14,6 +14,8 @@ from crawler.errors import UserError
 from crawler.fetch.client import host_of
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.forget import marks_in
+from crawler.sinks.index import index_path
 from crawler.sinks.line_search import line_files
 from crawler.sinks.open_files import complete_part, open_and_finished, open_either
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
@@ -72,12 +74,15 @@ class Request(msgspec.Struct, frozen=True):
 
 class ArchivedRequests(msgspec.Struct):
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
-    `unread`: number of records that could not be parsed, and of files that could not be read to the end."""
+    `unread`: number of records that could not be parsed, and of files that could not be read to the end. `forgotten`: the
+    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes."""
 
     requests: list[Request]
     user_agents: set[str]
     files: int
     unread: int = 0
+    forgotten: frozenset[str] = frozenset()
+    named: dict[str, str] = {}
 
 
 def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
@@ -87,6 +92,8 @@ def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
     reader = _WarcReader(usage)
     warcs: list[Path] = []
     lines: list[Path] = []
+    forgotten: set[str] = set()
+    named: dict[str, str] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
@@ -95,10 +102,14 @@ def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
             raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
         warcs += found
         lines += written
+        forgotten |= marks_in(folder).keys()
+    if forgotten:
+        for path in (index for warc in warcs if (index := index_path(warc)).exists()):
+            _add_indexed(path, named)
     requests = reader.read_all(warcs)
-    unread = reader.unread + sum(_add_lines(path, requests) for path in lines)
+    unread = reader.unread + sum(_add_lines(path, requests, named) for path in lines)
     requests.sort(key=lambda request: request.start)
-    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), unread)
+    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), unread, frozenset(forgotten), named)
 
 
 class _WarcReader:
@@ -185,16 +196,24 @@ class _WarcReader:
         return self._bodies.setdefault(digest, start + record.reader.read(max(0, MAX_BODY - len(start))))
 
 
-def _add_lines(path: Path, requests: list[Request]) -> int:
-    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived. Returns how many
-    lines could not be parsed."""
+def _add_indexed(path: Path, named: dict[str, str]) -> None:
+    """Add the domains in the index at `path`."""
+    with path.open("rb") as lines:
+        for line in lines:
+            url = msgspec.json.decode(line.split(b" ", 2)[2], type=dict[str, str]).get("url", "")
+            named.setdefault(domain_of(host_of(url)), url)
+
+
+def _add_lines(path: Path, requests: list[Request], named: dict[str, str]) -> int:
+    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived, and the domains
+    of all. Returns how many lines could not be parsed."""
     unread = 0
     with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for number, text in enumerate(lines, 1):
             if not text.endswith(b"\n"):
                 break  # an incomplete line, which is being written
             try:
-                request = _from_line(text)
+                request = _from_line(text, named)
             except Exception as error:
                 unread += 1
                 log(logging.WARNING, "line_not_audited", file=path.name, line=number, error=error)
@@ -203,8 +222,9 @@ def _add_lines(path: Path, requests: list[Request]) -> int:
     return unread
 
 
-def _from_line(text: bytes) -> Request | None:
+def _from_line(text: bytes, named: dict[str, str]) -> Request | None:
     line = msgspec.json.decode(text)
+    named.setdefault(line["domain"], line["url"])
     if line["warc"] is not None or line["fetched_at"] is None:
         return None
     start = _seconds(line["fetched_at"])

@@ -147,10 +147,11 @@ async def _rewrite(
 
 async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -> None:
     if records := await health_records(store, crawl.keys):
-        are = "replicas of" if len(records) > 1 else "replica of"
+        run = "runs" if len(records) == 1 else "run"
         raise UserError(
-            f"{len(records)} {are} crawl {crawl.name!r} run: stop the crawl with `crawler stop {access.place}`, and repeat "
-            f"the command; until then, `crawler block` keeps the domain from being requested"
+            f"{count_of(len(records), 'replica')} of crawl {crawl.name!r} {run}: stop the crawl with "
+            f"`crawler stop {access.place}`, and repeat the command; until then, `crawler block` keeps the domain from "
+            "being requested"
         )
 
 

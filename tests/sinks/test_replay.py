@@ -26,6 +26,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from crawler.sinks.forget import DomainRewriter
+from frontier.domains import is_of
 from tests.e2e.harness import wait_until
 from tests.ports import free_port
 
@@ -115,6 +117,24 @@ def test_every_page_comes_back_with_its_status(crawl: Path, tmp_path: Path) -> N
             # A revisit record has no status in the index: pywb takes it, and the body, from the record referred to.
             expected = int(fields["status"]) if "status" in fields else 200
             assert wayback.status(fields["url"], timestamp) == expected, fields
+
+
+def test_what_is_left_after_a_domain_was_forgotten_comes_back(crawl: Path, tmp_path: Path) -> None:
+    """Also pages that had the same body as one of the domain, which referred to its record."""
+    copy = tmp_path / "copy"
+    shutil.copytree(crawl, copy)
+    before = indexed(crawl)
+    urls = [fields["url"] for _, fields in before]
+    domain = max(("d00000.test", "d00001.test"), key=lambda one: sum(is_of(url, one) for url in urls))
+    DomainRewriter(copy, domain).rewrite()
+    found = indexed(copy)
+    assert sorted(fields["url"] for _, fields in found) == sorted(url for url in urls if not is_of(url, domain))
+    with replaying(copy, tmp_path) as wayback:
+        for timestamp, fields in found:
+            expected = int(fields["status"]) if "status" in fields else 200
+            assert wayback.status(fields["url"], timestamp) == expected, fields
+        gone = next(fields["url"] for _, fields in before if is_of(fields["url"], domain))
+        assert wayback.status(gone, before[0][0]) == 404
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")

@@ -1,0 +1,165 @@
+"""`crawler forget` on a real crawl: afterwards no file and no key names the domain, and the crawl goes on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.app.embedded_valkey import EmbeddedValkey
+from crawler.simweb import read_log
+from frontier.domains import is_of
+from frontier.store import connect
+from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, wait_until
+from tests.frontier.test_forgetting import contents
+from tests.sinks import readers
+from tests.sinks.test_forget import check_whole, everything
+from tests.typed import Typed
+
+pytestmark = pytest.mark.e2e
+
+GONE = "d00001.test"
+TABLES: dict[str, dict[str, Any]] = {
+    "archive": {"via": True, "parquet": True, "metadata": True},
+    "limits": {"max_pages": 60},
+    "frontier": {"shards": 8, "pack_above": 16},
+}
+
+
+def traces_in_keys(data: Path) -> list[bytes]:
+    """What names the domain in the embedded server."""
+
+    async def search() -> list[bytes]:
+        async with EmbeddedValkey(data) as server:
+            store = await connect(server.url)
+            try:
+                return [word async for word in contents(store, "crawl") if GONE.encode() in word]
+            finally:
+                await store.close()
+
+    return asyncio.run(search())
+
+
+def traces_in_files(folder: Path) -> list[str]:
+    """The files that name the domain anywhere but in what another site has sent."""
+    sent = {
+        one.url: one.payload.count(GONE.encode()) + sum(value.count(GONE) for _, value in one.http)
+        for warc in readers.warc_files(folder)
+        for one in readers.by_fastwarc(warc)
+        if one.type == "response"
+    }
+    assert not [url for url in sent if is_of(url, GONE)]
+    found = {name: data.count(GONE.encode()) for name, data in everything(folder).items()}
+    of_others = sum(sent.values())
+    assert of_others  # they link to it
+    total = sum(count for name, count in found.items() if ".warc" in name)
+    return [name for name, count in found.items() if count and ".warc" not in name] + ["WARC"] * (total != of_others)
+
+
+def test_nothing_names_it_and_the_crawl_goes_on_without_it(tmp_path: Path) -> None:
+    with Web(tmp_path, domains=6, pages=300, features=EVEN) as web, bench(tmp_path, web, "", TABLES) as crawler:
+        # Given a crawl by two replicas that reached its limit, with URLs of the domain in its queue and its output,
+        assert crawler.crawl("--replicas", "2").wait().code == 0
+        assert traces_in_keys(tmp_path / "data")
+        assert any(is_of(line["url"], GONE) for line in crawler.lines())
+        counted = json.loads(crawler.type("forget", GONE, "--dry-run", "--json"))
+        # When the domain is forgotten,
+        done = crawler.run("forget", f"https://www.{GONE}/", "--json")
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        assert {**counted, "dry_run": False} == result
+        assert result["state"]["queued"] > 10
+        assert result["files"][0]["lines"] > 3
+        # Then no key names it, no file, and not the server's own files,
+        assert traces_in_keys(tmp_path / "data") == []
+        assert traces_in_files(crawler.out) == []
+        assert not [p for p in (tmp_path / "data").rglob("*") if p.is_file() and GONE.encode() in p.read_bytes()]
+        check_whole(crawler.out)
+        # When the crawl goes on to its end,
+        crawler.apply({"limits": {"max_pages": 0}})
+        requested = sum(is_of(record.url, GONE) for record in read_log(web.log))
+        assert crawler.run("run", "--until-empty").code == 0
+        # Then it is not requested again, and no link to it has left a trace,
+        assert crawler.status()["open"] == 0
+        assert traces_in_keys(tmp_path / "data") == []
+        assert traces_in_files(crawler.out) == []
+        assert crawler.status()["dropped"].get("forgotten", 0) == 0  # links are dropped before they are pushed
+        assert sum(is_of(record.url, GONE) for record in web.records()) == requested
+        # and the audit finds nothing of it.
+        report = json.loads(crawler.type("audit", str(crawler.out), "--json"))
+        assert report["counts"]["forgotten"] == 0
+        assert len(crawler.lines()) > 200
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Any:
+    with Web(tmp_path, domains=4, pages=4_000, features=EVEN) as web, bench(tmp_path, web, "", {}) as crawler:
+        yield crawler
+
+
+def test_a_crawl_that_runs_is_refused_in_one_line(commands: Bench) -> None:
+    commands.seed()
+    replica = commands.start("run")
+    commands.web.wait_for(12)
+    before = commands.lines()
+    refused = commands.run("forget", GONE)
+    assert refused.code == 2
+    assert "1 replica of crawl 'crawl' runs: stop the crawl with `crawler stop --crawl crawl" in refused.err
+    assert refused.err.count("\n") == 1
+    assert replica.is_running
+    assert len(commands.lines()) >= len(before)
+    assert not (commands.out / "forgotten-domains.txt").exists()
+    # A replica that was killed has left open files.
+    replica.kill()
+    wait_until(lambda: not commands.status()["replicas"], "the health record to expire", step_s=0.1)
+    refused = commands.run("forget", GONE)
+    assert refused.code == 2
+    assert "crawler finish" in refused.err
+    commands.type("finish", str(commands.out))
+    assert commands.run("forget", GONE).code == 0
+
+
+def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
+    def type_(*words: str) -> Finished:
+        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
+
+    commands.seed()
+    assert type_("forget", GONE).code == 0
+    for words in (("unblock", GONE), ("block", GONE), ("delay", GONE, "3")):
+        done = type_(*words)
+        assert (done.code, done.err) == (
+            2,
+            f"error: {GONE} was forgotten in this crawl: it stays blocked, and nothing is stored of it\n",
+        )
+    done = type_("seed", f"https://{GONE}/new", "https://d00000.test/new")
+    assert "1 seed queued, 0 known before" in done.out
+    assert "1 seed dropped, because `crawler forget` has removed" in done.err
+    assert "its domain was forgotten" in type_("why", f"https://{GONE}/new").out
+    assert type_("block", "--file", str(listed(commands.folder, f"{GONE}\nd00002.test\n"))).code == 0
+    assert traces_in_keys(commands.folder / "data") == []
+
+
+def listed(folder: Path, text: str) -> Path:
+    path = folder / "domains.txt"
+    path.write_text(text)
+    return path
+
+
+def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Typed) -> None:
+    def block(text: str) -> Finished:
+        path = listed(commands.folder, text)
+        return typed("block", "--settings", str(commands.settings), "--file", str(path), environment={"COLUMNS": "300"})
+
+    commands.seed()
+    done = block("# objections\nd00002.test\nnot a domain\n\nhttp//typo\nd00003.test # by mail\n")
+    assert done.code == 2
+    assert "nothing was blocked: line 3: " in done.err
+    assert "; line 5: " in done.err
+    assert commands.status()["rules"] == []
+    done = block("# objections\n\nwww.d00002.test\nhttps://d00003.test/a # by mail\nd00002.test\n")
+    assert (done.code, done.out) == (0, "crawl crawl: block 2 domains\n")
+    assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]
+    assert typed("block", "--settings", str(commands.settings)).code == 2
