@@ -116,6 +116,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
     `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so nothing
     of the page is kept, and the body of `exchange` is missing.
+    `licenses`: the URLs of licence offers in the robots.txt that applies to it.
     """
 
     url: str
@@ -142,6 +143,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     )
     usage: Usage = NO_USAGE
     is_withheld: bool = False
+    licenses: tuple[str, ...] = ()
 
     def withheld(self) -> Page:
         """Return this page without anything that its response contains. It is denied unless it failed."""

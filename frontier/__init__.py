@@ -19,6 +19,7 @@ In data-flow order:
   have lost their data. `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents`
   lists. `budget` and `duties` divide the page limit and the periodic duties among the replicas; with many, each asks less
   often (`pace`). `reservations` allows single requests to a domain that another replica has leased.
+- `forgetting` removes a domain whose owner objected.
 - `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
   `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once.
   `control` sends an operator's commands to all replicas.

@@ -64,6 +64,7 @@ class Rules:
         "_prefixes",
         "crawl_delay",
         "group",
+        "licenses",
         "request_rate",
         "sitemaps",
         "usage",
@@ -75,6 +76,7 @@ class Rules:
         self.crawl_delay = excerpt.crawl_delay
         self.request_rate = excerpt.request_rate
         self.sitemaps = excerpt.sitemaps
+        self.licenses = excerpt.licenses
         self._default = Decision(True, None, None, self.group) if self.group else IMPLICIT
         self._exact: dict[str, _Rule] = {}
         self._prefixes: dict[str, _Rule] = {}

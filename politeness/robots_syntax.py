@@ -32,7 +32,10 @@ MAX_SITEMAPS: Final = 500
 MAX_SITEMAP_BYTES: Final = 2_048
 """The longest Sitemap value that is read: the limit that sitemaps.org sets for URLs."""
 
-Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap", "usage"]
+MAX_LICENSES: Final = 16
+"""The most License records that are read. Each line of the output has all of them."""
+
+Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap", "usage", "license"]
 
 _FIELDS: Final[dict[bytes, Field]] = {
     b"user-agent": "agent",
@@ -54,6 +57,7 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"sitemaps": "sitemap",
     b"site-map": "sitemap",
     b"content-usage": "usage",
+    b"license": "license",
 }
 _FIRST: Final = frozenset(b"\t\v\f ") | {byte for name in _FIELDS for byte in (name[0], name.upper()[0])}
 """The first bytes of records. Lines that begin otherwise, such as comments, are skipped without parsing."""
@@ -103,7 +107,7 @@ class Section:
 class GroupReader:
     """Collects the groups of one product token and those of `*`. Only at the end of the file is it known which apply."""
 
-    __slots__ = ("_any", "_in_rules", "_own", "_token", "sitemaps")
+    __slots__ = ("_any", "_in_rules", "_own", "_token", "licenses", "sitemaps")
 
     def __init__(self, product_token: str) -> None:
         self._token = product_token.lower()
@@ -111,6 +115,7 @@ class GroupReader:
         self._any = Section("*")
         self._in_rules = False
         self.sitemaps: dict[str, None] = {}  # in the order of the file
+        self.licenses: dict[str, None] = {}
 
     def section(self) -> Section | None:
         """The groups that apply: those of the token, else those of `*`, else None (RFC 9309 2.2.1)."""
@@ -126,6 +131,10 @@ class GroupReader:
             self._in_rules = True  # a rule like the two below (draft-ietf-aipref-attach-05 3)
             for section in self._listening() if value else ():
                 section.usage.setdefault(value, line)
+        elif field == "license":
+            # RSL 1.0, "Adding RSL to robots.txt": the absolute URL of a licence, of no group.
+            if len(self.licenses) < MAX_LICENSES and len(value) <= MAX_SITEMAP_BYTES and _IS_URL.fullmatch(value):
+                self.licenses[readable(value)] = None
         elif field in ("allow", "disallow"):
             # Only rules end the list of user agents. Other records must not (RFC 9309 2.2.4).
             self._in_rules = True
@@ -153,6 +162,7 @@ class GroupReader:
 
 
 _NAME: Final = re.compile(rb"[A-Za-z0-9_-]+")
+_IS_URL: Final = re.compile(rb"https?://\S+", re.IGNORECASE)
 
 
 def _agent_name(value: bytes) -> str:

@@ -19,6 +19,7 @@ class Typed:
     long the imports take. The replicas of `crawler crawl` are processes, and what they print is part of the result."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
         patch.chdir(folder)
         patch.setenv("COLUMNS", "60")
         patch.setattr(logger, "handlers", [])  # a command's log goes to what is standard error while it runs

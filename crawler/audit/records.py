@@ -14,10 +14,10 @@ from crawler.errors import UserError
 from crawler.fetch.client import host_of
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.forget import marks_in
 from crawler.sinks.index import index_path
 from crawler.sinks.line_search import line_files
 from crawler.sinks.open_files import complete_part, open_and_finished, open_either
+from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from crawler.sinks.warc_rows import usage_in
 from frontier.errors import BadUrl

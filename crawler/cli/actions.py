@@ -28,6 +28,7 @@ from crawler.errors import UserError
 from crawler.observe.health_record import health_records
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.contact import contact_doubt
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, scorer, url_rules
@@ -104,7 +105,10 @@ async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
     """Check the seeds of a crawl that cannot exist yet before its folder is created. Returns and raises what `fetchable`
     does."""
     local = settings.replica
-    return seeds if local.redis or local.data_dir.exists() else await fetchable(seeds, settings.crawl)
+    if local.redis or local.data_dir.exists():
+        return seeds
+    contact_doubt(settings.crawl)  # raises an error before anything is created
+    return await fetchable(seeds, settings.crawl)
 
 
 async def open_for(
@@ -124,16 +128,23 @@ async def open_for(
     existing = await _find(store, name)
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
+        _check_contact(choice.settings)
         seeds = await fetchable(seeds, choice.settings, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
         raise UserError(NO_SEEDS)
+    _check_contact(settings.crawl)
     seeds = await fetchable(seeds, settings.crawl)
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
     if not opened.created:  # by another command, since `_find`
         opened = await choose_and_adopt(store, opened, settings, on_difference, whole)
     return opened, seeds
+
+
+def _check_contact(settings: CrawlSettings) -> None:
+    if doubt := contact_doubt(settings):
+        note(doubt)
 
 
 async def _find(store: RedisStore, name: str) -> Crawl | None:

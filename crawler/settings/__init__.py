@@ -10,9 +10,10 @@ In the order in which data flows:
 4. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. `check`
    raises an error for settings that no replica could use.
 5. `guarded` decides which settings a replica takes from Redis only if its own machine allows them.
-6. `reference` describes each setting, for `crawler init`, `crawler config` and the documentation.
+6. `contact` checks whether webmasters can reach the operator of a crawl.
+7. `reference` describes each setting, for `crawler init`, `crawler config` and the documentation.
 
 The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
-`crawl_tables`, `guarded`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
+`contact`, `crawl_tables`, `guarded`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
 `table`.
 """

@@ -250,7 +250,10 @@ class FetchTable(Table):
         json_schema_extra=needs_restart("robots.txt files and records already use the old name"),
     )
     contact: str = Field(
-        HOME_PAGE, description="URL or email address at which webmasters can reach you, sent in the User-Agent header."
+        HOME_PAGE,
+        description="URL or email address at which webmasters can reach you, sent in the User-Agent header. Set it for "
+        "every crawl beyond your own hosts: without it, commands that start a crawl print a warning, and refuse one with "
+        '`scope.kind = "any"`.',
     )
     timeout: PositiveFloat = Field(
         60.0, description="Time limit for a whole response, in seconds. A response that takes longer is truncated."

@@ -39,7 +39,8 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
             },
         ),
         "broad": (
-            "A crawl of the whole web from seeds: many domains, with a limited number of pages from each.",
+            "A crawl of the whole web from seeds: many domains, with a limited number of pages from each. It "
+            "needs `fetch.contact`.",
             {
                 "scope.kind": "any",
                 "limits.domain_cap": 1_000,

@@ -21,14 +21,16 @@ How a group of pages becomes durable, in the order in which data flows:
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
 
+`forget` rewrites finished files without a domain whose owner objected, with `raw_record` and `replaced_files`.
+
 `sink` defines what a sink is, `settings` has the settings of the archive, `times` formats times, and `output_folder` checks
 the folder of the archive before a crawl begins. `export`, with `warc_rows` and `export_record`, and `line_search` read the
 files of a crawl, WARC files with `warc_reader` and files that are still open with `open_files`.
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
-Other rooms import: `archive`, `compression`, `content`, `export`, `line_search`, `open_files`, `output_folder`,
-`parquet`, `postprocess`, `recovery`, `segment`, `settings`, `sink`, `tee`, `upload`, `warc_reader`,
-`warc_rows`.
+Other rooms import: `archive`, `compression`, `content`, `export`, `forget`, `index`, `line_search`, `open_files`,
+`output_folder`, `parquet`, `postprocess`, `recovery`, `replaced_files`, `segment`, `settings`, `sink`, `tee`, `upload`,
+`warc_reader`, `warc_rows`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

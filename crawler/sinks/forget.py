@@ -7,11 +7,8 @@ sent it, also if it names the domain: the archive must not change what they publ
 A revisit record refers to an earlier record with the same body. If that is of the domain, the record gets the body itself,
 so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
 
-A volume is rewritten as a whole: the new files are written beside the old ones, with the suffix `.forget`. Then a file with
-the suffix `.forget-commit` lists them, and from that moment on they count. If the process is killed before, the old files
-are still complete; if it is killed later, the next call gives the new files their names.
-
-The file `forgotten-domains.txt` has the mark of each domain that was forgotten, its SHA-1. `crawler audit` reads it.
+A volume is rewritten as a whole (`crawler.sinks.replaced_files`), so a process that is killed leaves the old files or the
+new ones.
 """
 
 from __future__ import annotations
@@ -19,9 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
-from collections.abc import Callable, Collection, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,22 +30,16 @@ from crawler.sinks.index import index_path, read_index
 from crawler.sinks.open_files import compression_of, is_open
 from crawler.sinks.pages import Place
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.segment import LINES, OPEN_SUFFIX, sync_folder, whole_file
-from crawler.sinks.warc_reader import HEAD_END, BrokenFraming, placed, records_in
-from frontier.domains import forgotten_mark, is_of
-
-MARKS = "forgotten-domains.txt"
-SCRATCH, COMMIT = ".forget", ".forget-commit"
+from crawler.sinks.raw_record import as_response, decompressed, without_lines, without_target
+from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete
+from crawler.sinks.segment import LINES, OPEN_SUFFIX
+from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
+from frontier.domains import is_of
 
 PARQUET = ".pages.parquet"
 
 _LINE_URLS = ("canonical", "via", "near_of")
 """The fields of a JSON line that hold one URL."""
-
-_DROPPED_FIELDS = (b"warc-refers-to", b"warc-refers-to-target-uri", b"warc-refers-to-date", b"warc-profile")
-"""The fields that only a revisit record has."""
-
-_UNFINISHED = re.compile(r".*\.(?:cdxj|parquet|forget|forget-commit)\.(\d+)\.tmp")
 
 _encoder = msgspec.json.Encoder()
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -73,13 +62,6 @@ class Rewritten(msgspec.Struct):
 
 Before = Callable[[list[str], list[str]], None]
 """Is called with the URLs of the domain in a volume, and the names of the files that are replaced or removed."""
-
-
-class _Commit(msgspec.Struct):
-    """The files of a volume: those with a new content, and those to remove."""
-
-    replaced: list[str]
-    removed: list[str]
 
 
 class _Original(NamedTuple):
@@ -131,8 +113,8 @@ class DomainRewriter:
         self._is_dry = is_dry
         with self._alone():
             if not is_dry:
-                self._complete()
-                self._mark()
+                complete(self._folder)
+                add_mark(self._folder, self._domain)
             names = sorted({name for path in self._folder.iterdir() if (name := volume_of(path))})
             volumes = [_Volume(self._folder, name) for name in names]
             for volume in volumes:
@@ -158,31 +140,6 @@ class DomainRewriter:
                     f"another `crawler forget` is rewriting {self._folder}; repeat the command later"
                 ) from error
             yield
-
-    def _mark(self) -> None:
-        if forgotten_mark(self._domain) not in marks_in(self._folder):
-            with (self._folder / MARKS).open("ab") as file:
-                file.write(f"{forgotten_mark(self._domain)} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
-                file.flush()
-                os.fsync(file.fileno())
-
-    def _complete(self) -> None:
-        """Give the files of volumes that were committed their names, and remove what was not committed."""
-        for commit in sorted(self._folder.glob("*" + COMMIT)):
-            self._carry_out(commit)
-        for path in self._folder.iterdir():
-            if path.name.endswith(SCRATCH) or _is_left_over(path):
-                path.unlink(missing_ok=True)
-
-    def _carry_out(self, commit: Path) -> None:
-        planned = msgspec.json.decode(commit.read_bytes(), type=_Commit)
-        for name in planned.replaced:
-            with contextlib.suppress(FileNotFoundError):  # renamed before
-                (self._folder / (name + SCRATCH)).rename(self._folder / name)
-        for name in planned.removed:
-            (self._folder / name).unlink(missing_ok=True)
-        sync_folder(self._folder)
-        commit.unlink()
 
     # reading
 
@@ -219,7 +176,7 @@ class DomainRewriter:
 
     def _rewrite(self, volume: _Volume, before: Before) -> None:
         urls: list[str] = []
-        commit = _Commit([], [])
+        commit = Commit([], [])
         places: dict[tuple[str, int], Place] = {}
         for warc in volume.warcs:
             self._rewrite_warc(warc, places, urls, commit)
@@ -232,16 +189,9 @@ class DomainRewriter:
         self.result.removed_files += commit.removed
         if self._is_dry or not (commit.replaced or commit.removed):
             return
-        marker = self._folder / (volume.name + COMMIT)
-        sync_folder(self._folder)
-        with whole_file(marker) as scratch, scratch.open("wb") as file:
-            file.write(_encoder.encode(commit))
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self._folder)
-        self._carry_out(marker)
+        carry_out(self._folder, volume.name, commit)
 
-    def _rewrite_warc(self, warc: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: _Commit) -> None:
+    def _rewrite_warc(self, warc: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: Commit) -> None:
         compression = compression_of(warc)
         assert compression is not None
         changed, kept = False, 0
@@ -275,14 +225,11 @@ class DomainRewriter:
     def _changed(self, raw: bytes, verdict: _Record, compression: Compression) -> bytes:
         """The compressed record `raw` as it is kept: `raw` itself if nothing changes."""
         if verdict.original_id:
-            return compression.compress(self._with_body(_decompressed(raw, compression), verdict.original_id))
-        if verdict.may_name_it and self._removes and self._needle in (record := _decompressed(raw, compression)):
-            head, block = _split(record)
-            lines = block.split(b"\r\n")
-            kept = [line for line in lines if not self._names_it(line)]
-            if len(kept) < len(lines):
-                self.result.links += len(lines) - len(kept)
-                return compression.compress(_record(head, b"\r\n".join(kept)))
+            return compression.compress(self._with_body(decompressed(raw, compression), verdict.original_id))
+        if verdict.may_name_it and self._removes and self._needle in (record := decompressed(raw, compression)):
+            kept, removed = without_lines(record, self._names_it)
+            self.result.links += removed
+            return compression.compress(kept) if removed else raw
         return raw
 
     def _names_it(self, line: bytes) -> bool:
@@ -292,27 +239,20 @@ class DomainRewriter:
 
     def _with_body(self, record: bytes, original_id: str) -> bytes:
         """The revisit `record` as a response record with the body of the record that it refers to."""
-        head, block = _split(record)
         original = self._originals.get(original_id)
         if original is None:
             self.result.bodies_missing += 1
-            return _record(_without(head, (b"warc-refers-to-target-uri",)), block)
+            return without_target(record)
         self.result.bodies += 1
         compression = compression_of(original.path)
         assert compression is not None
         with original.path.open("rb") as file:
-            original_head, original_block = _split(
-                _decompressed(os.pread(file.fileno(), original.length, original.offset), compression)
+            return as_response(
+                record, decompressed(os.pread(file.fileno(), original.length, original.offset), compression)
             )
-        end = HEAD_END.search(original_block)
-        body = original_block[end.end() :] if end else b""
-        head = _without(head, (*_DROPPED_FIELDS, b"warc-truncated"))
-        lines = [b"WARC-Type: response" if line.lower().startswith(b"warc-type:") else line for line in head]
-        lines += [line for line in original_head if line.lower().startswith(b"warc-truncated:")]
-        return _record(lines, block + body)
 
     def _rewrite_lines(
-        self, lines: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: _Commit
+        self, lines: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: Commit
     ) -> None:
         changed, kept = False, 0
         with lines.open("rb") as old, self._scratch(lines) as new:
@@ -372,7 +312,7 @@ class DomainRewriter:
             if self._fsync:
                 os.fsync(file.fileno())
 
-    def _note(self, path: Path, commit: _Commit, is_changed: bool, is_kept: bool) -> None:
+    def _note(self, path: Path, commit: Commit, is_changed: bool, is_kept: bool) -> None:
         """Note what becomes of the file `path`, of which there is a new version."""
         if is_changed and is_kept:
             commit.replaced.append(path.name)
@@ -419,47 +359,3 @@ def volume_of(path: Path) -> str:
     """The name of the volume to which the finished file `path` belongs, "" if it belongs to none."""
     suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, PARQUET) if path.name.endswith(suffix)), "")
     return "" if not suffix or is_open(path) else path.name.removesuffix(suffix)
-
-
-def marks_in(folder: Path) -> dict[str, str]:
-    """The marks of the domains that were forgotten in `folder`, and when."""
-    try:
-        rows = (line.split() for line in (folder / MARKS).read_text().splitlines())
-    except FileNotFoundError:
-        return {}
-    return {row[0]: row[1] for row in rows if len(row) == 2}
-
-
-def _is_left_over(path: Path) -> bool:
-    """Whether `path` is what a killed process has left of a file that it was writing (`whole_file`)."""
-    found = _UNFINISHED.fullmatch(path.name)
-    if found is None:
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # it runs
-    return int(found[1]) == os.getpid()
-
-
-def _decompressed(raw: bytes, compression: Compression) -> bytes:
-    return compression.reader().decompress(raw)
-
-
-def _split(record: bytes) -> tuple[list[bytes], bytes]:
-    """The lines of the head of `record`, and its block."""
-    head, _, rest = record.partition(b"\r\n\r\n")
-    lines = head.split(b"\r\n")
-    length = next(int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:"))
-    return lines, rest[:length]
-
-
-def _record(head: Collection[bytes], block: bytes) -> bytes:
-    lines = [line for line in head if not line.lower().startswith(b"content-length:")]
-    return b"\r\n".join([*lines, b"Content-Length: %d" % len(block), b"", block, b"", b""])
-
-
-def _without(head: Collection[bytes], names: Collection[bytes]) -> list[bytes]:
-    return [line for line in head if line.partition(b":")[0].strip().lower() not in names]

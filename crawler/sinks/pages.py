@@ -75,6 +75,7 @@ class Line(msgspec.Struct, frozen=True):
     usage: str | None = None
     usage_statements: list[str] = []
     tdm_policy: str | None = None
+    licenses: list[str] | None = []
     extra: Any = None  # already encoded; a dict when the line is read
 
 
@@ -153,6 +154,7 @@ class PageLines:
             usage=str(page.usage) or None,
             usage_statements=list(page.usage.statements),
             tdm_policy=page.usage.tdm_policy or None,
+            licenses=list(page.licenses),
             extra=row.extra,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line

@@ -70,7 +70,7 @@ def schema() -> pa.Schema:
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
         **dict.fromkeys(("settled_at", "fetched_at"), moment),
         **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
-        **dict.fromkeys(("links", "cut", "usage_statements"), pa.list_(text)),
+        **dict.fromkeys(("links", "cut", "usage_statements", "licenses"), pa.list_(text)),
     }
     place = [("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())]
     plain = [(name, special.get(name, text)) for name in Line.__struct_fields__ if name != "warc"]

@@ -150,8 +150,8 @@ class WarcRecords:
         """The record with what was found in `page`. `made`: the records of its exchange.
 
         Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and those of
-        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, `cut`, and what the owner says
-        about the use of the page.
+        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, `licenses`, `cut`, and what
+        the owner says about the use of the page.
         """
         exchange = page.exchange
         assert exchange is not None
@@ -166,6 +166,8 @@ class WarcRecords:
             lines.append(f"via: {page.via}")
         if page.charset:
             lines.append(f"charset-detected: {page.charset}")
+        if page.licenses:
+            lines.append(f"licenses: {' '.join(page.licenses)}")
         if page.cut:
             lines.append(f"cut: {' '.join(page.cut)}")
         if page.usage is not NO_USAGE:

@@ -109,6 +109,7 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
         **{name: fields[name] for name in ("outcome", "reason", "via") if fields.get(name)},
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
+        "licenses": fields.get("licenses", "").split() if metadata is not None else None,
         "settled_at": None,
         "replica": writer.replica,
         **response.columns,

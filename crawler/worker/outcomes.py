@@ -7,6 +7,8 @@ other errors only the URL is retried later; the other URLs of the domain are not
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import msgspec
 
 from crawler.errors import FailureKind
@@ -53,8 +55,14 @@ NOT_THE_URLS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, 
 """Failures that say nothing about the URL: our lease or process ended, or the server closed a kept-alive connection."""
 
 
+PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
+"""RFC 9110 15.5.3 (402): the site offers the page for money, by whatever scheme. That is an answer and no error."""
+
+
 def judge_status(status: int) -> UrlResult:
     """Return the result for a response's status code."""
+    if status == HTTPStatus.PAYMENT_REQUIRED:
+        return PAYMENT_REQUIRED
     if status in _RETRIED_STATUSES:
         return UrlResult(Outcome.RETRY, f"http_{status}", backs_off=status in _BACKOFF_STATUSES)
     if 300 <= status < 400 and status != 304:

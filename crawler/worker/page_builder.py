@@ -114,6 +114,8 @@ class PageBuilder:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
         `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page."""
         page = bare_page(entry, result, exchange, settled_at)
+        if licenses := self._licenses(entry.url):
+            page = msgspec.structs.replace(page, licenses=licenses)
         if exchange is None:
             return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
         content_type = _text(exchange.header_list(b"content-type"))
@@ -144,6 +146,11 @@ class PageBuilder:
             self._is_named_sitemap(entry.url),
             exchange.started_at,
         )
+
+    def _licenses(self, url: str) -> tuple[str, ...]:
+        """The licence offers in the robots.txt that applies to `url`. None if it is not in the cache."""
+        known = self._robots.recall(origin_of(url))
+        return () if known is None or known.rules is None else known.rules.licenses
 
     def _is_named_sitemap(self, url: str) -> bool:
         """Whether the robots.txt that applies to `url` names it as a sitemap. False if it is not in the cache."""

@@ -11,9 +11,11 @@ from pathlib import Path
 from frontier.blocks import rows_of
 from frontier.clock import ServerClock
 from frontier.counters import Counters
+from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
+from frontier.forgetting import Forgetting
 from frontier.keys import CrawlKeys
 from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
@@ -31,6 +33,7 @@ from tests.valkey import ValkeyProcess
 
 SHARDS = 2
 CHECK_EVERY = 25
+FORGOTTEN = "d5.test"
 _URL = next(target for target in TARGETS if target.name == "url")
 _STATES = ("", "1 2 3 x", "\n", "é" * 50, "-1", "nil", "%s")
 
@@ -53,6 +56,7 @@ class Machine:
         self._sent: list[Call] = []  # pack and unpack calls, to be repeated
         self._held: list[Reservation] = []
         self.counters = Counters(store, keys)
+        self.has_forgotten = False
 
     def _entry(self) -> Entry | None:
         rng = self._rng
@@ -71,7 +75,7 @@ class Machine:
         await self._rng.choice(
             (
                 *(self._push, self._lease, self._settle, self._release, self._repack),
-                *(self._reserve, self._ask_gate, self._save_robots, self._retry_now),
+                *(self._reserve, self._ask_gate, self._save_robots, self._retry_now, self._forget),
             )
         )()
 
@@ -143,6 +147,13 @@ class Machine:
         wait_s = await self._limiter.reserve(self._rng.choice(("192.0.2.1", "2001:db8::/64", "", "{x}", "\n")))
         assert wait_s is None or 0 <= wait_s <= 21
 
+    async def _forget(self) -> None:
+        """At the first of these calls that counts, a domain is gone, and stays away."""
+        if self._rng.random() < 0.1:
+            crawl = Crawl("fuzz", SHARDS, b"key", b"{}", 1, created=False)
+            await Forgetting(self._store, crawl, self._frontier, FORGOTTEN).purge(durable_s=0.0)
+            self.has_forgotten = True
+
     async def _retry_now(self) -> None:
         """A domain is then due no later than its delay from now, unless it is leased or reserved."""
         domain = f"d{self._rng.randrange(6)}.test"
@@ -177,6 +188,9 @@ class Machine:
             waiting, names = await self._store.send(
                 [command("ZCARD", keys.waiting), command("KEYS", _literal(keys.base) + "*")]
             )
+            # A reservation for a robots.txt may still note when the domain may be requested.
+            left = [name for name in names if FORGOTTEN.encode() in name and b":d:" not in name]
+            assert not (self.has_forgotten and left), left
             sets = [
                 name for name in names if name.startswith((f"{keys.base}q:".encode(), f"{keys.base}inflight:".encode()))
             ]

@@ -188,6 +188,19 @@ def test_a_delay_binds_the_names_above_it() -> None:
     assert Rules.parse(body, "other").crawl_delay == 9.0
 
 
+def test_licence_offers_belong_to_no_group_and_are_urls() -> None:
+    """RSL: the License directive is not tied to a user agent, and names an absolute URL."""
+    body = (
+        b"License: https://h/1.xml\nUser-agent: other\nlicense : http://h/2 # terms\nDisallow: /\nLicense: /3\nLicense:\n"
+        b"License: https://h/1.xml\nUser-agent: ourbot\nDisallow: /x\n"
+    )
+    rules = Rules.parse(body, "ourbot")
+    assert rules.licenses == ("https://h/1.xml", "http://h/2")
+    assert not rules.decide("https://h/x").allowed
+    assert rules.decide("https://h/y").allowed
+    assert len(Rules.parse(b"".join(b"License: http://h/%d\n" % n for n in range(99)), "ourbot").licenses) == 16
+
+
 def test_sitemaps_belong_to_no_group() -> None:
     body = b"Sitemap: http://h/1\nUser-agent: other\nSitemap: http://h/2\nDisallow: /\nSITEMAPS: http://h/1\n"
     assert Rules.parse(body, "ourbot").sitemaps == ("http://h/1", "http://h/2")

@@ -15,8 +15,9 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.forget import MARKS, DomainRewriter, marks_in
+from crawler.sinks.forget import DomainRewriter
 from crawler.sinks.open_files import compression_of
+from crawler.sinks.replaced_files import MARKS, marks_in
 from frontier.domains import domain_of, forgotten_mark
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, settings

@@ -44,6 +44,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         canonical="https://site.test/c",
         decoded_size=12,
         links=(Link("https://a.test/"), Link("https://b.test/")),
+        licenses=("https://site.test/license.xml",),
     )
     (line,) = await lines_of(tmp_path, known)
     place = line.pop("warc")
@@ -69,6 +70,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "digest": sha1(b"body"),
         "truncated": "length",
         "cut": [],
+        "licenses": ["https://site.test/license.xml"],
         "noarchive": False,
         "noindex": False,
         "link_count": 2,
