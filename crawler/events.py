@@ -90,7 +90,7 @@ class LinksPushed(msgspec.Struct, frozen=True, gc=False):
 
 class LinkDropped(msgspec.Struct, frozen=True, gc=False):
     """`count` links were not offered to the frontier. `reason`: one word from the closed lists in `crawler.scope.scope` and
-    `crawler.scope.traps`, or `forgotten`: the domain was forgotten at its owner's request."""
+    `crawler.scope.traps`, or "forgotten": the domain was forgotten at its owner's request."""
 
     reason: str
     count: int

@@ -55,7 +55,7 @@ _WITH_VIA = frozenset({"q", "inflight", "waiting", "dead", "lost", "outbox", "bl
 
 class Removed(msgspec.Struct):
     """What was removed: URLs by place, `records` (of robots.txt files, and of the domain itself), `seen`: fingerprints;
-    `found_on`: entries of other domains that named a page of the domain. `is_leased`: the domain was leased."""
+    `found_on`: entries of other domains that named a page of the domain."""
 
     queued: int = 0
     leased: int = 0
@@ -66,7 +66,12 @@ class Removed(msgspec.Struct):
     found_on: int = 0
     records: int = 0
     seen: int = 0
-    is_leased: bool = False
+    leases: int = 0
+
+    def add(self, **found: int) -> None:
+        """Count what was removed, by its place."""
+        for name, number in found.items():
+            setattr(self, name, getattr(self, name) + number)
 
     @property
     def total(self) -> int:
@@ -99,8 +104,7 @@ class Forgetting:
         keys = (of.due, of.leases, of.stats, of.owner, of.base)
         dry = "dry" if self._is_dry else ""
         reply = await self._ask(script_call(FORGET_DOMAIN, keys, self._keys.identity, self._domain, dry))
-        self.removed.is_leased |= bool(reply[1])
-        self.removed.records += int(reply[2])
+        self.removed.add(leases=int(reply[1]), records=int(reply[2]))
 
     async def purge(self, durable_s: float = DURABLE_S) -> None:
         """Remove what Redis has of the domain, and look again until nothing is left."""
@@ -133,8 +137,9 @@ class Forgetting:
     async def _remove(self, place: str, members: Sequence[Argument], urls: Sequence[str]) -> int:
         """Remove `members` from `place`, and the fingerprints of `urls`. Returns how many URLs were there."""
         if self._is_dry:
-            self._counted |= {url for url, is_seen in zip(urls, await self._seen(urls), strict=True) if is_seen}
-            self.removed.seen = len(self._counted)
+            found = {url for url, is_seen in zip(urls, await self._seen(urls), strict=True) if is_seen}
+            self.removed.add(seen=len(found - self._counted))
+            self._counted |= found
             return len(members)
         gone = 0
         for at in range(0, max(len(members), len(urls)), CHUNK):
@@ -142,7 +147,7 @@ class Forgetting:
             prints = [self._fingerprint(url) for url in urls[at : at + CHUNK]]
             reply = await self._ask(self._call(self._shard, self._keys.identity, place, [len(some), *some, *prints]))
             gone += int(reply[1])
-            self.removed.seen += int(reply[2])
+            self.removed.add(seen=int(reply[2]))
         return gone
 
     def _call(self, of: ShardKeys, identity: str, place: str, words: Sequence[Argument]) -> Call:
@@ -174,9 +179,9 @@ class Forgetting:
                 gone += await self._remove(place, entries, [self._url(entry) for entry in entries])
                 at += CHUNK if self._is_dry else 0
             if place == "q":
-                self.removed.queued += gone
+                self.removed.add(queued=gone)
             else:
-                self.removed.leased += gone
+                self.removed.add(leased=gone)
 
     async def _purge_blocks(self) -> None:
         (names,) = await self._store.send([command("ZRANGE", self._shard.blocks(self._domain), 0, -1)])
@@ -185,25 +190,23 @@ class Forgetting:
             urls = [self._url(entry) for _, entry in rows_of(contents)] if contents is not None else []
             if self._is_dry:
                 await self._remove("", [], urls)
-                self.removed.queued += len(urls)
+                self.removed.add(queued=len(urls))
                 continue
             prints = [self._fingerprint(url) for url in urls]
             reply = await self._ask(self._call(self._shard, self._keys.identity, "block", [1, name, *prints]))
-            self.removed.queued += int(reply[1])
-            self.removed.seen += int(reply[2])
+            self.removed.add(queued=int(reply[1]))
+            self.removed.add(seen=int(reply[2]))
 
     # what is listed among others
 
     async def _purge_listed(self) -> None:
         pattern = f"{escaped(self._domain)}\n*"
         async for members in self._scan("ZSCAN", self._shard.waiting, pattern):
-            self.removed.waiting += await self._remove(
-                "waiting", members, [self._url(member.split(b"\n", 2)[2]) for member in members]
-            )
+            gone = await self._remove("waiting", members, [self._url(member.split(b"\n", 2)[2]) for member in members])
+            self.removed.add(waiting=gone)
         async for members in self._scan("HSCAN", self._shard.dead, pattern):
-            self.removed.dead += await self._remove(
-                "dead", members, [self._url(member.partition(b"\n")[2]) for member in members]
-            )
+            gone = await self._remove("dead", members, [self._url(member.partition(b"\n")[2]) for member in members])
+            self.removed.add(dead=gone)
 
     async def _purge_lost(self) -> None:
         """`lost` has "token LF entry". Most entries do not name their domain; of those, the ones are removed whose URL
@@ -226,7 +229,7 @@ class Forgetting:
                 ]
                 for at in range(0, len(ours), CHUNK):
                     some = ours[at : at + CHUNK]
-                    self.removed.lost += len(some)
+                    self.removed.add(lost=len(some))
                     self._lost.update(some)
                     if not self._is_dry:
                         await self._store.send([self._call(of, its_identity, "lost", [len(some), *some])])
@@ -234,7 +237,7 @@ class Forgetting:
     async def _purge_outboxes(self) -> None:
         for number, of in enumerate(self._keys.shards):
             async for members in self._scan("ZSCAN", of.outbox, f"*\n{escaped(self._domain)}\n*"):
-                self.removed.outbox += len(members)
+                self.removed.add(outbox=len(members))
                 if not self._is_dry:
                     call = script_call(DELIVER, (of.outbox, of.stats), self._keys.identity, *members)
                     check_identity(self._crawl.name, [number], await self._store.send([call]))
@@ -266,7 +269,7 @@ class Forgetting:
             rows = rows_of(contents) if contents is not None else []
             stripped = [(priority, self._without_via(entry)) for priority, entry in rows]
             if changes := sum(before != after for before, after in zip(rows, stripped, strict=True)):
-                self.removed.found_on += changes - 1
+                self.removed.add(found_on=changes - 1)
                 # The name stays: it tells the number of entries, and the hash in it only has to be unique.
                 await self._replace(key, [(contents, block_of(stripped, 0).contents)])
             return
@@ -284,7 +287,7 @@ class Forgetting:
 
     async def _replace(self, key: Key, changed: Sequence[tuple[bytes, bytes]]) -> None:
         of = self._keys.shards[key.shard]
-        self.removed.found_on += len(changed)
+        self.removed.add(found_on=len(changed))
         if changed and not self._is_dry:
             words = [word for before, after in changed for word in (key.name, before, after)]
             call = script_call(FORGET_VIA, (of.stats, of.base), self._keys.identity, *words)

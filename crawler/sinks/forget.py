@@ -59,6 +59,11 @@ class Rewritten(msgspec.Struct):
     bodies: int = 0
     bodies_missing: int = 0
 
+    def add(self, **found: int) -> None:
+        """Count what was removed."""
+        for name, number in found.items():
+            setattr(self, name, getattr(self, name) + number)
+
 
 Before = Callable[[list[str], list[str]], None]
 """Is called with the URLs of the domain in a volume, and the names of the files that are replaced or removed."""
@@ -185,8 +190,8 @@ class DomainRewriter:
         elif volume.parquet.exists():
             raise UserError(f"{volume.parquet} cannot be rewritten, because its JSON lines are not in the folder")
         before(urls, [*commit.replaced, *commit.removed])
-        self.result.files += [name for name in commit.replaced if name not in self.result.files]
-        self.result.removed_files += commit.removed
+        self.result.files.extend(name for name in commit.replaced if name not in self.result.files)
+        self.result.removed_files.extend(commit.removed)
         if self._is_dry or not (commit.replaced or commit.removed):
             return
         carry_out(self._folder, volume.name, commit)
@@ -203,7 +208,7 @@ class DomainRewriter:
             for (verdict, kind, url), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):
                 if verdict.is_removed and self._removes:
                     changed = True
-                    self.result.records += 1
+                    self.result.add(records=1)
                     urls.append(url)
                     continue
                 raw = os.pread(old.fileno(), length, offset)
@@ -228,7 +233,7 @@ class DomainRewriter:
             return compression.compress(self._with_body(decompressed(raw, compression), verdict.original_id))
         if verdict.may_name_it and self._removes and self._needle in (record := decompressed(raw, compression)):
             kept, removed = without_lines(record, self._names_it)
-            self.result.links += removed
+            self.result.add(links=removed)
             return compression.compress(kept) if removed else raw
         return raw
 
@@ -241,9 +246,9 @@ class DomainRewriter:
         """The revisit `record` as a response record with the body of the record that it refers to."""
         original = self._originals.get(original_id)
         if original is None:
-            self.result.bodies_missing += 1
+            self.result.add(bodies_missing=1)
             return without_target(record)
-        self.result.bodies += 1
+        self.result.add(bodies=1)
         compression = compression_of(original.path)
         assert compression is not None
         with original.path.open("rb") as file:
@@ -277,7 +282,7 @@ class DomainRewriter:
         changes: dict[str, Any] = {}
         if names_it and self._removes:
             if msgspec.json.decode(fields["domain"]) == self._domain:
-                self.result.lines += 1
+                self.result.add(lines=1)
                 urls.append(msgspec.json.decode(fields["url"]))
                 return None
             changes = self._without_urls(fields, urls)
@@ -298,7 +303,7 @@ class DomainRewriter:
             if url and is_of(url, self._domain):
                 changes[name] = None
                 gone.append(url)
-        self.result.links += len(gone)
+        self.result.add(links=len(gone))
         return changes
 
     @contextlib.contextmanager
