@@ -128,23 +128,18 @@ async def open_for(
     existing = await _find(store, name)
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
-        _check_contact(choice.settings)
+        contact_doubt(choice.settings)  # raises an error
         seeds = await fetchable(seeds, choice.settings, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
         raise UserError(NO_SEEDS)
-    _check_contact(settings.crawl)
+    contact_doubt(settings.crawl)
     seeds = await fetchable(seeds, settings.crawl)
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
     if not opened.created:  # by another command, since `_find`
         opened = await choose_and_adopt(store, opened, settings, on_difference, whole)
     return opened, seeds
-
-
-def _check_contact(settings: CrawlSettings) -> None:
-    if doubt := contact_doubt(settings):
-        note(doubt)
 
 
 async def _find(store: RedisStore, name: str) -> Crawl | None:
@@ -269,6 +264,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_installed(applied)
             if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
                 console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
+            if doubt := contact_doubt(applied):
+                note(doubt)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))

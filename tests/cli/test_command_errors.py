@@ -52,7 +52,7 @@ REQUIRED = [words for words, command in commands().items() if any(one.required f
 
 
 def test_some_commands_need_an_argument() -> None:
-    assert {"export", "why", "block", "config check"} <= set(REQUIRED)
+    assert {"export", "why", "forget", "config check"} <= set(REQUIRED)
 
 
 @pytest.mark.parametrize("words", REQUIRED)

@@ -57,9 +57,15 @@ def test_commands_warn_or_refuse_before_anything_is_created(typed: Typed) -> Non
         assert (refused.code, refused.err.count("\n")) == (2, 1)
         assert refused.err.startswith("error: fetch.contact is not set")
         assert not list(typed.folder.iterdir())
-    done = typed("seed", "https://example.com/", environment=wide)
-    assert (done.code, done.err) == (0, f"note: {UNSET}\n")
+    # Nothing is fetched: the crawl has no page left to get.
+    paused = {**wide, "CRAWLER_LIMITS__MAX_PAGES": "0", "CRAWLER_REPLICA__OUT": str(typed.folder / "out")}
+    assert typed("seed", "https://a.test/", environment=paused).err == ""
+    assert typed("block", "a.test", environment=wide).code == 0
+    done = typed("crawl", "--quiet", environment=paused)
+    assert f"note: {UNSET}\n" in done.err
+    done = typed("run", "--until-empty", environment=paused)
+    assert "no_contact" in done.err
     done = typed(
-        "seed", "https://example.com/", environment={**wide, "CRAWLER_FETCH__CONTACT": "https://example.com/bot"}
+        "run", "--until-empty", "--apply-settings", environment={**paused, "CRAWLER_FETCH__CONTACT": "a@b.test"}
     )
-    assert "note: fetch.contact" not in done.err
+    assert "no_contact" not in done.err
