@@ -7,6 +7,8 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from frontier.crawls import RESHARD_FIELDS, ReshardProgress, reshard_progress
@@ -98,6 +100,10 @@ class Control:
         """Block `domain` for good, without its name being stored."""
         await self._write("HSET", f"forget {forgotten_mark(domain)}", "1")
         await self._write("HDEL", f"block {domain}", f"delay {domain}")
+
+    async def restore_forgotten(self, marks: Collection[str]) -> None:
+        """Block the domains with these `marks` for good."""
+        await self._write("HSET", *(word for mark in marks for word in (f"forget {mark}", "1")))
 
     async def unblock(self, domain: str) -> None:
         """Undo `block`. URLs that were denied meanwhile are not fetched again."""

@@ -7,7 +7,7 @@ that was interrupted is repeated from the start.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
@@ -17,7 +17,7 @@ from frontier.keys import with_identity
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE
 from frontier.shards import check_identity, identify_shards, lost_shards
-from frontier.store import Store, script_call
+from frontier.store import Store, command, script_call
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""
@@ -43,10 +43,15 @@ class Repair:
         self._frontier = Frontier(store, self._keys, clock, settings, crawl.fingerprint_key)
         self.shards: Sequence[int] = ()
 
-    async def begin(self) -> Sequence[int]:
-        """Find the lost shards. Raises CrawlLost if one has another crawl's data."""
+    async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
+        """Find the lost shards. `forgotten`: the marks of domains that were forgotten, of which the shards accept nothing;
+        a mark does not tell the shard of its domain. Raises CrawlLost if one has another crawl's data."""
         self.shards = sorted(await lost_shards(self._store, self._crawl.keys))
         await identify_shards(self._store, self._keys, self.shards)
+        marks = " ".join(sorted(forgotten))
+        calls = [command("HSET", self._keys.shards[shard].stats, "forgotten", marks) for shard in self.shards]
+        if calls and marks:
+            await self._store.send(calls)
         return self.shards
 
     def concerns(self, domain: str) -> bool:

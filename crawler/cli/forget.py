@@ -90,6 +90,11 @@ async def _forget(
     store: RedisStore, crawl: Crawl, access: CrawlAccess, what: tuple[str, Sequence[Path], bool]
 ) -> Result:
     domain, folders, is_dry = what
+    if crawl.former:
+        raise UserError(
+            f"crawl {crawl.name!r} still has keys of its former shards; remove them with "
+            f"`crawler reshard --shards {crawl.shards} {access.place}`, and repeat the command"
+        )
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(access.settings), {"archive.upload"})
     rewriters = [DomainRewriter(folder, domain) for folder in folders]

@@ -25,7 +25,9 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
+from crawler.sinks.replaced_files import marks_in
 from crawler.wording import count_of
+from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
@@ -105,7 +107,8 @@ async def _repair(
     check_guarded(settings, accepted(access.settings), {"frontier.scorer"})
     clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
-    if not await repair.begin():
+    forgotten = await _forgotten(store, crawl, folders)
+    if not await repair.begin(forgotten):
         return Result([], 0, 0, 0)
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
     restored = queued = without_links = 0
@@ -122,6 +125,17 @@ async def _repair(
             without_links += line.links is None and line.link_count > 0
     await repair.finish()
     return Result(list(repair.shards), restored, queued, without_links)
+
+
+async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -> frozenset[str]:
+    """The marks of the domains that were forgotten: those that the crawl knows, and those of the folders, which it knows
+    from now on."""
+    control = Control(store, crawl.keys)
+    await control.refresh()
+    marks = control.rules.forgotten.union(*(marks_in(folder) for folder in folders))
+    if marks > control.rules.forgotten:
+        await control.restore_forgotten(marks)
+    return marks
 
 
 class _Line(msgspec.Struct):

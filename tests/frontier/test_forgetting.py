@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from frontier.blocks import rows_of
+from frontier.clock import SystemClock
 from frontier.control import Control, DomainRules
 from frontier.counters import Counters
-from frontier.crawls import Crawl, crawl_clock, create_crawl
+from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.errors import RedisAway
 from frontier.forgetting import Forgetting
 from frontier.keys import shard_keys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, retry
+from frontier.repair import Repair
 from frontier.reservations import Reservations
+from frontier.reshard import Reshard, Wanted, reshard_crawl
 from frontier.store import Call, RedisStore, Reply, command
 from tests.frontier.helpers import CountingStore, ask, lease_one
 
@@ -248,6 +251,34 @@ async def test_the_crawl_ends_when_the_others_are_settled(store: RedisStore, cra
     assert not await Counters(store, crawl.keys).has_ended()
     await forget(store, crawl)
     assert await Counters(store, crawl.keys).has_ended()
+
+
+async def test_a_repaired_shard_refuses_it_too(store: RedisStore, crawl: Crawl) -> None:
+    """Given a shard that lost its data after the domain was forgotten, and is restored from archives that link to it."""
+    frontier = await frontier_of(store, crawl)
+    await forget(store, crawl)
+    marks = (await rules(store, crawl)).forgotten
+    shard = crawl.keys.shards[frontier.shard_of(GONE)]
+    await store.send([command("DEL", *await ask(store, "KEYS", f"{shard.base}*"))])
+    repair = Repair(store, crawl, await crawl_clock(store, crawl), 0)
+    assert list(await repair.begin(marks)) == [frontier.shard_of(GONE)]
+    assert await repair.push(entries(GONE, 2)) == 0
+    await repair.finish()
+    assert (await frontier.push(entries(GONE, 2))).outside == 2
+    assert await traces(store, crawl.name) == []
+
+
+async def test_after_a_reshard_it_is_still_refused(store: RedisStore, crawl: Crawl) -> None:
+    frontier = await frontier_of(store, crawl)
+    await frontier.push(entries(OTHER, 5) + entries(GONE, 5))
+    await forget(store, crawl)
+    clock = await crawl_clock(store, crawl)
+    await reshard_crawl(Reshard(store, crawl, (SystemClock(), clock), Wanted(2 * SHARDS, 1)), crawl, lambda *_: None)
+    after = await open_crawl(store, crawl.name)
+    assert after.shards == 2 * SHARDS
+    pushed = await (await frontier_of(store, after)).push(entries(GONE, 2) + entries(OTHER, 6))
+    assert (pushed.outside, pushed.accepted) == (2, 1)
+    assert await traces(store, crawl.name) == []
 
 
 async def test_a_reservation_does_not_count_as_a_record_twice(store: RedisStore, crawl: Crawl) -> None:
