@@ -94,6 +94,18 @@ def test_nothing_names_it_and_the_crawl_goes_on_without_it(tmp_path: Path) -> No
         assert len(crawler.lines()) > 200
 
 
+def test_copies_in_a_store_are_replaced(tmp_path: Path) -> None:
+    depot = tmp_path / "depot"
+    tables = {"archive": {**TABLES["archive"], "upload": str(depot)}}
+    with Web(tmp_path, domains=3, pages=30, features=EVEN) as web, bench(tmp_path, web, "", tables) as crawler:
+        assert crawler.crawl().wait().code == 0
+        assert any(GONE.encode() in data for data in everything(depot).values())
+        assert crawler.run("forget", GONE).code == 0
+    here = {path.name: path.read_bytes() for path in crawler.out.iterdir() if path.name != "forgotten-domains.txt"}
+    assert {path.name: path.read_bytes() for path in depot.iterdir()} == here
+    assert traces_in_files(depot) == []
+
+
 @pytest.fixture
 def commands(tmp_path: Path) -> Any:
     with Web(tmp_path, domains=4, pages=4_000, features=EVEN) as web, bench(tmp_path, web, "", {}) as crawler:
