@@ -49,8 +49,8 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     `group`: name of the group that applies: the product token, `*`, or None if no group applies. `rules`: its rules; no two
     have the same comparable path. `crawl_delay`: the longest Crawl-delay of the group in seconds, or None. `request_rate`:
     seconds per request by its slowest Request-rate, times of day ignored, or None. `sitemaps`: the Sitemap URLs as written,
-    of all groups, at most `robots_syntax.MAX_SITEMAPS`. `usage`: the different Content-Usage lines of the group. `licenses`:
-    licence offers (RSL) of all groups.
+    of all groups, at most `robots_syntax.MAX_SITEMAPS`. `usage`: the different Content-Usage lines of the group.
+    `licenses`: licence offers (RSL), of all groups.
     """
 
     group: str | None
@@ -93,7 +93,7 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
             reader.take(line, field, value)
     section = reader.section()
     if section is None:
-        return Excerpt(None, [], None, None, tuple(reader.sitemaps), tuple(reader.licenses))
+        return Excerpt(None, [], None, None, tuple(reader.sitemaps), licenses=tuple(reader.licenses))
     rules: dict[str, Rule] = {}
     for number, (line, field, value) in enumerate(section.rules):
         if number and number % SLICE == 0:
@@ -105,7 +105,9 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
             rules[path] = rule
     delay, rate = _longest_delay(section.delays), _slowest_rate(section.rates)
     usage = [UsageRule(line, value) for value, line in section.usage.items()]
-    return Excerpt(section.name, list(rules.values()), delay, rate, tuple(reader.sitemaps), usage, tuple(reader.licenses))
+    return Excerpt(
+        section.name, list(rules.values()), delay, rate, tuple(reader.sitemaps), usage, tuple(reader.licenses)
+    )
 
 
 def _longest_delay(values: Iterable[str]) -> float | None:

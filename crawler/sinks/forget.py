@@ -1,8 +1,8 @@
 """Removes a domain from the files of an output folder, by rewriting those that have something of it.
 
 What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has noted them with other pages
-(the lists of links, `via`, `canonical`, `near_of`, and the same in metadata records). What other sites sent stays as they
-sent it, also if it names the domain: the archive must not change what they published.
+(the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records). What
+other sites sent stays as they sent it, also if it names the domain: the archive must not change what they published.
 
 A revisit record refers to an earlier record with the same body. If that is of the domain, the record gets the body itself,
 so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
@@ -38,8 +38,14 @@ from frontier.domains import is_of
 
 PARQUET = ".pages.parquet"
 
-_LINE_URLS = ("canonical", "via", "near_of")
+_LINE_URLS = ("canonical", "via", "near_of", "tdm_policy")
 """The fields of a JSON line that hold one URL."""
+
+_LINE_LISTS = ("links", "licenses")
+"""Those that hold a list of URLs."""
+
+_METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
+"""The lines of a metadata record that hold URLs."""
 
 _encoder = msgspec.json.Encoder()
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -238,9 +244,9 @@ class DomainRewriter:
         return raw
 
     def _names_it(self, line: bytes) -> bool:
-        """Whether a line of a metadata record has a URL of the domain: `outlink: URL ...` or `via: URL`."""
+        """Whether a line of a metadata record has a URL of the domain, as in `outlink: URL L a/@href`."""
         name, _, value = line.decode(errors="replace").partition(": ")
-        return name in ("outlink", "via") and is_of(value.split(" ")[0], self._domain)
+        return name in _METADATA_URLS and any(is_of(word, self._domain) for word in value.split(" "))
 
     def _with_body(self, record: bytes, original_id: str) -> bytes:
         """The revisit `record` as a response record with the body of the record that it refers to."""
@@ -293,11 +299,14 @@ class DomainRewriter:
 
     def _without_urls(self, fields: dict[str, Any], urls: list[str]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
-        links = msgspec.json.decode(fields["links"], type=list[str] | None) if "links" in fields else None
-        gone = [link for link in links or () if is_of(link, self._domain)]
-        if links is not None and gone:
-            changes["links"] = [link for link in links if not is_of(link, self._domain)]
-            urls += gone
+        gone: list[str] = []
+        for name in _LINE_LISTS:
+            named = msgspec.json.decode(fields[name], type=list[str] | None) if name in fields else None
+            found = [url for url in named or () if is_of(url, self._domain)]
+            if named is not None and found:
+                changes[name] = [url for url in named if not is_of(url, self._domain)]
+                gone += found
+        urls += gone
         for name in _LINE_URLS:
             url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None
             if url and is_of(url, self._domain):

@@ -19,6 +19,7 @@ from crawler.sinks.forget import DomainRewriter
 from crawler.sinks.open_files import compression_of
 from crawler.sinks.replaced_files import MARKS, marks_in
 from frontier.domains import domain_of, forgotten_mark
+from politeness.usage_preferences import Usage
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, settings
 
@@ -52,7 +53,11 @@ def groups() -> list[list[Page]]:
         ],
         [
             page_of(at("https://a.test/licence", SHARED), links=to_both),
-            page_of(at("https://a.test/1", b"unlike " * 300)),
+            page_of(
+                at("https://a.test/1", b"unlike " * 300),
+                licenses=("https://gone.test/rsl.xml", "https://a.test/rsl.xml"),
+                usage=Usage(tdm_policy="https://gone.test/policy.json"),
+            ),
         ],
         [page_of(at("https://b.test/licence", SHARED, truncated=None)), page_of(at("https://gone.test/2", SHARED))],
         [
