@@ -132,7 +132,7 @@ class PageBuilder:
         entries = await self._select(entry, reading)
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
-        usage = usage_of(site, noted, found, page.content_type.startswith("image/"))
+        usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 
     def _document(self, entry: Entry, exchange: Exchange, content_type: str, tags: tuple[str, ...]) -> Document:
