@@ -31,6 +31,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     client_port: int
     agent: str
     aborted: bool = False  # the client went away before the end of the answer
+    signed: tuple[str, str, str] | None = None  # Signature-Agent, Signature-Input and Signature, if it has the last
 
     @property
     def url(self) -> str:

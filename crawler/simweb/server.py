@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._start = self._end = self._wall = 0.0
         self._request = ("", "", "", "")
+        self._signed: tuple[str, str, str] | None = None
         self._last = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,6 +161,7 @@ class Connection(asyncio.Protocol):
         fields = _fields(lines)
         host = fields.get("host", "").lower().removesuffix(":80")
         self._request = (method, host, target, fields.get("user-agent", ""))
+        self._signed = _signature(fields)
         self._last = fields.get("connection", "").lower() == "close"
         self._answer = self._server.answer(host, target, fields.get("accept-encoding", ""), self._wall)
         self._steps = iter(self._answer.steps)
@@ -222,9 +224,17 @@ class Connection(asyncio.Protocol):
                 client_port=self._client_port,
                 agent=agent,
                 aborted=aborted,
+                signed=self._signed,
             )
         )
         self._answer = None
+
+
+def _signature(fields: dict[str, str]) -> tuple[str, str, str] | None:
+    """The fields of a signature (RFC 9421) and of Web Bot Auth, None if the request is not signed."""
+    if "signature" not in fields:
+        return None
+    return fields.get("signature-agent", ""), fields.get("signature-input", ""), fields["signature"]
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
