@@ -7,8 +7,8 @@ How a replica lives, in the order in which data flows:
    `installed` checks that this machine has what the settings need.
 2. If several replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
    `listen_addresses` gives each a port. `signals` registers what a signal, or the end of the supervisor, calls.
-3. `build` creates what the settings decide: the fetcher, the sinks, and the rules by which pages are parsed. `seams` is
-   everything outside the process that the engine needs.
+3. `build` creates what the settings decide: the fetcher, the sinks, and the rules by which pages are parsed. `signing`
+   makes what signs the requests. `seams` is everything outside the process that the engine needs.
 4. `engine` creates the other parts and connects all of them. It starts the `tasks`, finds the end of the crawl, and stops
    everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
@@ -17,8 +17,10 @@ How a replica lives, in the order in which data flows:
    `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
 The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff
-(`domain_retry`) and queue failed URLs again (`requeue`).
+(`domain_retry`) and queue failed URLs again (`requeue`). `key_server` serves the key directory of `[identity]`, and
+`key_lookup` fetches one as a site would.
 
-Other rooms import: `build`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `listen_addresses`, `progress`,
-`requeue`, `run`, `seed_check`, `settings_reload`, `signals`, `start_settings`, `supervisor`.
+Other rooms import: `build`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `key_lookup`, `key_server`,
+`listen_addresses`, `progress`, `requeue`, `run`, `seed_check`, `settings_reload`, `signals`, `signing`, `start_settings`,
+`supervisor`.
 """

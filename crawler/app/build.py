@@ -8,6 +8,7 @@ import socket
 import msgspec
 
 from crawler.app.seams import Seams
+from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
@@ -35,6 +36,10 @@ RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
 
 
+Fields = tuple[tuple[str, str], ...]
+"""Names and values."""
+
+
 class PageRules(msgspec.Struct, frozen=True):
     """How pages are parsed, and which of their links are followed."""
 
@@ -42,21 +47,31 @@ class PageRules(msgspec.Struct, frozen=True):
     links: LinkFilter
 
 
-def seams(crawl: Crawl, store: Store, settings: CrawlSettings, local: ReplicaTable, replica: str = "") -> Seams:
-    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. Raises
-    UserError if a hook or sink in the settings cannot be loaded."""
+def seams(
+    crawl: Crawl,
+    store: Store,
+    settings: CrawlSettings,
+    local: ReplicaTable,
+    replica: str = "",
+    identity: Identity | None = None,
+) -> Seams:
+    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `identity`: with
+    which it signs its requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
     compat.install()
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
+    max_idle = fd_limit.raise_fd_limit(local.concurrency)
+    signer, about = (identity.signer, identity.about) if identity else (None, ())
     return Seams(
         replica=replica,
         crawl=crawl,
         store=store,
         clock=clock,
         rng=random.Random(),
-        http=Fetcher(fetch_settings(settings, fd_limit.raise_fd_limit(local.concurrency)), clock),
-        sink=sink(crawl.name, replica, settings, local, events),
+        http=Fetcher(fetch_settings(settings, max_idle), clock, signer=signer),
+        sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
+        identity=identity,
     )
 
 
@@ -97,25 +112,30 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
     )
 
 
-def sink(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events) -> DurableSink:
-    """Return the archive, together with the additional sinks in the settings. Raises UserError if one cannot be loaded."""
+def sink(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events, about: Fields = ()
+) -> DurableSink:
+    """Return the archive, together with the additional sinks in the settings. `about`: more fields of its warcinfo records.
+    Raises UserError if a sink cannot be loaded."""
     hooks = PageHooks.named(settings.archive.on_page)
-    archive = Archive(archive_settings(crawl, replica, settings, local), hooks=hooks, events=events)
+    archive = Archive(archive_settings(crawl, replica, settings, local, about), hooks=hooks, events=events)
     if not settings.archive.sinks:
         return archive
     context = SinkContext(local.out, crawl, replica)
     return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
 
 
-def archive_settings(crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable) -> ArchiveSettings:
-    """Return the settings of the archive."""
+def archive_settings(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, about: Fields = ()
+) -> ArchiveSettings:
+    """Return the settings of the archive. `about`: more fields of its warcinfo records."""
     return ArchiveSettings(
         folder=local.out,
         crawl=crawl,
         replica=replica,
         max_age_s=settings.archive.max_age,
         refetched=refetched(settings),
-        about=(("http-header-user-agent", settings.fetch.user_agent_header),),
+        about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
         **settings.archive.model_dump(exclude={"max_age", "on_page", "sinks", "via"}),  # the others have the same names
     )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
+from crawler.app.signing import Identity
 from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
@@ -101,6 +102,11 @@ class Replica:
     def crawl(self) -> Crawl:
         """The crawl, as it was opened."""
         return self._seams.crawl
+
+    @property
+    def identity(self) -> Identity | None:
+        """With which it signs its requests."""
+        return self._seams.identity
 
     @property
     def clock(self) -> Clock:

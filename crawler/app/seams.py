@@ -6,6 +6,7 @@ import random
 
 import msgspec
 
+from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch.client import HttpClient
 from crawler.sinks.sink import DurableSink
@@ -17,7 +18,7 @@ from frontier.store import Store
 
 class Seams(msgspec.Struct, frozen=True):
     """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it continues
-    the work of another one of this process."""
+    the work of another one of this process. `identity`: with which requests are signed."""
 
     replica: str
     crawl: Crawl
@@ -28,3 +29,4 @@ class Seams(msgspec.Struct, frozen=True):
     sink: DurableSink
     events: Events
     time: CrawlTime | None = None
+    identity: Identity | None = None

@@ -184,6 +184,8 @@ def supervise(
     }
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
+    if settings.identity.keys:
+        environment["CRAWLER_IDENTITY"] = settings.identity.model_dump_json()
     environments = [
         {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
         for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.signing import identity_of
 from crawler.cli.findings import Finding, Result
 from crawler.cli.node_checks import compare
-from crawler.errors import CrawlerError
+from crawler.errors import CrawlerError, UserError
 from crawler.fetch import fd_limit
 from crawler.fetch.dns import DnsLookup
 from crawler.settings.crawl_tables import HOME_PAGE
@@ -34,7 +35,7 @@ DNS_S = 5.0
 async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
     """Run all checks. `wall`: the wall clock, in seconds since 1970. Failures are returned as findings, not raised."""
     local = settings.replica
-    findings = [files(local), disk("output", local.out), contact(settings)]
+    findings = [files(local), disk("output", local.out), contact(settings), identity(settings)]
     if not local.redis:
         findings.append(disk("data", local.data_dir))
     findings.append(await dns(settings.fetch.contact))
@@ -90,6 +91,17 @@ def contact(settings: Settings) -> Finding:
         address,
         "set fetch.contact to your own web page or email address: it is sent with every request",
     )
+
+
+def identity(settings: Settings) -> Finding:
+    """Check that requests can be signed, if they shall be."""
+    try:
+        found = identity_of(settings.identity)
+    except UserError as error:
+        return Finding("identity", "bad", str(error), "docs/how-to/identify-the-crawler.md describes the settings")
+    if found is None:
+        return Finding("identity", "good", "requests are not signed")
+    return Finding("identity", "good", f"requests are signed with the key {found.key_id}")
 
 
 async def dns(contact_url: str) -> Finding:

@@ -34,7 +34,7 @@ GROUPS = {
         "repair": "repair",
         "reshard": "reshard",
     },
-    "Settings": {"init": "configure", "config": "configure", "doctor": "doctor"},
+    "Settings": {"init": "configure", "config": "configure", "doctor": "doctor", "identity": "identity"},
 }
 """Group in the help -> command -> the module of this package that defines a function or group of that name."""
 

@@ -234,8 +234,10 @@ def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
 
 
 def _values(settings: Settings) -> dict[str, Any]:
-    replica = settings.replica.model_dump(mode="json")
-    return settings.crawl.flat() | {f"replica.{key}": value for key, value in replica.items()}
+    own = {"replica": settings.replica, "identity": settings.identity}
+    return settings.crawl.flat() | {
+        f"{table}.{key}": value for table, keys in own.items() for key, value in keys.model_dump(mode="json").items()
+    }
 
 
 def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:

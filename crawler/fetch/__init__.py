@@ -12,5 +12,5 @@ In the order in which data flows:
 6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `compat` changes internals of
    asyncio.
 
-Other rooms import: `address_policy`, `client`, `compat`, `conditional`, `dns`, `fd_limit`.
+Other rooms import: `address_policy`, `client`, `compat`, `conditional`, `dns`, `fd_limit`, `request`.
 """

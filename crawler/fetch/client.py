@@ -14,6 +14,7 @@ import errno
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -24,7 +25,7 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.dns import DnsLookup, HostLookup
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
-from crawler.fetch.request import Origin, header_lines
+from crawler.fetch.request import Origin, Signer, header_lines
 from crawler.fetch.resolver import Resolver, ResolverSettings
 from crawler.fetch.response import describe
 from crawler.page import Exchange
@@ -91,15 +92,17 @@ class Fetcher:
         *,
         lookup: HostLookup | None = None,
         tls: ssl.SSLContext | None = None,
+        signer: Signer | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`lookup` asks the DNS; the default is c-ares. `tls` replaces the system's certificates. `wall` returns seconds
-        since 1970.
+        """`lookup` asks the DNS; the default is c-ares. `tls` replaces the system's certificates. `signer` signs every
+        request. `wall` returns seconds since 1970.
         """
         self._settings = settings
         self._clock = clock
         self._lookup = lookup
         self._tls = tls
+        self._signer = signer
         self._wall = wall
         self._connector: GuardedConnector | None = None
         self._resolver: Resolver | None = None
@@ -210,16 +213,16 @@ class Fetcher:
         head = origin.request_head(url[slash:], self._fields, extra_headers)
         now = self._loop.time()
         until = now + settings.total_timeout_s
-        return Request(origin.url, origin.key, head, is_too_late, now, until, settings.max_body_bytes)
+        sign = None if self._signer is None else partial(self._signer, origin.authority, url[slash:])
+        return Request(origin.url, origin.key, head, is_too_late, now, until, settings.max_body_bytes, sign)
 
     async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
         connection = await connector.obtain(request, self._connect_timeout)
         try:
             protocol = connection.protocol
             assert isinstance(protocol, GuardedProtocol)
-            started_at = self._wall()
-            protocol.send(request)
-            exchange = await protocol.receive(url, started_at)
+            protocol.send(request, self._wall())
+            exchange = await protocol.receive(url)
             connection.release()
         finally:
             connection.close()  # unless it has been released

@@ -41,7 +41,7 @@ from crawler.page import Exchange, Phases
 class Request:
     """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
     event loop time. `is_too_late` is called once, immediately before the request is written; if it returns True, nothing is
-    written.
+    written. `sign`: returns the header lines that sign the request at a time in seconds since 1970.
     """
 
     url: URL  # of the origin
@@ -51,6 +51,7 @@ class Request:
     asked_at: float
     until: float
     max_body_bytes: int
+    sign: Callable[[float], bytes] | None = None
 
     ssl: ClassVar = True  # the TLS context of the connector
     proxy: ClassVar = None
@@ -62,6 +63,10 @@ class Request:
 
     def is_ssl(self) -> bool:
         return self.connection_key.is_ssl
+
+    def head_at(self, now: float) -> bytes:
+        """The head with the signature at `now` (seconds since 1970), if the request has to be signed."""
+        return self.head if self.sign is None else self.head[:-2] + self.sign(now) + b"\r\n"
 
 
 class GuardedProtocol(ResponseHandler):
@@ -77,7 +82,8 @@ class GuardedProtocol(ResponseHandler):
         self._reader: ResponseReader | None = None  # None: nothing is expected
         self._failure: tuple[FailureKind, str] = (FailureKind.DISCONNECTED, "")
         self._over: Future[None] = loop.create_future()
-        self._sent_at = self._head_at = self._heard_at = 0.0
+        self._head = b""
+        self._started_at = self._sent_at = self._head_at = self._heard_at = 0.0
         self._has_received = False
         self._is_time_over = False
         self._alarm: TimerHandle | None = None  # of `_limit_time`
@@ -109,22 +115,24 @@ class GuardedProtocol(ResponseHandler):
         tls_s = self._ready_at - self._connected_at if self._tls else None
         self._phases = Phases(connecting_at - asked_at, self._connected_at - connecting_at, tls_s)
 
-    def send(self, request: Request) -> None:
-        """Write the request. Raises FetchFailed, with nothing written, if that is not allowed."""
+    def send(self, request: Request, started_at: float) -> None:
+        """Write the request at `started_at`, in seconds since 1970. Raises FetchFailed, with nothing written, if that is
+        not allowed."""
         if self.transport is None or self.should_close:
             raise FetchFailed(FailureKind.STALE_CONNECTION, "the idle connection was closed, or had received bytes")
         if request.is_too_late is not None and request.is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
-        self._request = request
+        self._request, self._started_at = request, started_at
         self._reader = ResponseReader(self._head_parser, self._max_head_bytes, request.max_body_bytes)
         self._has_received = self._is_time_over = False
         self._over = self._loop.create_future()
         self._sent_at = self._head_at = self._heard_at = self._loop.time()
-        self.transport.write(request.head)
+        self._head = request.head_at(started_at)  # as late as possible, because signatures expire
+        self.transport.write(self._head)
 
-    async def receive(self, url: str, started_at: float) -> Exchange:
-        """The exchange of the request that was sent, for `url`, at `started_at`. Raises FetchFailed if the head of the
-        response did not arrive."""
+    async def receive(self, url: str) -> Exchange:
+        """The exchange of the request that was sent, for `url`. Raises FetchFailed if the head of the response did not
+        arrive."""
         request, reader = self._request, self._reader
         assert request is not None
         assert reader is not None
@@ -145,11 +153,11 @@ class GuardedProtocol(ResponseHandler):
             status=reader.message.code,
             reason=reader.message.reason or "",
             headers=reader.message.raw_headers,
-            request_head=request.head,
+            request_head=self._head,
             response_head=reader.head,
             body=reader.body,
             address=self._address,
-            started_at=started_at,
+            started_at=self._started_at,
             elapsed=self._loop.time() - self._sent_at,
             first_byte=self._head_at - self._sent_at,
             truncated=self._truncated(reader),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
@@ -17,15 +17,20 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """RFC 9110 5.5: a value with one of these, which a server may have chosen, could end its line and begin another."""
 
 
+Signer = Callable[[str, str, float], bytes]
+"""Returns the header lines that sign a GET for an authority (as in the Host field) and a target, at a time in seconds since
+1970."""
+
 REMEMBERED = 4_096
 """Origins, about a kilobyte each. Pages of a site follow each other."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Scheme, host and port. `host_line` is the Host header line."""
+    """Scheme, host and port. `authority` is the value of the Host header, and `host_line` the line."""
 
     url: URL
     key: ConnectionKey  # the key of aiohttp's pool of idle connections
+    authority: str
     host_line: bytes
 
     @classmethod
@@ -37,7 +42,8 @@ class Origin(msgspec.Struct, frozen=True):
         try:
             url = URL.build(scheme=scheme, authority=authority, encoded=True)
             host, port = url.raw_host, url.port
-            host_line = header_lines([("Host", url.host_port_subcomponent or "")])
+            named = url.host_port_subcomponent or ""
+            host_line = header_lines([("Host", named)])
         except ValueError as error:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
         if not host or scheme not in ("http", "https"):
@@ -51,7 +57,7 @@ class Origin(msgspec.Struct, frozen=True):
             proxy_auth=None,
             proxy_headers_hash=None,
         )
-        return cls(url, key, host_line)
+        return cls(url, key, named, host_line)
 
     def request_head(self, target: str, fields: bytes, extra: Iterable[tuple[str, str]] = ()) -> bytes:
         """A GET of `target`, byte for byte, with the header lines `fields` and the fields `extra`. Raises FetchFailed:

@@ -2,8 +2,8 @@
 
 In the order in which data flows:
 
-1. `crawl_tables` and `archive_table` declare each setting of a crawl, and `replica_table` those of one replica: meaning,
-   unit, default, and what happens when it is raised or lowered. `table` is their base.
+1. `crawl_tables` and `archive_table` declare each setting of a crawl, and `replica_table` and `identity_table` those of one
+   replica: meaning, unit, default, and what happens when it is raised or lowered. `table` is their base.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
 3. `loading` puts the tables together, and loads all of them from the sources.
    `problems` describes everything that is unknown or malformed, in one error.
@@ -14,6 +14,6 @@ In the order in which data flows:
 7. `reference` describes each setting, for `crawler init`, `crawler config` and the documentation.
 
 The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
-`contact`, `crawl_tables`, `guarded`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
+`contact`, `crawl_tables`, `guarded`, `identity_table`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
 `table`.
 """

@@ -4,8 +4,8 @@ The sources of a setting, in rising order of precedence, are its default, the TO
 (``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
 
 `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
-so that all replicas use the same values. `ReplicaTable` is the settings of one process. Lower
-layers see neither: the composition root passes them only the values that they need.
+so that all replicas use the same values. `ReplicaTable` and `IdentityTable` are the settings of one process. Lower
+layers see none of them: the composition root passes them only the values that they need.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from crawler.settings.crawl_tables import (
     ScheduleTable,
     ScopeTable,
 )
+from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import describe, raise_for
 from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
@@ -87,9 +88,10 @@ EMBEDDED_SHARDS = 64
 
 
 class Settings(CrawlSettings):
-    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, and `[replica]`."""
+    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]` and `[identity]`."""
 
     replica: ReplicaTable = ReplicaTable()
+    identity: IdentityTable = IdentityTable()
 
     _sources: tuple[Source, ...] = PrivateAttr(())
     _added: dict[str, tuple[Any, ...]] = PrivateAttr(default_factory=dict)
@@ -106,7 +108,7 @@ class Settings(CrawlSettings):
 
     @property
     def file_has_crawl_tables(self) -> bool:
-        """Whether the settings file sets anything in a table other than `[replica]`."""
+        """Whether the settings file sets anything in a table of the crawl."""
         return bool(self._sources) and _has_crawl_tables(self._sources[0])
 
     @property

@@ -22,6 +22,7 @@ from tests.bench import (
     page_limit,
     plan,
     politeness,
+    signing,
     start,
     throughput,
 )
@@ -34,6 +35,7 @@ SHORT = {
     "memory": memory.short,
     "page_limit": page_limit.short,
     "backpressure": backpressure.short,
+    "signing": signing.short,
     "start": start.short,
     "plan": plan.short,
 }

@@ -2,8 +2,10 @@
 
     python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1]
     python -m tests.bench.throughput --cluster [--copies 4] [--runs 3] [--tls]
+    python -m tests.bench.throughput --signed [--copies 4] [--runs 3] [--tls]
 
-With `--cluster`, the product against itself: on one Valkey, and on a cluster of three masters, both over TCP.
+With `--cluster`, the product against itself: on one Valkey, and on a cluster of three masters, both over TCP. With
+`--signed`, the product against itself, with an identity and without one.
 
 A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
 flight, no delay, robots.txt obeyed, links extracted, kept and followed. The product writes WARC (the links, too), JSON
@@ -41,6 +43,7 @@ from typing import TypeVar
 
 import msgspec
 
+from crawler.identity.keys import make_key
 from tests.bench.contenders import CONTENDERS, Contender
 from tests.bench.docweb import DocWeb, free_port, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
@@ -121,15 +124,15 @@ def three_masters(_: Path) -> Iterator[tuple[str, Sequence[int]]]:
         yield cluster.url, [node.pid for node in cluster.masters]
 
 
-def run_product(web: DocWeb, servers: Servers, scratch: Path) -> tuple[Run, list[str]]:
-    """One replica of the product; returns the URLs that it fetched, too."""
+def run_product(web: DocWeb, servers: Servers, scratch: Path, is_signed: bool = False) -> tuple[Run, list[str]]:
+    """One replica of the product, which signs its requests if `is_signed`; returns the URLs that it fetched, too."""
     out, seeds, settings = scratch / "out", scratch / "seeds.txt", scratch / "settings.toml"
     seeds.write_text("\n".join(web.address_seeds))
     settings.write_text(
         f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
         f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
         # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
-        "[archive]\nrevisits = 0\n"
+        "[archive]\nrevisits = 0\n" + (identity(scratch / "key.pem") if is_signed else "")
     )
     with servers(scratch) as (url, pids):
         crawler = [sys.executable, "-m", "crawler"]
@@ -142,6 +145,13 @@ def run_product(web: DocWeb, servers: Servers, scratch: Path) -> tuple[Run, list
     lines = (msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb"))
     urls = [line["url"] for line in lines if line["status"]]
     return counted(web, usage, since, redis_cpu_s), urls
+
+
+def identity(key: Path) -> str:
+    """Settings with which requests are signed, with a new key in the file `key`."""
+    make_key(key)
+    directory = "https://crawler.example.com/.well-known/http-message-signatures-directory"
+    return f'[identity]\nkeys = ["{key}"]\ndirectory = "{directory}"\n'
 
 
 def run_bare(web: DocWeb, urls: Iterable[str]) -> Run:
@@ -217,6 +227,29 @@ def compare_cluster(runs: int, copies: int, tls: bool = False) -> list[Pair]:
         ]
 
 
+def compare_signed(runs: int, copies: int, tls: bool = False) -> list[Pair]:
+    """The product with an identity, and without one right after it, `runs` times, in alternating order."""
+    speedometer()
+    pairs = []
+    with serve(copies, tls) as web:
+        for number in range(runs):
+            order = (True, False) if number % 2 else (False, True)
+            done = {
+                is_signed: in_scratch(partial(run_product, web, by_socket, is_signed=is_signed))[0]
+                for is_signed in order
+            }
+            pairs.append(Pair(done[True], done[False]))
+    return pairs
+
+
+def show_signed(pairs: Sequence[Pair]) -> None:
+    """A table like that of `show`, and what the signature of a request costs."""
+    show({"unsigned": list(pairs)}, "signed")
+    us = median(1e6 / pair.ours.pages_per_cpu_s - 1e6 / pair.theirs.pages_per_cpu_s for pair in pairs)
+    ratio = median(pair.ratio for pair in pairs)
+    print(f"signed, {ratio:.3f} of the pages per CPU second: {us:.0f} us more CPU a page, at full speed")
+
+
 def show_cluster(pairs: Sequence[Pair]) -> None:
     """A table like that of `show`, and how much more CPU a page takes on the cluster."""
     show({"three masters": list(pairs)}, "one server")
@@ -272,7 +305,11 @@ def main() -> None:
     parser.add_argument("--against", nargs="*", default=[], choices=[*CONTENDERS, "all"])
     parser.add_argument("--slow-copies", type=int, default=1)
     parser.add_argument("--cluster", action="store_true", help="on a cluster, against itself on one server")
+    parser.add_argument("--signed", action="store_true", help="with an identity, against itself without one")
     options = parser.parse_args()
+    if options.signed:
+        show_signed(compare_signed(options.runs, options.copies, options.tls))
+        return
     if options.cluster:
         show_cluster(compare_cluster(options.runs, options.copies, options.tls))
         return

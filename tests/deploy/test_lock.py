@@ -56,7 +56,15 @@ def test_every_package_has_a_version_and_hashes(file: Path) -> None:
     assert PINNED.sub("", text).split() == []
 
 
-@pytest.mark.parametrize(("name", "extra"), [("runtime.txt", "parquet"), ("runtime.txt", "upload"), ("dev.txt", "dev")])
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("runtime.txt", "identity"),
+        ("runtime.txt", "parquet"),
+        ("runtime.txt", "upload"),
+        ("dev.txt", "dev"),
+    ],
+)
 def test_the_lock_keeps_to_the_project(name: str, extra: str) -> None:
     """After a change of `pyproject.toml`: make lock."""
     found = pins(name)

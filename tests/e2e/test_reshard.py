@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crawler.identity.keys import make_key
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, kill, replicas_under, wait_until
+from tests.identity.made import DIRECTORY
 from tests.killing import find
 from tests.valkey import ValkeyProcess
 
@@ -51,6 +53,9 @@ def check(crawler: Bench, web: Web, shards: int, kills: int = 0) -> None:
 
 
 def test_running_replicas_continue_with_more_shards_and_nothing_is_fetched_twice(crawler: Bench, web: Web) -> None:
+    """They keep their identity, too: every request is signed."""
+    make_key(crawler.folder / "key.pem")
+    crawler.configure({"identity": {"keys": [str(crawler.folder / "key.pem")], "directory": DIRECTORY}})
     replicas = crawler.gather(2)
     web.wait_for(EARLY)
     for shards in (32, 8):
@@ -68,6 +73,7 @@ def test_running_replicas_continue_with_more_shards_and_nothing_is_fetched_twice
     assert crawler.status()["leases_expired"] == 0
     result = web.verdict(delay_s=DELAY_S)
     assert result.ok, str(result)
+    assert all(record.signed for record in web.records())
     check(crawler, web, 8)
 
 

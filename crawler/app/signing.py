@@ -1,0 +1,38 @@
+"""The identity of a replica: the function that signs its requests, and the public keys that its archive records."""
+
+from __future__ import annotations
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.fetch.request import Signer
+from crawler.identity.published import KEY_SET_FIELD
+from crawler.settings.identity_table import IdentityTable
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """`key_id`: thumbprint of the key that signs. `about`: fields for the warcinfo records of the archive."""
+
+    key_id: str
+    signer: Signer
+    about: tuple[tuple[str, str], ...]
+
+
+def identity_of(table: IdentityTable) -> Identity | None:
+    """Return the identity that `table` describes, None if requests shall not be signed. Raises UserError if a key cannot be
+    used."""
+    if not table.keys:
+        if table.directory:
+            raise UserError(
+                "identity.directory is set, but identity.keys names no key to sign with: `crawler identity init` makes one"
+            )
+        return None
+    if not table.directory:
+        raise UserError("identity.keys needs identity.directory, the https URL at which the keys are published")
+    # These need optional packages.
+    from crawler.identity.keys import read_keys  # noqa: PLC0415
+    from crawler.identity.web_bot_auth import RequestSigner, key_set  # noqa: PLC0415
+
+    keys = read_keys(table.keys)
+    signer = RequestSigner(keys[0], table.directory, table.lifetime)
+    return Identity(keys[0].thumbprint, signer, ((KEY_SET_FIELD, key_set(keys).decode()),))

@@ -1,0 +1,346 @@
+"""`crawler identity`: keys and what has to be published with them, and a check of signatures as sites make it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from crawler.cli.shared_options import AsJson, SettingsFile, flags
+from crawler.cli.terminal import Terminal, emit, print_json
+from crawler.errors import UserError
+from crawler.fetch.request import Origin
+from crawler.identity.address_ranges import address_ranges
+from crawler.identity.page import About
+from crawler.identity.page import page as page_of
+from crawler.settings.crawl_tables import HOME_PAGE
+from crawler.settings.identity_table import IdentityTable
+from crawler.settings.loading import Settings, load
+from crawler.wording import count_of
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+if TYPE_CHECKING:
+    from crawler.identity.keys import SigningKey
+    from crawler.identity.web_bot_auth import Keys, Verified
+
+identity = typer.Typer(
+    help="Make and publish the keys with which requests are signed (Web Bot Auth), and check signatures.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
+LONGEST_HEAD = 65_536
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="File to write; default: print it.", show_default=False),
+]
+
+
+@identity.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="Where to write the key.")] = Path("identity.pem"),
+    json: AsJson = False,
+) -> None:
+    """Make an Ed25519 key, and print its thumbprint and what to publish. A file that exists is not overwritten.
+
+    To replace a key, make a second one and name it after the first in `identity.keys`; when the directory with both is
+    published, swap them.
+
+    [bold]Examples[/bold]
+
+        crawler identity init
+
+        crawler identity init /etc/peercrawl/key-2027.pem
+    """
+    from crawler.identity.keys import make_key  # noqa: PLC0415 - needs an optional package
+    from crawler.identity.web_bot_auth import key_set  # noqa: PLC0415
+
+    key = make_key(file)
+    published = msgspec.json.decode(key_set([key]))
+    lines = [
+        Text(f"{file} written; only you can read it. Whoever has it can send requests in your name."),
+        Text.assemble("thumbprint: ", (key.thumbprint, "bold")),
+        Text(f'\nAdd to the settings of each replica:\n\n[identity]\nkeys = ["{file}"]\ndirectory = "{EXAMPLE}"\n'),
+        Text("Publish at the URL of the directory, which is on a host of your own:\n"),
+        Text(key_set([key]).decode()),
+        Text(
+            "\n`crawler identity serve` serves it signed; `crawler identity directory` writes it for another web server."
+        ),
+    ]
+    emit({"file": str(file), "thumbprint": key.thumbprint, "directory": published}, json, Group(*lines), wraps=False)
+
+
+@identity.command()
+def directory(
+    folder: Annotated[Path, typer.Argument(help="Folder for the two files.")] = Path(),
+    days: Annotated[int, typer.Option(min=1, max=365, help="Days for which the signatures are valid.")] = 30,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Write the key directory for a web server that serves files, and the header fields to send with it.
+
+    The fields have a signature per key, as the draft recommends. Repeat the command before they expire, and after each
+    change of the keys.
+
+    [bold]Example[/bold]
+
+        crawler identity directory /srv/www/keys --settings crawler.toml
+    """
+    from crawler.identity.web_bot_auth import signed_directory  # noqa: PLC0415 - needs an optional package
+
+    table, keys = _signing(load(settings))
+    signed = signed_directory(keys, table.directory, time.time(), days * 86_400)
+    body, headers = folder / "http-message-signatures-directory", folder / "http-message-signatures-directory.headers"
+    lines = "".join(f"{name}: {value}\n" for name, value in signed.fields)
+    _write(body, signed.body)
+    _write(headers, lines.encode())
+    until = datetime.fromtimestamp(time.time() + days * 86_400, UTC).date()
+    said = Text(
+        f"{body} written, to be served at {table.directory} with the header fields in {headers}, valid until {until}"
+    )
+    emit({"file": str(body), "headers": str(headers), "valid_until": str(until)}, json, said, wraps=False)
+
+
+@identity.command()
+def serve(
+    listen: Annotated[str, typer.Option(help="ADDRESS:PORT; a web server in front of it adds TLS.")] = "127.0.0.1:8404",
+    settings: SettingsFile = None,
+) -> None:
+    """Serve the key directory, signed for the host of `identity.directory`.
+
+    The draft demands https: put a web server with a certificate in front of it, and pass the path of the directory on.
+
+    [bold]Example[/bold]
+
+        crawler identity serve --listen 127.0.0.1:8404 --settings crawler.toml
+    """
+    from crawler.app.key_server import KeyServer  # noqa: PLC0415 - needs an optional package
+    from crawler.app.signals import on_stop_signal  # noqa: PLC0415
+
+    table, keys = _signing(load(settings, flags(replica={"listen": listen})))
+    address = listen if ":" in listen else f"127.0.0.1:{listen}"
+
+    async def work() -> None:
+        server, stopping = KeyServer(keys, table.directory), asyncio.Event()
+        await server.start(address)
+        on_stop_signal(stopping.set)
+        for path in server.paths:
+            Terminal().tell(
+                f"serving {count_of(len(keys), 'key')} at http://{address.rpartition(':')[0]}:{server.port}{path}"
+            )
+        sys.stdout.flush()
+        await stopping.wait()
+        await server.stop()
+
+    asyncio.run(work())
+
+
+@identity.command()
+def verify(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A URL: a request to it, signed as by a replica, is checked. Or a file with the head of a request; - is "
+            "standard input.",
+            metavar="REQUEST",
+        ),
+    ],
+    keys: Annotated[
+        Path | None,
+        typer.Option("--keys", help="File with the key directory, instead of the published one.", show_default=False),
+    ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option("--at", help="When the request arrived, in UTC; default: now.", show_default=False),
+    ] = None,
+    settings: SettingsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Check a signature as a site would: fetch the key directory that it names, and verify it with a key from there.
+
+    For a URL, nothing is requested from the URL itself. Exit code 1 if the signature is not valid, or if that cannot be
+    decided.
+
+    [bold]Examples[/bold]
+
+        crawler identity verify https://example.com/ --settings crawler.toml
+
+        crawler identity verify request.txt --at 2026-11-25T08:30:00
+    """
+    from crawler.identity.message_signatures import Message, NotDecided, NotValid  # noqa: PLC0415 - as above
+
+    loaded = load(settings)
+    now = at.replace(tzinfo=UTC).timestamp() if at else time.time()
+    try:
+        head = _signed_head(what, loaded, now) if "://" in what else _read_head(what)
+        scheme = urlsplit(what).scheme if "://" in what else "https"
+        found, notes = _check(Message.from_head(head, scheme), loaded, keys, now)
+    except (NotValid, NotDecided) as error:
+        outcome = "invalid" if isinstance(error, NotValid) else "unverified"
+        emit({"outcome": outcome, "reason": str(error)}, json, Text(f"{outcome}: {error}"), wraps=False)
+        raise typer.Exit(1) from error
+    shown = {"outcome": "verified", "signatures": [msgspec.to_builtins(one) for one in found], "notes": notes}
+    emit(shown, json, _verified(found, notes), wraps=False)
+
+
+@identity.command()
+def page(out: Out = None, settings: SettingsFile = None) -> None:
+    """Make the page that explains the crawler to owners of sites: who, why, how to block it, and how to complain.
+
+    Publish it, and write its URL into `fetch.contact`, which is sent with every request.
+
+    [bold]Example[/bold]
+
+        crawler identity page --settings crawler.toml --out crawler.html
+    """
+    loaded = load(settings)
+    table = loaded.identity
+    if loaded.fetch.contact == HOME_PAGE:
+        raise UserError("set fetch.contact, so that owners of sites can reach you: it is on the page")
+    for name, value in (("operator", table.operator), ("purpose", table.purpose)):
+        if not value.strip():
+            raise UserError(f"set identity.{name}, which the page tells: `crawler config explain identity.{name}`")
+    complaints = table.complaints or loaded.fetch.contact
+    if "@" not in complaints and not table.complaints:
+        raise UserError("set identity.complaints to an email address or a form: fetch.contact is the URL of this page")
+    about = About(
+        product=loaded.fetch.user_agent,
+        user_agent=loaded.fetch.user_agent_header,
+        operator=table.operator,
+        purpose=table.purpose,
+        complaints=complaints,
+        delay_s=loaded.politeness.delay,
+        robots_max_age_s=loaded.politeness.robots_max_age,
+        addresses=table.addresses,
+        addresses_url=table.addresses_url,
+        directory=table.directory,
+    )
+    _print_or_write(page_of(about), out)
+
+
+@identity.command()
+def addresses(out: Out = None, settings: SettingsFile = None) -> None:
+    """Make the list of `identity.addresses` as JSON, in the form that sites read from large crawlers.
+
+    Publish it at a stable URL, write that into `identity.addresses_url`, and make the list again once a day.
+
+    [bold]Example[/bold]
+
+        crawler identity addresses --settings crawler.toml --out addresses.json
+    """
+    loaded = load(settings)
+    if not loaded.identity.addresses:
+        raise UserError('set identity.addresses to the networks of the replicas, such as addresses = ["192.0.2.0/28"]')
+    made = address_ranges(loaded.identity.addresses, loaded.fetch.user_agent, time.time())
+    if out is None:
+        print_json(made)
+    else:
+        _print_or_write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n", out)
+
+
+def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
+    """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
+    from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
+
+    table = settings.identity
+    for name, value in (("keys", table.keys), ("directory", table.directory)):
+        if not value:
+            raise UserError(
+                f"set identity.{name} in the settings (--settings FILE): `crawler identity init` shows what to write"
+            )
+    return table, read_keys(table.keys)
+
+
+def _signed_head(url: str, settings: Settings, now: float) -> str:
+    """Return the head of a request for `url` that is signed as a replica signs it."""
+    from crawler.identity.web_bot_auth import RequestSigner  # noqa: PLC0415 - needs an optional package
+
+    table, keys = _signing(settings)
+    try:
+        href = canonicalize(url).href
+    except BadUrl as error:
+        raise UserError(f"{url}: {error}") from error
+    slash = href.find("/", href.find("://") + 3)
+    origin, target = Origin.parse(href[:slash]), href[slash:]
+    signer = RequestSigner(keys[0], table.directory, table.lifetime)
+    return origin.request_head(target, signer(origin.authority, target, now)).decode()
+
+
+def _read_head(file: str) -> str:
+    try:
+        with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
+            return stream.read(LONGEST_HEAD).decode("latin-1")
+    except OSError as error:
+        raise UserError(
+            f"cannot read {file}: {error.strerror}; give a URL, or a file with the head of a request"
+        ) from error
+
+
+def _check(message: Any, settings: Settings, file: Path | None, now: float) -> tuple[list[Verified], list[str]]:
+    """Check the signatures of `message`. Returns them, and what is not as the draft recommends."""
+    from crawler.app.key_lookup import fetch_directory  # noqa: PLC0415 - needs optional packages
+    from crawler.identity.message_signatures import NotDecided, NotValid  # noqa: PLC0415
+    from crawler.identity.web_bot_auth import check_directory, check_request, read_key_set  # noqa: PLC0415
+
+    notes: list[str] = []
+
+    def find_keys(url: str) -> Keys:
+        if file is not None:
+            return read_key_set(_read_head(str(file)).encode("latin-1"), url)
+        got = asyncio.run(fetch_directory(url, settings))
+        found = read_key_set(got.body, url)
+        try:
+            check_directory(url, got.fields, got.content, found, time.time())
+        except (NotDecided, NotValid) as error:
+            notes.append(f"the directory does not prove that its keys belong to {urlsplit(url).netloc}: {error}")
+        return found
+
+    return check_request(message, find_keys, now), notes
+
+
+def _verified(found: Sequence[Verified], notes: Sequence[str]) -> RenderableType:
+    lines = [Text("verified", style="bold green")]
+    for one in found:
+        lines += [
+            Text(f"directory: {one.agent}"),
+            Text(f"key:       {one.key_id}"),
+            Text(f"valid:     {_time(one.created)} to {_time(one.expires)}"),
+            Text(f"covers:    {', '.join(one.covers)}"),
+        ]
+    return Group(*lines, *(Text(f"note: {one}", style="yellow") for one in notes))
+
+
+def _time(seconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError):
+        return str(seconds)
+
+
+def _print_or_write(text: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(out, text.encode())
+        typer.echo(f"{out} written")
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; give another name") from error

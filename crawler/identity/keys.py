@@ -1,0 +1,169 @@
+"""The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can read.
+
+libsodium (PyNaCl) signs, because every request is signed and it needs a third less CPU than OpenSSL. OpenSSL (cryptography)
+does the rest: files and verification. So two implementations have to agree.
+
+`openssl genpkey -algorithm ed25519` makes such files, too. A key is named by its thumbprint (RFC 7638, and RFC 8037
+appendix A.3 for Ed25519): the hash of its public part as a JSON Web Key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawler.errors import UserError
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+    )
+    from nacl.bindings import crypto_sign
+except ImportError as error:
+    raise UserError(
+        "an identity needs the packages cryptography and PyNaCl: pip install 'peercrawl[identity]'"
+    ) from error
+
+__all__ = [
+    "InvalidSignature",
+    "PublicKey",
+    "SigningKey",
+    "base64",
+    "base64url",
+    "make_key",
+    "public_key",
+    "read_key",
+    "read_keys",
+    "thumbprint",
+]
+
+PublicKey = Ed25519PublicKey
+
+PUBLISHED_KEYS = frozenset({"poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"})
+"""Thumbprints of keys whose private part everyone knows: test-key-ed25519 of RFC 9421 B.1.4, which many examples use."""
+
+SIGNATURE_BYTES = 64
+
+LONGEST_FILE = 16_384  # bytes; a PEM file with an Ed25519 key has about 120
+
+
+class SigningKey:
+    """A key that can sign. `thumbprint`: its name; `x`: its public part in base64url, as in a JSON Web Key."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self._secret = private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()) + public
+        self.public = private.public_key()
+        self.x = base64url(public)
+        self.thumbprint = thumbprint(self.x)
+
+    def __repr__(self) -> str:
+        return f"<SigningKey {self.thumbprint}>"
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of `message`, 64 bytes (RFC 8032 5.1.6)."""
+        return crypto_sign(message, self._secret)[:SIGNATURE_BYTES]
+
+
+def make_key(path: Path) -> SigningKey:
+    """Make a key, and write it to a new file at `path` that only the owner can read. Raises UserError if there is a file
+    already, or if none can be written."""
+    private = Ed25519PrivateKey.generate()
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise UserError(
+            f"{path} exists already and was not changed: give another name, or use the key that it has"
+        ) from error
+    except OSError as error:
+        raise UserError(f"cannot write the key to {path}: {error.strerror}; give another name") from error
+    with os.fdopen(file, "wb") as opened:
+        opened.write(pem)
+        opened.flush()
+        os.fsync(file)
+    return SigningKey(private)
+
+
+def read_keys(paths: Sequence[Path]) -> list[SigningKey]:
+    """Read the keys in the files `paths`. Raises UserError if one cannot be used, or if two files have the same key."""
+    keys = [read_key(path) for path in paths]
+    names = [key.thumbprint for key in keys]
+    for name, path in zip(names, paths, strict=True):
+        if names.count(name) > 1:
+            raise UserError(f"{path} has the same key as another file of identity.keys: remove one of them")
+    return keys
+
+
+def read_key(path: Path) -> SigningKey:
+    """Read the key in the PEM file at `path`. Raises UserError if it cannot be used."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            pem = file.read(LONGEST_FILE)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no key at {path}: `crawler identity init {path}` makes one") from error
+    except OSError as error:
+        raise UserError(f"cannot read the key at {path}: {error.strerror}") from error
+    if stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise UserError(f"all users of this machine can read the key at {path}: chmod 600 {path}")
+    if b"PUBLIC KEY" in pem:
+        raise UserError(f"{path} has a public key, which cannot sign: name the file with the private key")
+    try:
+        private = load_pem_private_key(pem, password=None)
+    except TypeError as error:
+        raise UserError(
+            f"the key at {path} has a passphrase, which nobody could type here: "
+            f"openssl pkey -in {path} -out NEW removes it"
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UserError(
+            f"{path} is no private key in PEM form: `crawler identity init` makes one under another name"
+        ) from error
+    if not isinstance(private, Ed25519PrivateKey):
+        raise UserError(
+            f"the key at {path} is not an Ed25519 key: `crawler identity init` makes one under another name"
+        )
+    key = SigningKey(private)
+    if key.thumbprint in PUBLISHED_KEYS:
+        raise UserError(
+            f"{path} has the example key of RFC 9421, which everyone has: `crawler identity init` makes one"
+        )
+    return key
+
+
+def public_key(x: str) -> PublicKey:
+    """Return the key whose public part is `x` in base64url. Raises ValueError if there is none."""
+    return Ed25519PublicKey.from_public_bytes(unbase64url(x))
+
+
+def thumbprint(x: str) -> str:
+    """Return the thumbprint of the Ed25519 key with the public part `x`: the members in the order of RFC 7638 3.2."""
+    jwk = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
+    return base64url(hashlib.sha256(jwk.encode()).digest())
+
+
+def base64url(data: bytes) -> str:
+    """Return `data` in base64url without padding (RFC 7515 2)."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unbase64url(text: str) -> bytes:
+    """The reverse. Raises ValueError for other text."""
+    return b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def base64(data: bytes) -> str:
+    """Return `data` in base64, as byte sequences of structured fields have it (RFC 9651 3.3.5)."""
+    return b64encode(data).decode()

@@ -1,0 +1,195 @@
+"""HTTP Message Signatures (RFC 9421): the text that a signature covers, and whether a signature fits a message.
+
+Only what Web Bot Auth needs: requests, responses with components of their request, and Ed25519. Components that need the
+value of a field in another form (`sf`, `bs`, `tr`) and query parameters are refused as unsupported. The structured fields
+are parsed by http-sf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.identity.keys import InvalidSignature, PublicKey
+
+try:
+    from http_sf import parse, ser
+except ImportError as error:
+    raise UserError("an identity needs the package http-sf: pip install 'peercrawl[identity]'") from error
+
+LONGEST_FIELD = 16_384
+"""Bytes of a field that are parsed. A signature takes some hundred."""
+
+
+class NotValid(UserError):
+    """Raised when a message has a signature that does not hold."""
+
+
+class NotDecided(UserError):
+    """Raised when nobody can tell whether a signature holds: there is none, the key is unknown, or a component is one that
+    this program cannot read."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """The head of a message. `fields`: names in lower case and values, as sent. `authority` and `target` are of a request;
+    a response has the `request` instead."""
+
+    fields: tuple[tuple[str, str], ...]
+    method: str = ""
+    authority: str = ""
+    target: str = "/"
+    scheme: str = "https"
+    request: Message | None = None
+
+    @classmethod
+    def from_head(cls, head: str, scheme: str = "https") -> Message:
+        """Parse the head of a request, with or without its request line. Raises NotDecided if it has no Host field."""
+        lines = [line for line in head.replace("\r\n", "\n").split("\n") if line.strip()]
+        method, target = "GET", "/"
+        if lines and ":" not in lines[0].partition(" ")[0]:
+            method, _, rest = lines.pop(0).partition(" ")
+            target = rest.partition(" ")[0] or "/"
+        fields = tuple((name.strip().lower(), value.strip()) for name, _, value in (x.partition(":") for x in lines))
+        made = cls(fields, method, dict(fields).get("host", ""), target, scheme)
+        if not made.authority:
+            raise NotDecided("the request has no Host field, so nobody can tell to which site it was sent")
+        return made
+
+    def field(self, name: str) -> str | None:
+        """Return the values of the field `name` as one list (RFC 9421 2.1), or None if there is none."""
+        values = [value for key, value in self.fields if key == name]
+        return ", ".join(values) if values else None
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """One signature of a message. `components`: what it covers, as names with parameters; `parameters`: its metadata."""
+
+    label: str
+    components: tuple[tuple[str, dict[str, Any]], ...]
+    parameters: dict[str, Any]
+    value: bytes
+
+    def covers(self, name: str, **parameters: object) -> bool:
+        """Whether it covers the component `name` with these parameters."""
+        return (name, parameters) in self.components
+
+    def text(self, name: str) -> str:
+        """The parameter `name` if it is a string, else ""."""
+        value = self.parameters.get(name)
+        return value if type(value) is str else ""
+
+    def time(self, name: str) -> int:
+        """The parameter `name`, a time in seconds since 1970. Raises NotValid if there is none."""
+        value = self.parameters.get(name)
+        if type(value) is not int:
+            raise NotValid(f"the signature has no time {name!r}")
+        return value
+
+
+def signatures_of(message: Message) -> list[Signature]:
+    """Return the signatures of `message` (RFC 9421 4.1 and 4.2). Raises NotDecided if there are none, and NotValid if their
+    fields cannot be parsed."""
+    inputs, values = dictionary(message, "signature-input"), dictionary(message, "signature")
+    if not inputs or not values:
+        raise NotDecided("the message is not signed")
+    found = []
+    for label, (components, parameters) in inputs.items():
+        value = values.get(label, (None,))[0]
+        if not isinstance(components, list) or not isinstance(value, bytes):
+            raise NotValid(f"signature {label!r}: not a list of components with a value")
+        if not all(isinstance(name, str) for name, _ in components):
+            raise NotValid(f"signature {label!r}: the name of a component is not a string")
+        found.append(Signature(label, tuple(components), parameters, value))
+    return found
+
+
+def dictionary(message: Message, name: str) -> dict[str, Any]:
+    """Return the field `name` of `message` as a dictionary (RFC 9651 3.2), empty without it. Raises NotValid if it is
+    none."""
+    value = message.field(name)
+    if value is None:
+        return {}
+    if len(value) > LONGEST_FIELD:
+        raise NotValid(f"the field {name} is longer than {LONGEST_FIELD:,} bytes")
+
+    def refuse(key: str, _: str) -> None:
+        raise ValueError(f"{key!r} occurs twice")
+
+    try:
+        parsed: Any = parse(value.encode(), tltype="dictionary", on_duplicate_key=refuse)
+    except ValueError as error:
+        raise NotValid(f"the field {name} cannot be parsed: {error}") from error
+    return dict(parsed)
+
+
+def check(message: Message, signature: Signature, key: PublicKey) -> None:
+    """Raises NotValid if `signature` of `message` was not made with `key`, and NotDecided for a component that this program
+    cannot read (RFC 9421 3.2)."""
+    if signature.parameters.get("alg", "ed25519") != "ed25519":
+        raise NotValid("the signature has another algorithm than its key, which is of Ed25519")
+    try:
+        key.verify(signature.value, signature_base(message, signature).encode())
+    except InvalidSignature as error:
+        raise NotValid("the signature does not fit the message: it was changed, or signed with another key") from error
+
+
+def signature_base(message: Message, signature: Signature) -> str:
+    """Return the text that `signature` covers (RFC 9421 2.5)."""
+    lines: dict[str, str] = {}
+    for name, parameters in signature.components:
+        shown = ser((name, parameters))
+        if shown in lines:
+            raise NotValid(f"the signature covers {shown} twice")
+        lines[shown] = _value(message, name, parameters)
+    covered: Any = list(signature.components)
+    lines['"@signature-params"'] = ser([(covered, signature.parameters)])
+    text = "\n".join(f"{shown}: {value}" for shown, value in lines.items())
+    if not text.isascii():
+        raise NotValid("the signature covers text that is not ASCII")
+    return text
+
+
+def _value(message: Message, name: str, parameters: dict[str, Any]) -> str:
+    """The value of a component (RFC 9421 2.1 and 2.2)."""
+    options = dict(parameters)
+    if options.pop("req", False) is True:
+        if message.request is None:
+            raise NotValid("a request is signed as if it were a response")
+        message = message.request
+    key = options.pop("key", None)
+    if options or (key is not None and name.startswith("@")):
+        raise NotDecided(f"the signature covers {name!r} in a form that this program does not support")
+    if name.startswith("@"):
+        return _derived(message, name)
+    value = message.field(name)
+    if value is None or name != name.lower():
+        raise NotValid(f"the signature covers the field {name!r}, which the message does not have")
+    if key is None:
+        return value
+    member = dictionary(message, name).get(str(key))
+    if member is None:
+        raise NotValid(f"the signature covers {key!r} of the field {name!r}, which the message does not have")
+    return ser([member]) if isinstance(member[0], list) else ser(member)
+
+
+def _derived(message: Message, name: str) -> str:
+    path, mark, query = message.target.partition("?")
+    derived = {
+        "@method": message.method,
+        "@authority": authority(message.authority, message.scheme),
+        "@scheme": message.scheme,
+        "@target-uri": f"{message.scheme}://{authority(message.authority, message.scheme)}{message.target}",
+        "@request-target": message.target,
+        "@path": path or "/",
+        "@query": f"?{query}" if mark else "?",  # 2.2.7: a lone question mark if there is none
+    }
+    if message.request is not None or name not in derived:
+        raise NotDecided(f"the signature covers {name!r}, which this program does not support")
+    return derived[name]
+
+
+def authority(host: str, scheme: str) -> str:
+    """Return the value of a Host field as RFC 9421 2.2.3 has it: in lower case, without the default port."""
+    return host.lower().removesuffix(":443" if scheme == "https" else ":80")

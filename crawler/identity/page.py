@@ -1,0 +1,87 @@
+"""The page that explains the crawler to the owners of sites: who runs it, why, how to block it, and how to complain.
+
+The best practices for crawlers ask for such a page at a URL in the User-Agent header. Write its URL into `fetch.contact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import msgspec
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the page says. `complaints`: URL or email address; `directory`: URL of the key directory, or "";
+    `addresses_url`: where the address ranges are published, or ""."""
+
+    product: str
+    user_agent: str
+    operator: str
+    purpose: str
+    complaints: str
+    delay_s: float
+    robots_max_age_s: float
+    addresses: Sequence[str] = ()
+    addresses_url: str = ""
+    directory: str = ""
+
+
+STYLE = (
+    "body{font:1rem/1.5 sans-serif;max-width:42rem;margin:2rem auto;padding:0 1rem}pre{background:#eee;padding:.5rem}"
+)
+
+
+def page(about: About) -> str:
+    """Return the page as HTML. It loads nothing from elsewhere."""
+    product = escape(about.product)
+    sections = [
+        ("Who runs it", [f"<p>{escape(about.operator)}</p>"]),
+        ("Why it crawls", [f"<p>{escape(about.purpose)}</p>"]),
+        ("How to recognize it", list(_recognition(about))),
+        ("How to block it or slow it down", list(_blocking(about))),
+        (
+            "How to complain",
+            [f"<p>Write to {_link(about.complaints)}. Name your site and the time of the requests.</p>"],
+        ),
+    ]
+    parts = [f"<h2>{heading}</h2>\n" + "\n".join(lines) for heading, lines in sections]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{product}, a web crawler</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{product}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
+    )
+
+
+def _recognition(about: About) -> Iterable[str]:
+    yield f"<p>Its requests have this User-Agent header:</p>\n<pre>{escape(about.user_agent)}</pre>"
+    if about.directory:
+        yield (
+            "<p>Each request is signed by the draft Web Bot Auth (HTTP Message Signatures, RFC 9421). "
+            f"The keys are at {_link(about.directory)}. A request without a valid signature is not from this crawler.</p>"
+        )
+    if about.addresses:
+        items = "".join(f"<li><code>{escape(one)}</code></li>" for one in about.addresses)
+        where = f" The list as JSON is at {_link(about.addresses_url)}." if about.addresses_url else ""
+        yield f"<p>Its requests come from these addresses.{where}</p>\n<ul>{items}</ul>"
+
+
+def _blocking(about: About) -> Iterable[str]:
+    product = escape(about.product)
+    yield (
+        f"<p>It obeys robots.txt (RFC 9309), and reads it again after {about.robots_max_age_s / 3600:g} hours. "
+        "These lines keep it away from a whole site:</p>\n"
+        f"<pre>User-agent: {product}\nDisallow: /</pre>"
+    )
+    yield (
+        f"<p>After each response, it waits at least {about.delay_s:g} s before its next request to the domain, and longer "
+        "if the site answers slowly or with errors. <code>Crawl-delay</code> in robots.txt makes it wait longer, too.</p>"
+    )
+
+
+def _link(target: str) -> str:
+    shown = escape(target)
+    if target.startswith(("https://", "http://", "mailto:")):
+        return f'<a href="{shown}">{shown}</a>'
+    return f'<a href="mailto:{shown}">{shown}</a>' if "@" in target else shown

@@ -1,0 +1,20 @@
+"""What is published of an identity: by which URLs, and in which field of an archive. Needs no optional package, because
+settings and archives are read without them, too."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+KEY_SET_FIELD = "http-message-signatures-directory"
+"""The field of a warcinfo record with the public keys of the replica. An audit checks signatures with them."""
+
+
+def is_https_url(url: str) -> bool:
+    """Whether `url` is an https URL that others can fetch, and that can be a string in a header: ASCII without quotes."""
+    if not (url.isascii() and url.isprintable()) or any(sign in url for sign in ' "\\'):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and not parts.fragment and parts.username is None
+    except ValueError:
+        return False

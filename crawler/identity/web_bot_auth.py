@@ -1,0 +1,253 @@
+"""Web Bot Auth: signed requests, and the directory with the keys that sign them.
+
+This module follows draft-ietf-webbotauth-httpsig-protocol-01 (29 October 2026), which has replaced
+draft-meunier-web-bot-auth-architecture and draft-meunier-http-message-signatures-directory. Section titles in the comments
+are of that draft.
+
+Every request gets a signature of its own, with a nonce of its own. The draft calls one signature for many requests an
+anti-pattern ("Static Signatures", "Deployment Anti-Patterns"), and a site that remembers nonces would refuse the second.
+The signature covers the method, the authority, the path and the URL of the directory ("Generating HTTP Message Signature"
+recommends more than the authority). The query is not covered, because proxies reorder it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from crawler.identity.keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
+from crawler.identity.message_signatures import (
+    Message,
+    NotDecided,
+    NotValid,
+    Signature,
+    authority,
+    check,
+    dictionary,
+    signatures_of,
+)
+from crawler.identity.published import is_https_url
+
+REVISION = "draft-ietf-webbotauth-httpsig-protocol-01"
+TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
+WELL_KNOWN = "/.well-known/http-message-signatures-directory"
+MEDIA_TYPE = "application/http-message-signatures-directory+json"
+LABEL = "sig1"
+NONCE_BYTES = 16
+
+LONGEST_VALIDITY_S = 86_400
+"""The draft recommends that a signature expires within 24 hours."""
+
+CLOCK_SKEW_S = 5
+"""Seconds by which the clock of the signer may be ahead."""
+
+LONGEST_DIRECTORY, MOST_KEYS = 65_536, 100
+"""Bytes and keys of a directory that is read ("Server-Side Request Forgery")."""
+
+Keys = Mapping[str, PublicKey]
+"""The keys of a directory by their thumbprints."""
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """A signature that holds. Times are in seconds since 1970."""
+
+    agent: str
+    key_id: str
+    created: int
+    expires: int
+    nonce: str
+    covers: tuple[str, ...]
+
+
+# signing
+
+
+class RequestSigner:
+    """Signs requests with `key`, whose public part is in the directory at the URL `directory`. `lifetime_s`: how long a
+    signature is valid. `random`: returns as many random bytes as it is asked for."""
+
+    def __init__(
+        self, key: SigningKey, directory: str, lifetime_s: int, random: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._sign = key.sign
+        self._lifetime_s = lifetime_s
+        self._random = random
+        self._agent = f'Signature-Agent: {LABEL}="{directory}"\r\n'
+        self._covered_agent = f'"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": '
+        self._last = f'";keyid="{key.thumbprint}";alg="ed25519";tag="{TAG}"'
+
+    def __call__(self, host: str, target: str, now: float) -> bytes:
+        """Return the header lines that sign a GET of `target` at the authority `host`, at `now` (seconds since 1970)."""
+        created = int(now)
+        nonce = base64(self._random(NONCE_BYTES))
+        parameters = (
+            f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'
+            f';expires={created + self._lifetime_s};nonce="{nonce}{self._last}'
+        )
+        path = target.partition("?")[0]
+        covered = f'"@method": GET\n"@authority": {host}\n"@path": {path}\n{self._covered_agent}{parameters}'
+        value = base64(self._sign(covered.encode()))
+        return f"{self._agent}Signature-Input: {LABEL}={parameters}\r\nSignature: {LABEL}=:{value}:\r\n".encode()
+
+
+# checking a request
+
+
+def check_request(message: Message, find_keys: Callable[[str], Keys], now: float) -> list[Verified]:
+    """Check the signatures of the request `message` as a site would at `now`, in seconds since 1970 ("Validating Message
+    Signature"). `find_keys` returns the keys of a directory. Raises NotValid and NotDecided."""
+    signatures = [one for one in signatures_of(message) if one.text("tag") == TAG]
+    if not signatures:
+        raise NotDecided(f"the request has no signature with the tag {TAG!r}")
+    return [_check_one(message, one, find_keys, now) for one in signatures]
+
+
+def _check_one(message: Message, signature: Signature, find_keys: Callable[[str], Keys], now: float) -> Verified:
+    agent = agent_of(message, signature)
+    if not (signature.covers("@authority") or signature.covers("@target-uri")):
+        raise NotValid("the signature covers neither @authority nor @target-uri, so it would fit a request to any site")
+    created, expires, key_id = signature.time("created"), signature.time("expires"), signature.text("keyid")
+    if created > now + CLOCK_SKEW_S:
+        raise NotValid(f"the signature was created {created - now:.0f} s in the future: check the clock of the signer")
+    if expires <= now:
+        raise NotValid(f"the signature expired {now - expires:.0f} s ago")
+    if expires - created > LONGEST_VALIDITY_S:
+        raise NotValid("the signature is valid for more than 24 hours")
+    if not key_id:
+        raise NotValid("the signature does not name its key (keyid)")
+    key = find_keys(agent).get(key_id)
+    if key is None:
+        raise NotDecided(f"the key {key_id} is not in the directory at {agent}")
+    check(message, signature, key)
+    covers = tuple(name for name, _ in signature.components)
+    return Verified(agent, key_id, created, expires, signature.text("nonce"), covers)
+
+
+def agent_of(message: Message, signature: Signature) -> str:
+    """Return the URL of the directory that `signature` names and covers ("Signature-Agent"). Raises NotValid."""
+    header = message.field("signature-agent")
+    if header is None:
+        raise NotValid("the request has no field Signature-Agent")
+    if header.startswith('"'):  # of earlier revisions
+        member: Any = dictionary(Message((("agent", f"agent={header}"),)), "agent").get("agent")
+        is_covered = signature.covers("signature-agent")
+    else:
+        member = dictionary(message, "signature-agent").get(signature.label)
+        is_covered = signature.covers("signature-agent", key=signature.label)
+        if member is None:  # a proxy may have changed the label: the key that is covered counts ("Labeling")
+            named = [options.get("key") for name, options in signature.components if name == "signature-agent"]
+            member = dictionary(message, "signature-agent").get(str(named[0])) if len(named) == 1 else None
+            is_covered = member is not None
+    if member is None or not isinstance(member[0], str) or member[1]:
+        raise NotValid(f"Signature-Agent has no URL for the signature {signature.label!r}")
+    if not is_covered:
+        raise NotValid("the signature does not cover Signature-Agent")
+    if not is_https_url(member[0]):
+        raise NotValid(f"Signature-Agent: {member[0]!r} is no https URL")
+    return str(member[0])
+
+
+# the directory
+
+
+class SignedDirectory(msgspec.Struct, frozen=True):
+    """A key directory as it is served: its body, and the header fields that prove that the keys belong to its authority."""
+
+    body: bytes
+    fields: tuple[tuple[str, str], ...]
+
+
+def key_set(keys: Sequence[SigningKey]) -> bytes:
+    """Return the directory with `keys` ("Directory Format")."""
+    entries = [{"kty": "OKP", "crv": "Ed25519", "kid": key.thumbprint, "x": key.x, "use": "sig"} for key in keys]
+    return msgspec.json.encode({"keys": entries})
+
+
+def signed_directory(keys: Sequence[SigningKey], url: str, now: float, lifetime_s: int) -> SignedDirectory:
+    """Return the directory with `keys` for the directory's `url`, with one signature per key ("Possession Proof on the
+    Directory Response"). They are valid from `now` (seconds since 1970) for `lifetime_s` seconds."""
+    body, created = key_set(keys), int(now)
+    digest = content_digest(body)
+    inputs, values = [], []
+    for number, key in enumerate(keys):
+        parameters = (
+            f'("@authority";req "content-digest");created={created};expires={created + lifetime_s}'
+            f';keyid="{key.thumbprint}";tag="{DIRECTORY_TAG}"'
+        )
+        covered = (
+            f'"@authority";req: {authority(urlsplit(url).netloc, "https")}\n"content-digest": {digest}\n'
+            f'"@signature-params": {parameters}'
+        )
+        inputs.append(f"binding{number}={parameters}")
+        values.append(f"binding{number}=:{base64(key.sign(covered.encode()))}:")
+    fields = (
+        ("Content-Type", MEDIA_TYPE),
+        ("Content-Digest", digest),
+        ("Signature-Input", ", ".join(inputs)),
+        ("Signature", ", ".join(values)),
+    )
+    return SignedDirectory(body, fields)
+
+
+def content_digest(body: bytes) -> str:
+    """Return the field Content-Digest (RFC 9530 2) of `body`."""
+    return f"sha-256=:{base64(hashlib.sha256(body).digest())}:"
+
+
+def read_key_set(body: bytes, url: str = "") -> Keys:
+    """Return the Ed25519 keys in the directory `body`, which is at `url`. Entries that cannot be used are left out, and so
+    are keys that everyone has. Raises NotDecided if it is no directory."""
+    if len(body) > LONGEST_DIRECTORY:
+        raise NotDecided(f"the directory at {url} is longer than {LONGEST_DIRECTORY:,} bytes")
+    try:
+        entries = msgspec.json.decode(body, type=dict[str, Any]).get("keys")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotDecided(f"the directory at {url} is no JSON Web Key Set: {error}") from error
+    if not isinstance(entries, list) or len(entries) > MOST_KEYS:
+        raise NotDecided(f"the directory at {url} has no list `keys` with at most {MOST_KEYS} keys")
+    is_well_known = urlsplit(url).path == WELL_KNOWN
+    keys = {}
+    for entry in entries:
+        match entry:
+            case {"kty": "OKP", "crv": "Ed25519", "x": str(x)}:
+                name = thumbprint(x)
+                is_named_otherwise = is_well_known and entry.get("kid", name) != name
+                if is_named_otherwise or name in PUBLISHED_KEYS:
+                    continue
+                try:
+                    keys[name] = public_key(x)
+                except ValueError:
+                    continue
+    return keys
+
+
+def check_directory(url: str, fields: Sequence[tuple[str, str]], content: bytes, keys: Keys, now: float) -> Keys:
+    """Check the response with the directory at `url`, and return those of its `keys` that have signed it. `content`: the
+    body as received. Raises NotValid if a signature or the media type is wrong, and NotDecided without a signature."""
+    lower = tuple((name.lower(), value) for name, value in fields)
+    response = Message(lower, request=Message((), "GET", urlsplit(url).netloc, urlsplit(url).path or "/"))
+    media_type = (response.field("content-type") or "").partition(";")[0].strip().lower()
+    if urlsplit(url).path == WELL_KNOWN and media_type != MEDIA_TYPE:
+        raise NotValid(f"the directory at {url} is served as {media_type or 'nothing'}: it has to be {MEDIA_TYPE}")
+    proven: dict[str, PublicKey] = {}
+    for signature in (one for one in signatures_of(response) if one.text("tag") == DIRECTORY_TAG):
+        key = keys.get(signature.text("keyid"))
+        if key is None:
+            continue
+        if not (signature.covers("@authority", req=True) and signature.covers("content-digest")):
+            raise NotValid("a signature of the directory does not cover its authority and its digest")
+        if response.field("content-digest") != content_digest(content):
+            raise NotValid("the directory has another Content-Digest than its body")
+        created, expires = signature.time("created"), signature.time("expires")
+        if created > now + CLOCK_SKEW_S or expires <= now:
+            raise NotValid("a signature of the directory has expired, or was created in the future")
+        check(response, signature, key)
+        proven[signature.text("keyid")] = key
+    if not proven:
+        raise NotDecided(f"no key of the directory at {url} has signed it")
+    return proven

@@ -1,0 +1,107 @@
+"""The directory over HTTP, with a real server and a real client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from crawler.app.key_server import CACHED_S, SIGNED_S, KeyServer
+from crawler.errors import UserError
+from crawler.identity.message_signatures import NotDecided, NotValid
+from crawler.identity.web_bot_auth import MEDIA_TYPE, WELL_KNOWN, check_directory, read_key_set, signed_directory
+from tests.identity import site
+from tests.identity.made import DIRECTORY, NOW, key_in
+
+
+@asynccontextmanager
+async def serving(server: KeyServer) -> AsyncIterator[str]:
+    await server.start("127.0.0.1:0")
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.stop()
+
+
+async def test_the_directory_is_served_with_a_signature_per_key(tmp_path: Path) -> None:
+    """Whatever Host is asked for: a signature for another name would let others serve the keys as theirs."""
+    keys = [key_in(tmp_path, "new.pem"), key_in(tmp_path, "old.pem")]
+    async with serving(KeyServer(keys, DIRECTORY, wall=lambda: NOW)) as at, aiohttp.ClientSession() as session:
+        async with session.get(at + WELL_KNOWN, headers={"Host": "other.example"}) as response:
+            body, fields = await response.read(), {name.lower(): value for name, value in response.headers.items()}
+        assert (response.status, fields["content-type"]) == (200, MEDIA_TYPE)
+        assert fields["cache-control"] == f"max-age={CACHED_S}"
+        assert site.check_directory("crawler.example", fields, body, NOW) == {key.thumbprint for key in keys}
+        with pytest.raises(site.Refused):
+            site.check_directory("other.example", fields, body, NOW)
+        async with session.get(at + WELL_KNOWN, headers={"If-None-Match": fields["etag"]}) as response:
+            assert (response.status, await response.read()) == (304, b"")
+        async with session.head(at + WELL_KNOWN) as response:
+            assert response.status == 200
+        async with session.get(at + "/other") as response:
+            assert response.status == 404
+
+
+async def test_the_directory_is_also_at_the_path_of_its_url(tmp_path: Path) -> None:
+    """If `identity.directory` is an origin, verifiers of this revision find it, and those of earlier ones, which add the
+    well-known path."""
+    server = KeyServer([key_in(tmp_path)], "https://crawler.example")
+    assert server.paths == ["/", WELL_KNOWN]
+    async with serving(server) as at, aiohttp.ClientSession() as session:
+        for path in server.paths:
+            async with session.get(at + path) as response:
+                assert response.status == 200
+
+
+async def test_the_signatures_are_renewed_long_before_they_expire(tmp_path: Path) -> None:
+    now = [NOW]
+    async with (
+        serving(KeyServer([key_in(tmp_path)], DIRECTORY, wall=lambda: now[0])) as at,
+        aiohttp.ClientSession() as session,
+    ):
+        seen = []
+        for _ in range(3):
+            async with session.get(at + WELL_KNOWN) as response:
+                seen.append(response.headers["Signature-Input"])
+            now[0] += CACHED_S / 2
+    assert seen[0] == seen[1] != seen[2]
+    assert 10 * CACHED_S < SIGNED_S
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    key = key_in(tmp_path)
+    first, second = KeyServer([key], DIRECTORY), KeyServer([key], DIRECTORY)
+    async with serving(first):
+        with pytest.raises(UserError, match=f"cannot listen at 127.0.0.1:{first.port}.*choose another --listen"):
+            await second.start(f"127.0.0.1:{first.port}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("Content-Type", "application/json", NotValid),
+        ("Content-Digest", "sha-256=:AAAA:", NotValid),
+        ("Signature", "binding0=:AAAA:", NotValid),
+        ("Signature", "", NotDecided),
+    ],
+)
+def test_a_directory_that_was_changed_proves_nothing(
+    tmp_path: Path, name: str, value: str, error: type[Exception]
+) -> None:
+    made = signed_directory([key_in(tmp_path)], DIRECTORY, NOW, 60)
+    keys = read_key_set(made.body, DIRECTORY)
+    assert check_directory(DIRECTORY, made.fields, made.body, keys, NOW).keys() == keys.keys()
+    fields = [*((n, v) for n, v in made.fields if n != name), (name, value)]
+    with pytest.raises(error):
+        check_directory(DIRECTORY, fields, made.body, keys, NOW)
+
+
+@pytest.mark.parametrize("later_s", [-60, 60])
+def test_a_directory_proves_its_keys_only_while_its_signatures_are_valid(tmp_path: Path, later_s: int) -> None:
+    """The draft: a verifier MUST reject a signature from the future, which would outrank every later one."""
+    made = signed_directory([key_in(tmp_path)], DIRECTORY, NOW, 60)
+    with pytest.raises(NotValid):
+        check_directory(DIRECTORY, made.fields, made.body, read_key_set(made.body), NOW + later_s)

@@ -1,0 +1,240 @@
+"""Signed requests: what the crawler sends is accepted by two verifiers that it did not write, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver
+from http_message_signatures.algorithms import ED25519
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from crawler.identity.keys import SigningKey
+from crawler.identity.message_signatures import Message, NotDecided, NotValid
+from crawler.identity.web_bot_auth import RequestSigner, check_request, key_set, read_key_set
+from tests.bench.signing import MOST_US, signature_us
+from tests.identity.made import DIRECTORY, NOW, key_in, signed
+from tests.identity.site import Refused, Site
+
+LIFETIME_S = 60
+Signed = tuple[str, str, str]
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+    return key_in(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def signer(key: SigningKey) -> RequestSigner:
+    return RequestSigner(key, DIRECTORY, LIFETIME_S)
+
+
+@pytest.fixture
+def site(key: SigningKey) -> Site:
+    return Site({DIRECTORY: key_set([key])})
+
+
+def check(key: SigningKey, head: Signed, host: str = "a.test", target: str = "/x?y=1", now: float = NOW) -> str:
+    """The crawler's own check, as `crawler identity verify` and the audit make it."""
+    names = ("signature-agent", "signature-input", "signature")
+    message = Message(tuple(zip(names, head, strict=True)), "GET", host, target)
+    known = read_key_set(key_set([key]), DIRECTORY)
+    (found,) = check_request(message, lambda url: known if url == DIRECTORY else {}, now)
+    return found.nonce
+
+
+@pytest.mark.parametrize("host", ["a.test", "a.test:8443", "[2001:db8::1]:8080"])
+@pytest.mark.parametrize("target", ["/", "/x?y=1", "/robots.txt", "/%7Ea/b;c=d", "/?", "/a?b=%22%5C"])
+def test_a_signed_request_is_accepted(
+    key: SigningKey, signer: RequestSigner, site: Site, host: str, target: str
+) -> None:
+    head = signed(signer, host, target)
+    assert site.accept("GET", host, target, head, NOW) == DIRECTORY
+    assert check(key, head, host, target)
+
+
+class Keys(HTTPSignatureKeyResolver):
+    def __init__(self, key: SigningKey) -> None:
+        self._key = key
+
+    def resolve_public_key(self, key_id: str):  # type: ignore[no-untyped-def]
+        assert key_id == self._key.thumbprint
+        return self._key.public
+
+    def resolve_private_key(self, key_id: str):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+class Sent:
+    """A request as http-message-signatures reads it."""
+
+    def __init__(self, url: str, head: Signed) -> None:
+        self.method, self.url = "GET", url
+        self.headers = dict(zip(("Signature-Agent", "Signature-Input", "Signature"), head, strict=True))
+
+
+@pytest.mark.parametrize("host", ["a.test", "a.test:8443"])
+def test_the_library_http_message_signatures_accepts_it(key: SigningKey, signer: RequestSigner, host: str) -> None:
+    now = datetime.now(UTC).timestamp()
+    head = signed(signer, host, "/x?y=1", now)
+    verifier = HTTPMessageVerifier(signature_algorithm=ED25519, key_resolver=Keys(key))
+    (found,) = verifier.verify(Sent(f"https://{host}/x?y=1", head), expect_tag="web-bot-auth")
+    assert list(found.covered_components) == [
+        '"@method"',
+        '"@authority"',
+        '"@path"',
+        '"signature-agent";key="sig1"',
+        '"@signature-params"',
+    ]
+
+
+def test_every_request_has_a_nonce_of_its_own(signer: RequestSigner, site: Site) -> None:
+    """A site that remembers nonces accepts a hundred requests for one page in one second."""
+    for _ in range(100):
+        site.accept("GET", "a.test", "/x?y=1", signed(signer), NOW)
+
+
+def test_a_replayed_request_is_refused(signer: RequestSigner, site: Site) -> None:
+    head = signed(signer)
+    site.accept("GET", "a.test", "/x?y=1", head, NOW)
+    with pytest.raises(Refused, match="replayed"):
+        site.accept("GET", "a.test", "/x?y=1", head, NOW)
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "target"),
+    [
+        ("POST", "a.test", "/x?y=1"),
+        ("GET", "b.test", "/x?y=1"),
+        ("GET", "a.test:81", "/x"),
+        ("GET", "a.test", "/z?y=1"),
+    ],
+)
+def test_a_signature_does_not_fit_another_request(
+    key: SigningKey, signer: RequestSigner, site: Site, method: str, host: str, target: str
+) -> None:
+    head = signed(signer)
+    with pytest.raises(Refused):
+        site.accept(method, host, target, head, NOW)
+    if method == "GET":
+        with pytest.raises(NotValid):
+            check(key, head, host, target)
+
+
+Doctor = Callable[[Signed], Signed]
+
+TAMPERED: dict[str, Doctor] = {
+    "agent": lambda h: (h[0].replace("crawler.example", "other.example"), h[1], h[2]),
+    "agent without https": lambda h: (h[0].replace("https", "http"), h[1], h[2]),
+    "agent with a parameter": lambda h: (h[0] + ";type=jwks", h[1], h[2]),
+    "no agent": lambda h: ("", h[1], h[2]),
+    "created": lambda h: (h[0], h[1].replace(f"created={int(NOW)}", f"created={int(NOW) - 1}"), h[2]),
+    "expires": lambda h: (h[0], h[1].replace(f"expires={int(NOW) + 60}", f"expires={int(NOW) + 3600}"), h[2]),
+    "nonce": lambda h: (h[0], h[1].replace('nonce="', 'nonce="A'), h[2]),
+    "tag": lambda h: (h[0], h[1].replace("web-bot-auth", "other"), h[2]),
+    "key": lambda h: (h[0], h[1].replace('keyid="', 'keyid="x'), h[2]),
+    "algorithm": lambda h: (h[0], h[1].replace("ed25519", "rsa-pss-sha512"), h[2]),
+    "fewer components": lambda h: (h[0], h[1].replace('"@path" ', ""), h[2]),
+    "no authority": lambda h: (h[0], h[1].replace('"@authority" ', ""), h[2]),
+    "a component twice": lambda h: (h[0], h[1].replace('"@path"', '"@path" "@path"'), h[2]),
+    "an unknown component": lambda h: (h[0], h[1].replace('"@path"', '"@status"'), h[2]),
+    "signature": lambda h: (h[0], h[1], h[2][:10] + ("A" if h[2][10] != "A" else "B") + h[2][11:]),
+    "no signature": lambda h: (h[0], h[1], ""),
+    "another label": lambda h: (h[0], h[1], h[2].replace("sig1", "sig2")),
+    "not a field": lambda h: (h[0], h[1] + "(", h[2]),
+}
+
+
+@pytest.mark.parametrize("doctor", TAMPERED.values(), ids=TAMPERED)
+def test_a_tampered_signature_is_refused(key: SigningKey, signer: RequestSigner, site: Site, doctor: Doctor) -> None:
+    head = doctor(signed(signer))
+    with pytest.raises(Refused):
+        site.accept("GET", "a.test", "/x?y=1", head, NOW)
+    with pytest.raises((NotValid, NotDecided)):
+        check(key, head)
+
+
+@pytest.mark.parametrize("later_s", [-30, LIFETIME_S, 100_000])
+def test_a_signature_holds_only_in_its_time(key: SigningKey, signer: RequestSigner, site: Site, later_s: int) -> None:
+    head = signed(signer)
+    with pytest.raises(Refused, match="expired, from the future"):
+        site.accept("GET", "a.test", "/x?y=1", head, NOW + later_s)
+    with pytest.raises(NotValid, match=r"expired|in the future"):
+        check(key, head, now=NOW + later_s)
+    assert check(key, head, now=NOW + LIFETIME_S - 1)
+
+
+def test_the_key_of_another_directory_does_not_count(signer: RequestSigner, key: SigningKey, tmp_path: Path) -> None:
+    """The draft: lookup is keyed on the pair of URL and key."""
+    other = Site({"https://other.example/keys": key_set([key]), DIRECTORY: key_set([key_in(tmp_path)])})
+    with pytest.raises(Refused, match="unknown key"):
+        other.accept("GET", "a.test", "/x?y=1", signed(signer), NOW)
+
+
+def test_rotation_keeps_the_old_key_until_it_is_removed(tmp_path: Path) -> None:
+    """Given two keys in the directory, then requests signed with either are accepted; without the old one, only the new."""
+    old, new = key_in(tmp_path, "old.pem"), key_in(tmp_path, "new.pem")
+    both, later = Site({DIRECTORY: key_set([new, old])}), Site({DIRECTORY: key_set([new])})
+    for key in (old, new):
+        both.accept("GET", "a.test", "/", signed(RequestSigner(key, DIRECTORY, 60), target="/"), NOW)
+    later.accept("GET", "a.test", "/", signed(RequestSigner(new, DIRECTORY, 60), target="/"), NOW)
+    with pytest.raises(Refused, match="unknown key"):
+        later.accept("GET", "a.test", "/", signed(RequestSigner(old, DIRECTORY, 60), target="/"), NOW)
+
+
+FIELD = st.text(st.characters(min_codepoint=9, max_codepoint=255), max_size=60) | st.sampled_from(
+    [
+        'sig1=("@authority");created=1;expires=2;tag="web-bot-auth"',
+        "sig1=:AAAA:",
+        'sig1="https://a.test"',
+        'a=("x";key=1)',
+    ]
+)
+
+
+@given(st.tuples(FIELD, FIELD, FIELD))
+@example(("sig1=1", 'sig1=(1 2);tag="web-bot-auth"', "sig1=:AAAA:"))
+@example(('"https://a', 'sig1=("@authority" "signature-agent");tag="web-bot-auth"', "sig1=:AAAA:"))
+@example(("a=()", 'sig1=("@authority" "signature-agent";key=());tag="web-bot-auth"', "sig1=:AAAA:"))
+def test_whatever_a_request_claims_the_check_has_an_answer(head: Signed) -> None:
+    message = Message(
+        (("signature-agent", head[0]), ("signature-input", head[1]), ("signature", head[2])), "GET", "a.test", "/"
+    )
+    with pytest.raises((NotValid, NotDecided)):
+        check_request(message, lambda _: {}, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (b'{"keys":[]}', 0),
+        (b'{"keys":[1,"x",null,{"kty":"RSA"},{"kty":"OKP","crv":"Ed25519","x":1}]}', 0),
+        (b'{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AAAA"},{"kty":"OKP","crv":"Ed25519","x":"\\u00e4"}]}', 0),
+        (b'{"keys":[{"kty":"OKP","crv":"Ed25519","x":"JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"}]}', 0),  # test key
+    ],
+)
+def test_entries_of_a_directory_that_cannot_be_used_are_left_out(body: bytes, count: int) -> None:
+    assert len(read_key_set(body, DIRECTORY)) == count
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"keys":{}}', b"\xff", b'{"keys":[' + b"1," * 100 + b"1]}", b" " * 70_000]
+)
+def test_what_is_no_directory_is_not_decided(body: bytes) -> None:
+    with pytest.raises(NotDecided):
+        read_key_set(body, DIRECTORY)
+
+
+def test_a_key_under_another_name_counts_only_outside_the_well_known_url(key: SigningKey) -> None:
+    body = key_set([key]).replace(b'"kid":"', b'"kid":"mine-')
+    assert read_key_set(body, DIRECTORY) == {}
+    assert read_key_set(body, "https://crawler.example/jwks.json").keys() == {key.thumbprint}
+
+
+@pytest.mark.timed
+def test_a_signature_takes_little_cpu() -> None:
+    assert signature_us(5) <= MOST_US
