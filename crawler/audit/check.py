@@ -8,6 +8,7 @@
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
 | `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
 | `forgotten` | a record, a line or an index names a URL of a domain that was forgotten (`crawler forget`) |
+| `signature` | a replica that signs sent a request without a signature, or with one that was not valid at that time |
 
 The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
 delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
@@ -64,7 +65,7 @@ class Breach(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct):
     """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
     allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them. `unread`: records,
-    and ends of files, that could not be understood."""
+    and ends of files, that could not be understood. `signed`: requests whose signatures were checked."""
 
     files: int
     requests: int
@@ -77,6 +78,7 @@ class Report(msgspec.Struct):
     counts: dict[str, int]
     breaches: list[Breach]
     unread: int = 0
+    signed: int = 0
 
     @property
     def ok(self) -> bool:
@@ -101,7 +103,9 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     if rules.purpose:
         _check_usage(archive.requests, timeline, rules, breaches)
     _check_forgotten(archive, breaches)
-    counts = dict.fromkeys(("too_close", "address_rate", "denied", "unrested", "refused", "forgotten"), 0)
+    breaches += [Breach("signature", bad.url, bad.at, 0.0, 0.0, bad.problem) for bad in archive.signatures.bad]
+    rules_checked = ("too_close", "address_rate", "denied", "unrested", "refused", "forgotten", "signature")
+    counts = dict.fromkeys(rules_checked, 0)
     for breach in breaches:
         counts[breach.rule] += 1
     return Report(
@@ -116,6 +120,7 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         counts=counts,
         breaches=breaches,
         unread=archive.unread,
+        signed=archive.signatures.checked,
     )
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
+from crawler.audit.signatures import LONGEST_HEAD, Signatures
 from crawler.errors import UserError
 from crawler.fetch.client import host_of
+from crawler.identity.published import KEY_SET_FIELD
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.index import index_path
@@ -26,7 +28,7 @@ from politeness import tdmrep
 from politeness.robots_syntax import MAX_BODY
 from politeness.usage_preferences import NO_USAGE, Usage
 
-WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo
+WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo | WarcRecordType.request
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
@@ -75,7 +77,8 @@ class Request(msgspec.Struct, frozen=True):
 class ArchivedRequests(msgspec.Struct):
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
     `unread`: number of records that could not be parsed, and of files that could not be read to the end. `forgotten`: the
-    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes."""
+    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes. `signatures`: of
+    the requests in files whose replica has signed (`crawler.audit.signatures`)."""
 
     requests: list[Request]
     user_agents: set[str]
@@ -83,6 +86,7 @@ class ArchivedRequests(msgspec.Struct):
     unread: int = 0
     forgotten: frozenset[str] = frozenset()
     named: dict[str, str] = {}
+    signatures: Signatures = msgspec.field(default_factory=Signatures)
 
 
 def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
@@ -109,7 +113,15 @@ def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
     requests = reader.read_all(warcs)
     unread = reader.unread + sum(_add_lines(path, requests, named) for path in lines)
     requests.sort(key=lambda request: request.start)
-    return ArchivedRequests(requests, reader.user_agents, len(warcs) + len(lines), unread, frozenset(forgotten), named)
+    return ArchivedRequests(
+        requests,
+        reader.user_agents,
+        len(warcs) + len(lines),
+        unread,
+        frozenset(forgotten),
+        named,
+        reader.signatures,
+    )
 
 
 class _WarcReader:
@@ -120,6 +132,7 @@ class _WarcReader:
         self._reads_usage = usage
         self.user_agents: set[str] = set()
         self.unread = 0
+        self.signatures = Signatures()
         self._bodies: dict[str, bytes] = {}
         self._targets: set[str] = set()
         self._kept: set[str] = set()
@@ -130,6 +143,7 @@ class _WarcReader:
         if any(request.url in self._targets and request.url not in self._kept for request in requests):
             # The target of a robots.txt redirect was read before the redirect.
             self.unread = 0
+            self.signatures = Signatures()
             requests = [request for path in paths for request in self._read_file(path)]
         return requests
 
@@ -148,10 +162,19 @@ class _WarcReader:
     def _read(self, record: WarcRecord, path: Path) -> Request | None:
         try:
             if record.record_type == WarcRecordType.warcinfo:
-                self.user_agents.update(_user_agents(record.reader.read()))
+                fields = record.reader.read()
+                self.user_agents.update(_values(fields, "http-header-user-agent"))
+                self.signatures.read_keys(_values(fields, KEY_SET_FIELD))
+                return None
+            if record.record_type == WarcRecordType.request:
+                if self.signatures.is_checking:
+                    url, start = record.headers.get("WARC-Target-URI") or "", record.headers.get("WARC-Date") or ""
+                    self.signatures.check(url, _seconds(start), record.reader.read(LONGEST_HEAD))
                 return None
             read = read_head(record)
             return self._request(record, *read) if read is not None else None
+        except UserError:
+            raise  # a package is missing
         except Exception as error:  # records contain what sites sent
             self._cannot_read(path, record.stream_pos, error)
             return None
@@ -235,10 +258,11 @@ def _from_line(text: bytes, named: dict[str, str]) -> Request | None:
     return Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0, usage=usage)
 
 
-def _user_agents(block: bytes) -> Iterator[str]:
+def _values(block: bytes, field: str) -> Iterator[str]:
+    """The values of `field` in the block of a warcinfo record."""
     for line in block.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(":")
-        if name.strip().lower() == "http-header-user-agent":
+        if name.strip().lower() == field:
             yield value.strip()
 
 

@@ -49,9 +49,10 @@ def audit(
 ) -> None:
     """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken.
 
-    Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, and nothing of domains
-    that were forgotten (`crawler forget`); with a purpose, also what owners say about the use of their pages. Name all
-    folders of a crawl: a domain that moved from one replica to another is then judged across them.
+    Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, the signatures of a
+    crawl that signs its requests, and nothing of domains that were forgotten (`crawler forget`); with a purpose, also what
+    owners say about the use of their pages. Name all folders of a crawl: a domain that moved from one replica to another is
+    then judged across them.
 
     If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise. Those
     of a crawl on a Redis server are written by `crawler config show > FILE`, for `--settings FILE`. Delays that
@@ -103,6 +104,8 @@ def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
     )
     if found.unasked:
         seen += f"; no robots.txt is archived for {count_of(found.unasked, 'origin')}"
+    if found.signed:
+        seen += f"; {count_of(found.signed, 'signature')} checked"
     if found.unread:
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."

@@ -1,0 +1,110 @@
+"""The audit verifies the signatures of a crawl that signs, from its archive alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from crawler.audit.check import Report, Rules, audit
+from crawler.audit.records import read_archive
+from crawler.identity.keys import read_keys
+from crawler.identity.published import KEY_SET_FIELD
+from crawler.identity.web_bot_auth import RequestSigner, key_set
+from crawler.page import Exchange
+from crawler.sinks.archive import Archive
+from politeness.delay import DelayPolicy
+from tests.identity.made import DIRECTORY, key_in
+from tests.sinks.values import NOON, exchange, page, settings
+
+RULES = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=10)
+
+
+def signed(signer: RequestSigner, number: int, at: float | None = None) -> Exchange:
+    """A request for page `number`, signed at `at`, in seconds since it was sent."""
+    plain = exchange(f"{number}", b"text")
+    lines = signer("site.test", f"/{number}", NOON + number + (at or 0.0))
+    return structs.replace(plain, request_head=plain.request_head[:-2] + lines + b"\r\n", started_at=NOON + number)
+
+
+async def report(folder: Path, exchanges: list[Exchange], *fields: tuple[str, str], replica: str = "a") -> Report:
+    archive = Archive(settings(folder, replica=replica, about=(("http-header-user-agent", "peercrawl/1"), *fields)))
+    await archive.start()
+    await archive.write([page(one) for one in exchanges])
+    await archive.stop()
+    return audit(read_archive(folder), RULES)
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> RequestSigner:
+    return RequestSigner(key_in(tmp_path, "one.pem"), DIRECTORY, 60)
+
+
+def published(folder: Path, *names: str) -> tuple[str, str]:
+    return KEY_SET_FIELD, key_set(read_keys([folder / name for name in names])).decode()
+
+
+async def test_valid_signatures_pass(tmp_path: Path, signer: RequestSigner) -> None:
+    key_in(tmp_path, "two.pem")
+    found = await report(
+        tmp_path / "out", [signed(signer, number) for number in range(3)], published(tmp_path, "two.pem", "one.pem")
+    )
+    assert (found.ok, found.signed, found.counts["signature"]) == (True, 3, 0), found.breaches
+
+
+async def test_a_crawl_without_an_identity_is_not_asked_for_signatures(tmp_path: Path) -> None:
+    found = await report(tmp_path, [exchange("1", b"text")])
+    assert (found.ok, found.signed) == (True, 0)
+
+
+async def test_only_the_requests_of_replicas_that_sign_are_checked(tmp_path: Path, signer: RequestSigner) -> None:
+    """Given replicas with and without an identity in one folder, then each file is judged by its own keys."""
+    await report(tmp_path / "out", [signed(signer, 0)], published(tmp_path, "one.pem"), replica="a")
+    found = await report(tmp_path / "out", [exchange("1", b"text")], replica="b")
+    assert (found.ok, found.requests, found.signed) == (True, 2, 1), found.breaches
+
+
+def _tampered(one: Exchange) -> Exchange:
+    return structs.replace(one, request_head=one.request_head.replace(b"GET /1 ", b"GET /2 "))
+
+
+def _unsigned(one: Exchange) -> Exchange:
+    return structs.replace(one, request_head=exchange("1", b"").request_head)
+
+
+@pytest.mark.parametrize(
+    ("doctor", "said"),
+    [
+        (_tampered, "does not fit"),
+        (_unsigned, "not signed"),
+        (lambda one: structs.replace(one, started_at=one.started_at + 61), "expired"),
+        (lambda one: structs.replace(one, started_at=one.started_at - 30), "in the future"),
+    ],
+    ids=["tampered", "unsigned", "expired", "from the future"],
+)
+async def test_a_signature_that_was_not_valid_at_its_time_is_a_breach(
+    tmp_path: Path, signer: RequestSigner, doctor: Callable[[Exchange], Exchange], said: str
+) -> None:
+    found = await report(
+        tmp_path / "out", [signed(signer, 0), doctor(signed(signer, 1))], published(tmp_path, "one.pem")
+    )
+    (breach,) = found.breaches
+    assert (breach.rule, breach.url, found.signed) == ("signature", "https://site.test/1", 2)
+    assert said in breach.detail
+
+
+async def test_a_signature_that_was_sent_twice_is_a_breach(tmp_path: Path, signer: RequestSigner) -> None:
+    one = signed(signer, 0)
+    again = structs.replace(one, started_at=one.started_at + 5)
+    found = await report(tmp_path / "out", [one, again], published(tmp_path, "one.pem"))
+    assert [(breach.rule, breach.detail) for breach in found.breaches] == [
+        ("signature", "another request has the same nonce")
+    ]
+
+
+async def test_a_key_that_the_replica_did_not_have_is_a_breach(tmp_path: Path, signer: RequestSigner) -> None:
+    key_in(tmp_path, "two.pem")
+    found = await report(tmp_path / "out", [signed(signer, 0)], published(tmp_path, "two.pem"))
+    assert ["is not in the directory" in breach.detail for breach in found.breaches] == [True]
