@@ -77,8 +77,8 @@ class Request(msgspec.Struct, frozen=True):
 class ArchivedRequests(msgspec.Struct):
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
     `unread`: number of records that could not be parsed, and of files that could not be read to the end. `forgotten`: the
-    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes. `signatures`: of
-    the requests in files whose replica has signed (`crawler.audit.signatures`)."""
+    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes.
+    `signatures`: of the requests in files whose replica has signed (`crawler.audit.signatures`)."""
 
     requests: list[Request]
     user_agents: set[str]
