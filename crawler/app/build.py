@@ -129,6 +129,7 @@ def archive_settings(
     crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, about: Fields = ()
 ) -> ArchiveSettings:
     """Return the settings of the archive. `about`: more fields of its warcinfo records."""
+    archive = msgspec.structs.asdict(settings.archive)
     return ArchiveSettings(
         folder=local.out,
         crawl=crawl,
@@ -136,7 +137,8 @@ def archive_settings(
         max_age_s=settings.archive.max_age,
         refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
-        **settings.archive.model_dump(exclude={"max_age", "on_page", "sinks", "via"}),  # the others have the same names
+        # The others have the same names.
+        **{key: value for key, value in archive.items() if key not in ("max_age", "on_page", "sinks", "via")},
     )
 
 

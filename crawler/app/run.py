@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
@@ -141,19 +143,18 @@ async def _run_several(crawl: str, settings: Settings, replicas: int, options: R
 def progress_s(settings: Settings) -> float:
     """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
     someone reads along."""
-    local = settings.replica
     if not sys.stderr.isatty():
         return 0.0
-    return local.progress if "progress" in local.model_fields_set else TERMINAL_PROGRESS_S
+    return settings.replica.progress if settings.names("replica.progress") else TERMINAL_PROGRESS_S
 
 
 def local_settings(settings: Settings) -> ReplicaTable:
     """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
     are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the whole crawl
     (`progress_s`) replace those of replicas."""
-    local = settings.replica.model_copy(update={"accept": tuple(accepted(settings))})
+    local = replace(settings.replica, accept=tuple(accepted(settings)))
     if sys.stderr.isatty():
-        local = local.model_copy(update={"progress": 0.0})
-    if local.redis or "interval" in settings.replica.model_fields_set:
+        local = replace(local, progress=0.0)
+    if local.redis or settings.names("replica.interval"):
         return local
-    return local.model_copy(update={"interval": EMBEDDED_INTERVAL_S})
+    return replace(local, interval=EMBEDDED_INTERVAL_S)

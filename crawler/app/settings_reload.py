@@ -9,15 +9,15 @@ while it runs (`Engine._apply`). The others wait for a restart; they are named i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
 from crawler.settings.guarded import check_guarded
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.table import Table
+from crawler.settings.table import keys_of
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
 from frontier.store import Store
@@ -36,9 +36,8 @@ def waits_because(name: str) -> str:
     """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the replicas;
     "" if running replicas apply it."""
     table, _, key = name.partition(".")
-    annotation = CrawlSettings.model_fields[table].annotation
-    model = cast(type[Table], get_args(annotation)[0] if get_args(annotation) else annotation)
-    return model.waits_because(key) if key else model.restart
+    model = keys_of(CrawlSettings)[table].type
+    return str(model.waits_because(key) if key else model.restart)
 
 
 def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
@@ -46,15 +45,13 @@ def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
     before, after = current.flat(), wanted.flat()
     differing = [name for name in after if after[name] != before[name]]
     waiting = tuple(name for name in differing if waits_because(name))
-    values = wanted.model_dump()
+    step = wanted
     for name in waiting:
         table, _, key = name.partition(".")
-        if key:
-            values[table][key] = getattr(getattr(current, table), key)
-        else:
-            values[table] = getattr(current, table)
+        kept = getattr(current, table)
+        step = replace(step, **{table: replace(getattr(step, table), **{key: getattr(kept, key)}) if key else kept})
     followed = tuple(name for name in differing if name not in waiting)
-    return Step(CrawlSettings.model_validate(values), followed, waiting)
+    return Step(step, followed, waiting)
 
 
 class Follower:

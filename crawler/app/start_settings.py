@@ -19,6 +19,7 @@ import logging
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import SettingsDiffer, UserError
 from crawler.logs import log
@@ -143,14 +144,13 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
     """Return the settings that a command with `settings` requests for a crawl with the settings `stored`."""
     if not (whole or settings.file_has_crawl_tables):
         wanted = settings.onto(stored)
-    elif "shards" in settings.frontier.model_fields_set:
+    elif settings.names(_SHARDS):
         wanted = settings.crawl
     else:
         wanted = settings.crawl.with_shards(stored.frontier.shards)  # its default depends on the store
     unnamed = () if settings.file_has_crawl_tables else (key for key in _LISTS if not settings.names(f"fetch.{key}"))
     own = {key: getattr(stored.fetch, key) for key in (*settings.added, *unnamed)}
-    fetch = extended(wanted.fetch.model_copy(update=own), settings.added)
-    return wanted.model_copy(update={"fetch": fetch})
+    return replace(wanted, fetch=extended(replace(wanted.fetch, **own), settings.added))
 
 
 def _shown(name: str, value: Any) -> str:

@@ -16,6 +16,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
+
 from crawler.app.listen_addresses import check_free, count_up, port_of
 from crawler.errors import TRY_LATER
 from crawler.logs import log
@@ -171,7 +173,7 @@ def supervise(
     words = ["--when-told", "--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir)]
     words += ["--out", str(local.out)]
     words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
-    if "interval" in local.model_fields_set:
+    if settings.names("replica.interval"):
         words += ["--interval", str(local.interval)]
     if until_empty:
         words.append("--until-empty")
@@ -185,7 +187,7 @@ def supervise(
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
     if settings.identity.keys:
-        environment["CRAWLER_IDENTITY"] = settings.identity.model_dump_json()
+        environment["CRAWLER_IDENTITY"] = msgspec.json.encode(settings.identity, enc_hook=str).decode()
     environments = [
         {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
         for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)

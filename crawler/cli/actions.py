@@ -237,7 +237,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
     async def run(self) -> int:
         local = self.settings.replica
         console = Terminal(stderr=True)
-        level = local.log_level if "log_level" in local.model_fields_set else None
+        level = local.log_level if self.settings.names("replica.log_level") else None
         shows = self.show and console.is_terminal and level not in VERBOSE
         logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
@@ -290,7 +290,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
 
     def _place(self) -> str:
         local = self.settings.replica
-        data_dir = local.data_dir if "data_dir" in local.model_fields_set else None
+        data_dir = local.data_dir if self.settings.names("replica.data_dir") else None
         return place_of(self.crawl, local.redis, None if local.redis else data_dir, None)
 
 

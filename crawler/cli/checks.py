@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from crawler.app.embedded_valkey import open_store
 from crawler.app.signing import identity_of
 from crawler.cli.findings import Finding, Result
@@ -43,7 +45,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
         async with contextlib.AsyncExitStack() as stack:
             if not (local.redis or local.data_dir.exists()):  # try the embedded server, but leave nothing behind
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="peercrawl-"))
-                local = local.model_copy(update={"data_dir": Path(scratch)})
+                local = replace(local, data_dir=Path(scratch))
             store = await stack.enter_async_context(open_store(local))
             server = await store.info("server")
             findings.append(version(server))

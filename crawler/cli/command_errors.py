@@ -156,14 +156,14 @@ def _example(command: Any) -> str:
 
 
 def _bad_value(context: Any, command: Any, error: typer.BadParameter, typed: Sequence[str]) -> str:
-    """Return what is wrong with a value. If Pydantic made it, it gets the value that was typed, and the order of the
-    arguments if a number was typed in the place of another one, such as in `crawler delay 5 example.org`."""
-    from pydantic import ValidationError  # noqa: PLC0415 - slow to import, and only needed for this error
-
-    if not isinstance(error.__cause__, ValidationError):
+    """Return what is wrong with a value. If Pydantic, with which Typer converts values, has found it, it gets the value
+    that was typed, and the order of the arguments if a number was typed in the place of another one, such as in
+    `crawler delay 5 example.org`."""
+    cause: Any = error.__cause__
+    if type(cause).__name__ != "ValidationError":
         return error.message
-    first = error.__cause__.errors()[0]
-    said = first["msg"].removeprefix("Value error, ").partition(", unable")[0]
+    first = cause.errors()[0]
+    said = str(first["msg"]).removeprefix("Value error, ").partition(", unable")[0]
     if not said.startswith("Input should be"):
         return said
     said = f"{first['input']!r} must be{said.removeprefix('Input should be')}"

@@ -113,7 +113,7 @@ def check(
     loaded = load(file)
     raise_for([*unusable(loaded), *missing(loaded)])
     check_usable(loaded)
-    values, defaults = _values(loaded), _values(Settings())
+    values, defaults = loaded.flat(), Settings().flat()
     shown_values = _without_secrets(values)
     changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
     doubts = [Text(f"warning: {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
@@ -231,13 +231,6 @@ def _value(value: Any) -> str:
 def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
     """Return `wanted`, with the settings that an existing crawl cannot change taken from `before`."""
     return wanted.with_shards(before.frontier.shards)
-
-
-def _values(settings: Settings) -> dict[str, Any]:
-    own = {"replica": settings.replica, "identity": settings.identity}
-    return settings.crawl.flat() | {
-        f"{table}.{key}": value for table, keys in own.items() for key, value in keys.model_dump(mode="json").items()
-    }
 
 
 def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _finish(
     were removed."""
 
     async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int]:
-        replica = access.settings.replica.model_copy(update={"out": folder})
+        replica = msgspec.structs.replace(access.settings.replica, out=folder)
         archive = archive_settings(access.crawl, "", settings, replica)
         post_processor = PostProcessor(archive)
         try:

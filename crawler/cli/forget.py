@@ -77,7 +77,7 @@ def forget(
     named = domain_named(domain)
     for folder in folders or ():
         check_exists(folder)
-    found = folders or [folder for folder in output_folders(access.settings.replica, access.crawl) if folder.is_dir()]
+    found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]
 
     async def work(store: RedisStore, opened: Crawl) -> Result:
         return await _forget(store, opened, access, (named, found, dry_run))
@@ -138,7 +138,7 @@ async def _rewrite(
 
     await asyncio.to_thread(rewriter.rewrite, before, is_dry)
     if depot:
-        replica = access.settings.replica.model_copy(update={"out": Path(rewriter.result.folder)})
+        replica = msgspec.structs.replace(access.settings.replica, out=Path(rewriter.result.folder))
         post_processor = PostProcessor(archive_settings(crawl, "", settings, replica))
         post_processor.catch_up()
         await post_processor.stop()
@@ -162,14 +162,7 @@ async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -
 
 def _named_by(settings: CrawlSettings, domain: str) -> list[str]:
     """Return that the settings name the domain, which only their author can change."""
-    named = [
-        f"{table}.{name}"
-        for table, values in settings.model_dump(mode="json").items()
-        if isinstance(values, dict)
-        for name, value in values.items()
-        if domain in str(value)
-    ]
-    named += ["schedule"] if any(domain in str(duty) for duty in settings.schedule) else []
+    named = [name for name, value in settings.flat().items() if domain in str(value)]
     return [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError
+from crawler.settings.loading import Settings
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.segment import whole_file
 
@@ -33,10 +34,11 @@ def remember(local: ReplicaTable, crawl: str) -> list[Path]:
     return _existing(folders[1:])
 
 
-def output_folders(local: ReplicaTable, crawl: str) -> list[Path]:
+def output_folders(settings: Settings, crawl: str) -> list[Path]:
     """Return where to look for the output of `crawl`: the folder that a setting or option names, those that the crawl has
     written to, or the default."""
-    if local.redis or "out" in local.model_fields_set:
+    local = settings.replica
+    if local.redis or settings.names("replica.out"):
         return [local.out]
     return _existing(_read(local.data_dir).get(crawl, [])) or [local.out]
 

@@ -165,7 +165,7 @@ def _calibration(access: CrawlAccess, out: Path | None) -> Calibration:
         return await read_crawl(store, crawl), CrawlSettings.from_json(crawl.settings).politeness.delay
 
     figures, delay_s = access.do(read)
-    folders = [out] if out else output_folders(access.settings.replica, access.crawl)
+    folders = [out] if out else output_folders(access.settings, access.crawl)
     return calibrate(Constants(), figures, read_files(folders, access.crawl), delay_s)
 
 

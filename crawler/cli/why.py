@@ -51,7 +51,7 @@ def why(
 
     for folder in out or ():
         check_exists(folder)
-    folders = out or output_folders(access.settings.replica, access.crawl)
+    folders = out or output_folders(access.settings, access.crawl)
 
     async def work(store: RedisStore, opened: Crawl) -> Explanation:
         try:

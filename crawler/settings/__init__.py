@@ -3,9 +3,10 @@
 In the order in which data flows:
 
 1. `crawl_tables` and `archive_table` declare each setting of a crawl, and `replica_table` and `identity_table` those of one
-   replica: meaning, unit, default, and what happens when it is raised or lowered. `table` is their base.
+   replica: meaning, unit, default, and what happens when it is raised or lowered. `table` is their base, and knows how a
+   key was declared.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
-3. `loading` puts the tables together, and loads all of them from the sources.
+3. `loading` puts the tables together, and loads all of them from the sources. `conversion` checks and converts each value.
    `problems` describes everything that is unknown or malformed, in one error.
 4. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. `check`
    raises an error for settings that no replica could use.

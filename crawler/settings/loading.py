@@ -10,14 +10,17 @@ layers see none of them: the composition root passes them only the values that t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any
 
-from pydantic import PrivateAttr, ValidationError
+import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import SettingsInvalid
 from crawler.settings.archive_table import ArchiveTable
+from crawler.settings.conversion import Conversion, build
 from crawler.settings.crawl_tables import (
     FetchTable,
     FrontierTable,
@@ -27,13 +30,13 @@ from crawler.settings.crawl_tables import (
     ScopeTable,
 )
 from crawler.settings.identity_table import IdentityTable
-from crawler.settings.problems import describe, raise_for
+from crawler.settings.problems import raise_for
 from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
-from crawler.settings.table import Table
+from crawler.settings.table import Table, keys_of
 
 
-class CrawlSettings(Table):
+class CrawlSettings(Table, frozen=True, kw_only=True):
     """The settings of a crawl, which are the same on all replicas."""
 
     politeness: PolitenessTable = PolitenessTable()
@@ -47,27 +50,36 @@ class CrawlSettings(Table):
     def flat(self) -> dict[str, Any]:
         """The settings as {"table.key": value}. A repeated table is one value."""
         flat: dict[str, Any] = {}
-        for table, keys in self.model_dump(mode="json").items():
-            flat |= (
-                {f"{table}.{key}": value for key, value in keys.items()} if isinstance(keys, dict) else {table: keys}
+        for name in keys_of(type(self)):
+            table = msgspec.to_builtins(getattr(self, name), enc_hook=str)
+            keys = (
+                {f"{name}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {name: table}
             )
+            flat |= {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
         return flat
 
     def with_shards(self, shards: int) -> CrawlSettings:
         """These settings with another number of shards."""
-        return self.model_copy(update={"frontier": self.frontier.model_copy(update={"shards": shards})})
+        return replace(self, frontier=replace(self.frontier, shards=shards))
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Any], place: str = "") -> CrawlSettings:
+        """Return the settings with the values in `tables`, which are from `place`. Raises SettingsInvalid."""
+        conversion = Conversion(_names()[0], lambda _: place)
+        values = conversion.table(CrawlSettings, tables)
+        raise_for(conversion.problems)
+        return build(CrawlSettings, values)
 
     @classmethod
     def from_json(cls, text: bytes) -> CrawlSettings:
+        place = "the crawl's stored settings"
         try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            raise SettingsInvalid(
-                tuple(describe(error.errors(), _names()[0], lambda _: "the crawl's stored settings"))
-            ) from error
+            return cls.of(msgspec.json.decode(text, type=dict[str, Any]), place)
+        except msgspec.DecodeError as error:
+            raise SettingsInvalid((f"{place}: {error}",)) from error
 
     def to_json(self) -> bytes:
-        return self.model_dump_json().encode()
+        return msgspec.json.encode(self)
 
     @property
     def doubts(self) -> list[str]:
@@ -87,24 +99,14 @@ EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
 
 
-class Settings(CrawlSettings):
+class Settings(CrawlSettings, frozen=True, kw_only=True):
     """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]` and `[identity]`."""
 
     replica: ReplicaTable = ReplicaTable()
     identity: IdentityTable = IdentityTable()
 
-    _sources: tuple[Source, ...] = PrivateAttr(())
-    _added: dict[str, tuple[Any, ...]] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def read(cls, *sources: Source) -> Settings:
-        """Merge the sources, in rising precedence: first the file. Raises ValidationError."""
-        merged: dict[str, Any] = {}
-        for source in sources:
-            _merge(merged, source.values)
-        made = cls(**merged)
-        made._sources = sources
-        return made
+    _sources: tuple[Source, ...] = ()
+    _added: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def file_has_crawl_tables(self) -> bool:
@@ -129,17 +131,16 @@ class Settings(CrawlSettings):
     @property
     def created(self) -> CrawlSettings:
         """The settings with which a crawl is created. The default number of shards depends on the store alone."""
-        is_default = "shards" not in self.frontier.model_fields_set
+        is_default = not self.names("frontier.shards")
         return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
     def adding(self, allow: Sequence[str], ports: Sequence[int]) -> Settings:
         """Return these settings with more networks in `fetch.allow` and more ports in `fetch.ports`. `localhost`
         stands for both its addresses."""
         networks = tuple(address for name in allow for address in _LOCALHOST.get(name.lower(), (name,)))
-        named, more = self.fetch.model_fields_set, {"allow": networks, "ports": tuple(ports)}
-        made = self.model_copy(update={"fetch": extended(self.fetch, {key: more[key] for key in more if more[key]})})
-        made._added = {key: values for key, values in more.items() if values and key not in named}
-        return made
+        more = {key: items for key, items in (("allow", networks), ("ports", tuple(ports))) if items}
+        added = {key: items for key, items in more.items() if not self.names(f"fetch.{key}")}
+        return replace(self, fetch=extended(self.fetch, more), _added=added)
 
     @property
     def added(self) -> dict[str, tuple[Any, ...]]:
@@ -150,27 +151,27 @@ class Settings(CrawlSettings):
     def onto(self, stored: CrawlSettings) -> CrawlSettings:
         """Return `stored`, updated with the values that are set explicitly here."""
         values: dict[str, Any] = {}
-        for name in self.model_fields_set & CrawlSettings.model_fields.keys():
+        for name in filter(self.names, keys_of(CrawlSettings)):
             table = getattr(self, name)
             if isinstance(table, Table):
-                named = {key: getattr(table, key) for key in table.model_fields_set}
-                table = getattr(stored, name).model_copy(update=named)
+                named = {key: getattr(table, key) for key in keys_of(type(table)) if self.names(f"{name}.{key}")}
+                table = replace(getattr(stored, name), **named)
             values[name] = table
-        return stored.model_copy(update=values)
+        return replace(stored, **values)
 
     @property
     def crawl(self) -> CrawlSettings:
-        return CrawlSettings(**{name: getattr(self, name) for name in CrawlSettings.model_fields})
+        return CrawlSettings(**{name: getattr(self, name) for name in keys_of(CrawlSettings)})
 
 
 def _has_crawl_tables(source: Source) -> bool:
-    return any(values for table, values in source.values.items() if table in CrawlSettings.model_fields)
+    return any(values for table, values in source.values.items() if table in keys_of(CrawlSettings))
 
 
 def extended(fetch: FetchTable, more: dict[str, tuple[Any, ...]]) -> FetchTable:
     """Return `fetch` with more items in some of its lists, by key."""
     lists = {key: tuple(dict.fromkeys([*getattr(fetch, key), *items])) for key, items in more.items()}
-    return fetch.model_copy(update={k: tuple(sorted(v)) if k == "ports" else v for k, v in lists.items()})
+    return replace(fetch, **{k: tuple(sorted(v)) if k == "ports" else v for k, v in lists.items()})
 
 
 def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
@@ -183,42 +184,20 @@ def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = Non
     file = from_file(path) if path else Source()
     sources = (file, from_environment(names, lists), from_options(flags or {}))
     problems = [problem for source in sources for problem in source.problems]
-    problems += [line for source in sources for line in _problems_of(source, names)]
-    try:
-        settings = Settings.read(*sources)
-    except ValidationError as error:
-        problems += describe(error.errors(), names, lambda name: place_of(name, sources))
+    merged: dict[str, Any] = {}
+    for source in sources:
+        conversion = Conversion(names, partial(place_of, sources=[source]), source.is_text)
+        for table, values in conversion.table(Settings, source.values).items():
+            merged[table] = (merged.get(table) or {}) | values if isinstance(values, dict) else values
+        # Also a value that another source overrides: without it, this one would count.
+        problems += conversion.problems
     raise_for(problems)
-    return settings
-
-
-def _problems_of(source: Source, names: dict[str, list[str]]) -> list[str]:
-    """What is wrong with single values of `source`, also with those that another source overrides: without it, they
-    would count."""
-    try:
-        Settings.read(source)
-    except ValidationError as error:
-        single = [one for one in error.errors() if len(one["loc"]) > 1 or one["type"] == "model_type"]
-        return describe(single, names, lambda name: place_of(name, [source]))
-    return []
+    return replace(build(Settings, merged), _sources=sources)
 
 
 def _names() -> tuple[dict[str, list[str]], set[str]]:
     """The keys of each table, and the settings and tables that are lists."""
-    names: dict[str, list[str]] = {}
-    lists = set()
-    for table, field in Settings.model_fields.items():
-        is_repeated = get_origin(field.annotation) is tuple
-        model = cast(type[Table], get_args(field.annotation)[0] if is_repeated else field.annotation)
-        names[table] = list(model.model_fields)
-        lists |= {table} if is_repeated else set()
-        lists |= {f"{table}.{key}" for key, one in model.model_fields.items() if get_origin(one.annotation) is tuple}
-    return names, lists
-
-
-def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
-    for key, value in layer.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = dict(value) if isinstance(value, dict) else value
+    tables = {name: keys_of(one.type) for name, one in keys_of(Settings).items()}
+    lists = {name for name, one in keys_of(Settings).items() if one.is_list}
+    lists |= {f"{table}.{key}" for table, keys in tables.items() for key, one in keys.items() if one.is_list}
+    return {table: list(keys) for table, keys in tables.items()}, lists

@@ -7,7 +7,8 @@ import shlex
 import textwrap
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args, get_origin
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from crawler.errors import UserError, closest
 from crawler.settings.loading import Settings
 from crawler.settings.problems import environment_name
 from crawler.settings.replica_table import GUARDED
-from crawler.settings.table import Table
+from crawler.settings.table import Key, Table, keys_of
 
 FIXED = frozenset({"frontier.shards"})
 """Settings that cannot be changed once the crawl exists."""
@@ -109,32 +110,21 @@ def all_settings() -> list[Setting]:
 
 def tables() -> dict[str, type[Table]]:
     """The tables of the settings file, by name."""
-    return {
-        name: field.annotation
-        for name, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
-    }
+    return {name: one.type for name, one in keys_of(Settings).items() if not one.is_list}
 
 
 def repeated() -> dict[str, type[Table]]:
     """The tables that may appear any number of times in a settings file, written `[[table]]`."""
-    found = {}
-    for name, field in Settings.model_fields.items():
-        if get_origin(field.annotation) is tuple:
-            found[name] = get_args(field.annotation)[0]
-    return found
+    return {name: one.type for name, one in keys_of(Settings).items() if one.is_list}
 
 
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
-    described = model.model_json_schema()
-    for key, schema in described["properties"].items():
+    for key, one in keys_of(model).items():
         name, because = f"{table}.{key}", model.waits_because(key)
-        when, default = takes_effect(name, because), schema.get("default")
-        default = tuple(default) if isinstance(default, list) else default
-        is_required, example = key in described.get("required", ()), next(iter(schema.get("examples", ())), None)
-        yield Setting(
-            name, _kind(schema), default, schema["description"], when, because, name in GUARDED, is_required, example
-        )
+        is_required, when = one.default is msgspec.NODEFAULT, takes_effect(name, because)
+        default = None if is_required else str(one.default) if one.type is Path else one.default
+        example = next((example for examples in one.said("examples") for example in examples), None)
+        yield Setting(name, _kind(one), default, one.meaning, when, because, name in GUARDED, is_required, example)
 
 
 def takes_effect(name: str, because: str) -> str:
@@ -142,23 +132,16 @@ def takes_effect(name: str, because: str) -> str:
     return CREATION if name in FIXED else CONSENT if name in GUARDED else RESTART if because else AT_ONCE
 
 
-_TYPES = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
-_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+_TYPES = {float: "number", int: "whole number", str: "text", bool: "true or false", Path: "path"}
+_BOUNDS = {"ge": ">=", "gt": ">", "le": "<="}
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    """The type of a setting in words, with its bounds, from its JSON schema."""
-    if "anyOf" in schema:
-        return f"{_kind(schema['anyOf'][0])}; or unset"
-    if "enum" in schema:
-        return " | ".join(map(json.dumps, schema["enum"]))
-    one = schema.get("items", schema)
-    if "enum" in one:
-        return f"list of {_kind(one)}"
-    bounds = " and ".join(f"{sign} {one[name]:g}" for name, sign in _BOUNDS.items() if name in one)
-    kind = one.get("format", _TYPES[one["type"]])
-    kind = kind if one is schema else f"list of {kind}s"
-    return f"{kind}, {bounds}" if bounds else kind
+def _kind(key: Key) -> str:
+    """The type of a setting in words, with its bounds."""
+    bounds = " and ".join(f"{sign} {bound:g}" for name, sign in _BOUNDS.items() for bound in key.said(name))
+    kind = " | ".join(map(json.dumps, key.choices)) or _TYPES[key.type] + "s" * key.is_list
+    kind = f"list of {kind}" if key.is_list else kind
+    return kind + f", {bounds}" * bool(bounds) + "; or unset" * (key.default is None)
 
 
 def find(name: str) -> list[Setting]:

@@ -26,11 +26,12 @@ _OPTIONS = {"scope.kind": "--scope", "fetch.ports": "--port"}
 
 class Source(msgspec.Struct, frozen=True):
     """The values of one source, as {table: {key: value}}. `places`: where each setting ("table.key") and table is from;
-    `problems`: what could not be read, in one line each."""
+    `problems`: what could not be read, in one line each; `is_text`: whether a text may stand for a number, or for true."""
 
     values: dict[str, Any] = {}
     places: Mapping[str, str] = MappingProxyType({})
     problems: tuple[str, ...] = ()
+    is_text: bool = False
 
 
 def place_of(name: str, sources: Sequence[Source]) -> str:
@@ -123,7 +124,7 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
             values[table] = value
             if isinstance(value, dict):
                 places |= {f"{table}.{one}": variable for one in value}
-    return Source(values, places, tuple(problems))
+    return Source(values, places, tuple(problems), is_text=True)
 
 
 _SERVICE = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")

@@ -1,59 +1,81 @@
-"""The base class of all tables of settings, and the types of numbers that they share."""
+"""The base class of all tables of settings, the types of numbers that they share, and how a key was declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar
+import functools
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+import msgspec
+from msgspec import Meta
 
-from crawler.errors import UserError
-from frontier.errors import BadInput
-
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0)]
+PositiveInt = Annotated[int, Meta(gt=0)]
 
 LOADED = "code is loaded when a replica starts"
 """Why a change of a setting that names code needs a restart."""
 
-T = TypeVar("T")
 
-
-class Table(BaseModel):
+class Table(msgspec.Struct, frozen=True):
     """A table of the TOML file. `restart`: why a change of its settings needs a restart of the replicas; empty if it does
-    not."""
+    not.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    A key is declared as `name: Annotated[TYPE, Meta(...), "its meaning"] = DEFAULT`. Two entries of `Meta.extra` have a
+    meaning: `check` is called with the value, and raises UserError or BadInput if it cannot be used; `restart` replaces
+    that of the table. Only `crawler.settings.conversion` checks values. Modules with tables do not postpone annotations,
+    which would be compiled again in each process."""
+
     restart: ClassVar[str] = ""
 
     @classmethod
     def waits_because(cls, key: str) -> str:
         """Why a change of the setting `key` needs a restart of the replicas, or "" if running replicas apply it."""
-        extra = cls.model_fields[key].json_schema_extra
-        return str(extra["restart"]) if isinstance(extra, dict) else cls.restart
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_not_boolean(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic would accept `true` for a number, as 1."""
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        if (
-            any(isinstance(item, bool) for item in items)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
-            raise ValueError("must not be true or false")
-        return value
+        return str(keys_of(cls)[key].extra.get("restart", cls.restart))
 
 
-def needs_restart(why: str) -> dict[str, JsonValue]:
-    """Marks a setting whose change needs a restart, with the reason."""
-    return {"restart": why}
+class Key(msgspec.Struct, frozen=True):
+    """How a key was declared. A `default` of None also means that it may be unset. `type`: that of its value, or of an item
+    if it `is_list`: a Table, bool, int, float, str, Path or a Literal; `about`: all that is in an Annotated."""
+
+    default: Any
+    is_list: bool
+    type: Any
+    about: tuple[Any, ...]
+
+    @property
+    def is_table(self) -> bool:
+        return isinstance(self.type, type) and issubclass(self.type, Table)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts of a Literal."""
+        return get_args(self.type)
+
+    @property
+    def meaning(self) -> str:
+        return next(one for one in self.about if isinstance(one, str))
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {name: value for one in self.about for name, value in (getattr(one, "extra", None) or {}).items()}
+
+    def said(self, name: str) -> list[Any]:
+        """What the declaration gives Meta as `name`, such as "ge"."""
+        return [value for one in self.about if (value := getattr(one, name, None)) is not None]
 
 
-def usable(value: T, build: Callable[[], object]) -> T:
-    """Return `value` if `build` can use it. Raises ValueError with the message of its error otherwise."""
-    try:
-        build()
-    except (UserError, BadInput) as error:
-        raise ValueError(error) from error
-    return value
+@functools.cache
+def keys_of(table: type[Table]) -> dict[str, Key]:
+    """The keys of `table`. A field whose name begins with an underscore is none."""
+    fields = (one for one in msgspec.structs.fields(table) if not one.name.startswith("_"))
+    return {one.name: _key(one.type, one.default) for one in fields}
+
+
+def _key(kind: Any, default: Any) -> Key:
+    about: list[Any] = []
+    is_list = False
+    while (origin := get_origin(kind)) not in (None, Literal):  # Annotated, tuple, or None beside another type
+        about += getattr(kind, "__metadata__", ())
+        kind, is_list = get_args(kind)[0], is_list or origin is tuple
+    return Key(default, is_list, kind, tuple(about))

@@ -86,7 +86,7 @@ def fill(
 ) -> None:
     """Create the crawl "crawl" with these settings, and queue `entries`. `without_robots`: domains whose origin, over
     http, is known to have no robots.txt."""
-    asyncio.run(_fill(redis_url, CrawlSettings.model_validate(tables), entries, shards, without_robots))
+    asyncio.run(_fill(redis_url, CrawlSettings.of(tables), entries, shards, without_robots))
 
 
 async def _fill(

@@ -6,6 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.run import replica_of, run_until_stopped
@@ -31,7 +33,7 @@ async def _run(name: str, settings_file: Path, redis: str) -> int:
     async with open_store(local) as store:
         opened = await open_crawl(store, "crawl")
         stored = CrawlSettings.from_json(opened.settings)
-        named = stored.model_copy(update={"fetch": stored.fetch.model_copy(update={"contact": name})})
+        named = replace(stored, fetch=replace(stored.fetch, contact=name))
         replica = replica_of(store, opened, named, local)
         return await run_until_stopped(replica, local.grace, until_empty=True)
 

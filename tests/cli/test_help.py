@@ -17,6 +17,7 @@ from crawler.cli.command_registry import GROUPS, MODULES, load_command
 from crawler.scope.scope import Kind
 from crawler.settings import reference
 from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.table import keys_of
 from tests.typed import Typed
 
 
@@ -99,11 +100,11 @@ def test_the_shell_completes(line: str, words: list[str]) -> None:
 
 
 def test_the_completed_words_are_those_that_are_accepted() -> None:
-    fields = ReplicaTable.model_fields
+    keys = keys_of(ReplicaTable)
     assert tuple(reference.PRESETS) == completion.PRESETS
     assert get_args(Kind) == completion.SCOPES
-    assert get_args(fields["log_level"].annotation) == completion.LOG_LEVELS
-    assert get_args(fields["log_format"].annotation) == completion.LOG_FORMATS
+    assert keys["log_level"].choices == completion.LOG_LEVELS
+    assert keys["log_format"].choices == completion.LOG_FORMATS
 
 
 def test_an_option_of_another_command_is_refused_with_the_whole_name(typed: Typed) -> None:

@@ -76,7 +76,7 @@ def test_a_command_imports_only_what_it_needs(words: list[str], spared: set[str]
 def test_a_replica_imports_nothing_for_the_terminal() -> None:
     program = "import sys, crawler.app.run; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert {"rich", "typer", "pyarrow", "obstore"} & set(loaded) == set()
+    assert {"rich", "typer", "pydantic", "pyarrow", "obstore"} & set(loaded) == set()
 
 
 def test_the_error_for_a_misspelled_command_suggests_the_right_one() -> None:

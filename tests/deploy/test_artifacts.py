@@ -235,7 +235,7 @@ def test_crawler_pods_reach_the_ports_that_the_crawl_allows(overlay: str) -> Non
         for rule in named(overlay, "NetworkPolicy", "crawler")["spec"]["egress"]
         if any("ipBlock" in to for to in rule["to"])
     )
-    assert [port["port"] for port in web["ports"]] == list(CrawlSettings.model_validate(settings).fetch.ports)
+    assert [port["port"] for port in web["ports"]] == list(CrawlSettings.of(settings).fetch.ports)
 
 
 def test_the_autoscaler_sets_the_number_of_replicas() -> None:
@@ -280,7 +280,7 @@ def test_production_waits_for_the_replica_of_each_node_and_otherwise_keeps_the_s
     expected = settings("base")
     expected["frontier"]["replicas_ack"] = 1
     assert settings("production") == expected
-    assert CrawlSettings.model_validate(expected).frontier.replicas_ack == 1
+    assert CrawlSettings.of(expected).frontier.replicas_ack == 1
     assert named("production", "ConfigMap", "settings")["data"].keys() == {"crawler.toml", "seeds.txt"}
 
 
@@ -318,7 +318,7 @@ def test_hooks_are_added_to_the_image_as_documented(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / file).write_text(re.findall(r"```python\n(.*?)```", how_to, re.DOTALL)[0])
     (settings,) = re.findall(r"```toml\n(\[archive\]\n.*?)```", README, re.DOTALL)
-    (hook,) = CrawlSettings.model_validate(tomllib.loads(settings)).archive.on_page
+    (hook,) = CrawlSettings.of(tomllib.loads(settings)).archive.on_page
     assert json.loads(accept) == [f"archive.on_page={hook}"]
     path = f"{tmp_path / 'hooks'}{os.pathsep}{DEPLOY.parent}"
     script = f"from crawler.hooks import load; print(load({hook!r}, '').__name__)"

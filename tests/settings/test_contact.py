@@ -27,7 +27,7 @@ def settings(preset: str = "polite", **more: Any) -> CrawlSettings:
         tables.setdefault(table, {})[key] = value
     for table, keys in more.items():
         tables.setdefault(table, {}).update(keys)
-    return CrawlSettings(**tables)  # type: ignore[arg-type]
+    return CrawlSettings.of(tables)
 
 
 def test_a_crawl_of_others_sites_without_a_contact_is_doubtful() -> None:

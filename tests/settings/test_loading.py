@@ -16,9 +16,17 @@ def test_settings_that_were_given_can_be_told_from_defaults(tmp_path: Path, monk
     (tmp_path / "crawler.toml").write_text("[frontier]\nlease = 5\n")
     monkeypatch.setenv("CRAWLER_POLITENESS__DELAY", "3")
     loaded = load(tmp_path / "crawler.toml", {"politeness": {"tries": 2}})
-    assert loaded.model_fields_set == {"frontier", "politeness"}
-    assert loaded.frontier.model_fields_set == {"lease"}
-    assert loaded.politeness.model_fields_set == {"delay", "tries"}
+    assert {name for name in loaded.flat() if loaded.names(name)} == {
+        *("frontier.lease", "politeness.delay", "politeness.tries")
+    }
+
+
+def test_only_settings_that_were_given_change_those_of_a_crawl() -> None:
+    duty = {"every": "6h", "seeds": "new.txt"}
+    stored = load(None, {"politeness": {"delay": 9, "tries": 2}, "schedule": [duty]}).crawl  # type: ignore[dict-item]
+    changed = load(None, {"politeness": {"delay": 1.0}, "replica": {"grace": 1}}).onto(stored)
+    expected = load(None, {"politeness": {"delay": 1, "tries": 2}, "schedule": [duty]}).crawl  # type: ignore[dict-item]
+    assert changed == expected
 
 
 @pytest.mark.parametrize(
