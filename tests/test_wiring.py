@@ -17,7 +17,7 @@ VALUES = ("str", "int", "float", "bool", "bytes", "Path", "frozenset", "Sequence
 
 FOREIGN = {
     "crawler/cli/command_registry.py": {"cls"},
-    "crawler/cli/value_names.py": {"metavar", "display_type_rich"},
+    "crawler/cli/value_names.py": {"metavar", "type", "convert", "get_metavar", "get_usage_pieces"},
     "crawler/fetch/compat.py": {"max_size", "_call_connection_lost", "_read_ready_cb", "_write_ready"},  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's

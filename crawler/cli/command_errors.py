@@ -156,20 +156,11 @@ def _example(command: Any) -> str:
 
 
 def _bad_value(context: Any, command: Any, error: typer.BadParameter, typed: Sequence[str]) -> str:
-    """Return what is wrong with a value. If Pydantic, with which Typer converts values, has found it, it gets the value
-    that was typed, and the order of the arguments if a number was typed in the place of another one, such as in
-    `crawler delay 5 example.org`."""
-    cause: Any = error.__cause__
-    if type(cause).__name__ != "ValidationError":
-        return error.message
-    first = cause.errors()[0]
-    said = str(first["msg"]).removeprefix("Value error, ").partition(", unable")[0]
-    if not said.startswith("Input should be"):
-        return said
-    said = f"{first['input']!r} must be{said.removeprefix('Input should be')}"
+    """Return what is wrong with a value, and the order of the arguments if a number was typed in the place of another one,
+    such as in `crawler delay 5 example.org`."""
     names = [one.metavar or str(one.name).upper() for one in command.params if one.param_type_name == "argument"]
-    is_swapped = len(names) > 1 and not _is_number(str(first["input"])) and any(map(_is_number, typed))
-    return f"{said}; the order is: {path_of(context)} {' '.join(names)}" if is_swapped else said
+    is_swapped = len(names) > 1 and error.message.endswith("must be a valid number") and any(map(_is_number, typed))
+    return f"{error.message}; the order is: {path_of(context)} {' '.join(names)}" if is_swapped else error.message
 
 
 def _is_number(text: str) -> bool:

@@ -51,7 +51,7 @@ def forget(
         list[Path] | None,
         typer.Argument(
             help="Output folders; default: those of the crawl on this machine.",
-            metavar="[FOLDER]...",
+            metavar="FOLDER",
             show_default=False,
         ),
     ] = None,

@@ -1,8 +1,12 @@
-"""What the help calls the value of an option or argument, such as FOLDER or SECONDS."""
+"""What the help calls the value of an option or argument, such as FOLDER or SECONDS, and what is said of a wrong number."""
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
+
+import typer
 
 NAMES = {
     **dict.fromkeys(("archive", "file", "settings"), "FILE"),
@@ -30,18 +34,40 @@ NAMES = {
 
 
 def name_value(parameter: Any) -> None:
-    """Set what the help shows as the type of `parameter`: nothing for a flag."""
+    """Set what the help shows as the type of `parameter`, which is nothing for a flag, and how a number is read."""
+    kind = parameter.type = copy(parameter.type)  # a type may be that of other parameters too
+    if hasattr(kind, "min"):
+        kind.convert = partial(_number, kind)
     if parameter.param_type_name == "argument":  # its name is shown already, so it needs no type
-        parameter.display_type_rich = _nothing
+        kind.get_metavar = partial(_limits, kind)
+        parameter.get_usage_pieces = partial(_usage, parameter)
     if parameter.metavar is not None:
         return
     if getattr(parameter, "is_flag", False) or parameter.name in ("help", "install_completion", "show_completion"):
         parameter.metavar = ""
         return
-    choices = getattr(getattr(parameter, "type_descriptor", None), "choices", None)
+    choices = getattr(kind, "choices", None)
     name = "|".join(map(str, choices)) if choices else NAMES.get(parameter.name, parameter.name.upper())
     parameter.metavar = name
 
 
-def _nothing(ctx: Any) -> None:
-    return None
+def _limits(kind: Any, param: Any, ctx: Any) -> str:
+    return f"[{kind._describe_range()}]" if hasattr(kind, "min") else ""
+
+
+def _usage(parameter: Any, ctx: Any) -> list[str]:
+    return [parameter.make_metavar(ctx, usage=True) + "..." * (parameter.nargs != 1)]
+
+
+def _number(kind: Any, value: Any, param: Any, ctx: Any) -> int | float:
+    """Return `value` as a number. Raises BadParameter, with the value as it was typed, if it is none or out of range."""
+    try:
+        read: int | float = kind._number_class(value)
+    except ValueError:
+        whole = kind._number_class is int
+        raise typer.BadParameter(f"{value!r} must be a valid {'integer' if whole else 'number'}") from None
+    if kind.min is not None and not read >= kind.min:  # so NaN is refused
+        raise typer.BadParameter(f"{value!r} must be greater than or equal to {kind.min}")
+    if kind.max is not None and not read <= kind.max:
+        raise typer.BadParameter(f"{value!r} must be less than or equal to {kind.max}")
+    return read

@@ -45,6 +45,7 @@ def test_no_help_shows_types_of_python(typed: Typed, monkeypatch: pytest.MonkeyP
     done = typed(*path, "--help")
     assert done.code == 0
     assert not re.search(r"<\w+|\bTEXT\b|\blist\[|\bINTEGER\b|\bBOOL", done.out), done.out
+    assert not re.search(r"Usage:.*(\[\[|\.{4})", done.out), "the brackets and dots of a metavar would be repeated"
 
 
 @pytest.mark.parametrize("path", list(paths()), ids=" ".join)
@@ -67,6 +68,11 @@ def test_values_are_named(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None
     assert re.search(r"--delay +SECONDS ", shown)
     assert re.search(r"--keep-settings {20,}If", shown), "a flag takes no value"
     assert "[OPTIONS] [URL]..." in shown
+    assert "[OPTIONS] {PATH}..." in typed("export", "--help").out
+    assert re.search(r"--format +jsonl\|parquet\|markdown ", typed("export", "--help").out)
+    shown = typed("delay", "--help").out
+    assert "[OPTIONS] {DOMAIN} [SECONDS]" in shown
+    assert re.search(r"SECONDS +\[x>=0\] +Seconds", shown)
 
 
 def completed(line: str) -> list[str]:

@@ -79,6 +79,24 @@ def test_a_replica_imports_nothing_for_the_terminal() -> None:
     assert {"rich", "typer", "pydantic", "pyarrow", "obstore"} & set(loaded) == set()
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import crawler.app.replica",
+        "import sys; from crawler.cli.main import main; sys.argv[1:] = ['config', 'check', 'c.toml']; main()",
+    ],
+    ids=["replica", "config check"],
+)
+def test_no_start_imports_pydantic(tmp_path: Path, program: str) -> None:
+    """It would take 0.1 s of CPU time. Releases of Typer from 0.29 import it for any command with parameters."""
+    (tmp_path / "c.toml").write_text("[politeness]\ndelay = 2\n")
+    printed = f"import atexit, sys; atexit.register(lambda: print(*sys.modules))\n{program}"
+    ended = subprocess.run([sys.executable, "-c", printed], capture_output=True, text=True, check=True, cwd=tmp_path)
+    loaded = ended.stdout.splitlines()[-1].split()
+    assert "crawler.settings.loading" in loaded
+    assert {"pydantic", "pydantic_core", "pydantic_settings"} & set(loaded) == set()
+
+
 def test_the_error_for_a_misspelled_command_suggests_the_right_one() -> None:
     ended = subprocess.run([sys.executable, "-m", "crawler", "statsu"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
