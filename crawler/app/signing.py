@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from crawler.errors import UserError
-from crawler.fetch.request import Signer
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.settings.identity_table import IdentityTable
+
+if TYPE_CHECKING:
+    from crawler.fetch.request import Signer  # imports aiohttp, which commands that sign nothing do not need
 
 
 class Identity(msgspec.Struct, frozen=True):

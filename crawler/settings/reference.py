@@ -122,7 +122,9 @@ def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
     for key, one in keys_of(model).items():
         name, because = f"{table}.{key}", model.waits_because(key)
         is_required, when = one.default is msgspec.NODEFAULT, takes_effect(name, because)
-        default = None if is_required else str(one.default) if one.type is Path else one.default
+        default: Any = None if is_required else one.default
+        if one.type is Path:
+            default = tuple(map(str, default)) if one.is_list else str(default)
         example = next((example for examples in one.said("examples") for example in examples), None)
         yield Setting(name, _kind(one), default, one.meaning, when, because, name in GUARDED, is_required, example)
 

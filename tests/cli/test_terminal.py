@@ -201,6 +201,7 @@ def test_commands_print_through_the_terminal_only() -> None:
                 found.add((path.name, called))
     assert found == {
         ("configure.py", "typer.echo"),
+        ("identity.py", "typer.echo"),
         ("main.py", "typer.echo"),
         ("terminal.py", "typer.echo"),
         ("export.py", "sys.stdout.buffer.write"),
