@@ -161,6 +161,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
             via=self.via,
             usage=self.usage,
             is_withheld=True,
+            licenses=self.licenses,
         )
 
     def failed(self) -> Page:

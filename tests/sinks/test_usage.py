@@ -44,6 +44,13 @@ def names(folder: Path) -> set[str]:
     return {str(line["url"]).rpartition("/")[2] for line in readers.lines(folder)}
 
 
+def test_a_withheld_page_keeps_the_licences_of_its_site() -> None:
+    """They come from robots.txt, and may be what permits the use."""
+    assert page(exchange("a", b""), licenses=("https://a.test/rsl.xml",)).withheld().licenses == (
+        "https://a.test/rsl.xml",
+    )
+
+
 def test_the_lines_say_it(crawl: Path) -> None:
     lines = {str(line["url"]).rpartition("/")[2]: line for line in readers.lines(crawl)}
     robots, silent = lines["robots"], lines["silent"]
