@@ -8,9 +8,10 @@ applies to each category (5.1).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -23,6 +24,9 @@ CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 
 Answers = tuple[tuple[Category, bool], ...]
 """Categories, and whether each is allowed. Those that are unknown are not among them."""
+
+NO_AI: Final[Answers] = (("train-ai", False), ("ai-use", False))
+"""What a general objection to AI means."""
 
 LONGEST_TEXT: Final = 500
 """Characters of a statement that are kept to explain a decision."""
@@ -61,13 +65,11 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def with_also(self, other: Usage) -> Usage:
         """What applies if everything in `other` was said as well."""
-        preferences = {one.category: one for one in other.preferences}
-        for one in self.preferences:
-            if one.category not in preferences or not one.is_allowed:
-                preferences[one.category] = one
-        ordered = tuple(preferences[category] for category in CATEGORIES if category in preferences)
+        preferences = _preferences(
+            (one.category, one.is_allowed, one.by) for one in (*self.preferences, *other.preferences)
+        )
         texts = tuple(dict.fromkeys((*self.statements, *other.statements)))
-        return Usage(ordered, texts, self.tdm_policy or other.tdm_policy)
+        return Usage(preferences, texts, self.tdm_policy or other.tdm_policy)
 
     @classmethod
     def recorded(cls, serialized: str, statements: Sequence[str], tdm_policy: str) -> Usage:
@@ -86,8 +88,16 @@ def statement(source: str, value: bytes) -> Statement:
 
 
 def quoted(source: str, text: str) -> str:
-    """The text of a `Statement`: its `source` and what it says, cut and in one line."""
-    return f"{source}: {' '.join(text[:LONGEST_TEXT].split())}"
+    """The text of a `Statement`: its `source` and what it says, cut, in one line, and without control characters."""
+    words = " ".join(text[:LONGEST_TEXT].split())
+    return f"{source}: {words if words.isprintable() else _UNPRINTABLE.sub(_shown, words)}"
+
+
+_UNPRINTABLE: Final = re.compile(r"[^ -~]")
+
+
+def _shown(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else "\N{REPLACEMENT CHARACTER}"
 
 
 def answers_in(value: bytes) -> Answers:
@@ -110,24 +120,31 @@ _remembered = lru_cache(maxsize=256)(_parsed)  # a site says the same about each
 def decisive(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     """Those of `statements` that decide about a category: for each, the first that disallows it, otherwise the first that
     allows it (5.1). The first statement if none says anything."""
-    deciding: dict[Category, tuple[bool, Statement]] = {}
-    for one in statements:
-        for category, is_allowed in one.answers:
-            known = deciding.get(category)
-            if known is None or (known[0] and not is_allowed):
-                deciding[category] = (is_allowed, one)
+    deciding = _deciding((category, is_allowed, one) for one in statements for category, is_allowed in one.answers)
     return tuple(dict.fromkeys(one for _, one in deciding.values())) or tuple(statements[:1])
 
 
 def combined(statements: Iterable[Statement], tdm_policy: str = "") -> Usage:
     """What applies if all of `statements` were made about a page (5.1)."""
-    preferences: dict[Category, Preference] = {}
-    texts: dict[str, None] = {}
-    for one in statements:
-        texts[one.text] = None
-        for category, is_allowed in one.answers:
-            known = preferences.get(category)
-            if known is None or (known.is_allowed and not is_allowed):
-                preferences[category] = Preference(category, is_allowed, one.text)
-    ordered = tuple(preferences[category] for category in CATEGORIES if category in preferences)
-    return Usage(ordered, tuple(texts), tdm_policy)
+    every = tuple(statements)
+    preferences = _preferences((category, said, one.text) for one in every for category, said in one.answers)
+    return Usage(preferences, tuple(dict.fromkeys(one.text for one in every)), tdm_policy)
+
+
+def _preferences(said: Iterable[tuple[Category, bool, str]]) -> tuple[Preference, ...]:
+    deciding = _deciding(said)
+    return tuple(Preference(category, *deciding[category]) for category in CATEGORIES if category in deciding)
+
+
+T = TypeVar("T")
+
+
+def _deciding(said: Iterable[tuple[Category, bool, T]]) -> dict[Category, tuple[bool, T]]:
+    """The most restrictive answers: for each category, the first that disallows it, otherwise the first that allows it
+    (5.1), and by what it was given. `said`: a category, whether it is allowed, and by what."""
+    deciding: dict[Category, tuple[bool, T]] = {}
+    for category, is_allowed, by in said:
+        known = deciding.get(category)
+        if known is None or (known[0] and not is_allowed):
+            deciding[category] = (is_allowed, by)
+    return deciding

@@ -13,14 +13,12 @@ from crawler.parse.html import Extracted
 from politeness import content_usage, tdmrep
 from politeness.site_usage import NOT_STATED, SiteUsage
 from politeness.tdmrep import Reservation
-from politeness.usage_preferences import NO_USAGE, Answers, Statement, Usage
+from politeness.usage_preferences import NO_AI, NO_USAGE, Statement, Usage
 
 X_ROBOTS_TAG = b"x-robots-tag"
 
 NOTED = frozenset({X_ROBOTS_TAG, content_usage.HEADER, tdmrep.RESERVATION, tdmrep.POLICY})
 """The header fields, in lower case, that may say something about the use of a page."""
-
-_NO_AI: Answers = (("train-ai", False), ("ai-use", False))
 
 MAX_TDM = 16
 """The most `meta` elements of the TDM Reservation Protocol that are read. A page needs two."""
@@ -47,9 +45,9 @@ def usage_of(site: SiteUsage, noted: Fields, found: Extracted, is_image: bool) -
     if values := [value for name, value in noted if name == content_usage.HEADER]:
         statements.append(content_usage.header_statement(b", ".join(values)))
     if found.noai:
-        statements.append(Statement(f"{found.noai}: noai", _NO_AI))
+        statements.append(Statement(f"{found.noai}: noai", NO_AI))
     if found.noimageai:
-        statements.append(Statement(f"{found.noimageai}: noimageai", _NO_AI if is_image else ()))
+        statements.append(Statement(f"{found.noimageai}: noimageai", NO_AI if is_image else ()))
     sent = {name: value.decode("latin-1") for name, value in reversed(noted) if name != content_usage.HEADER}
     written = {name.encode("utf-8", "replace"): content for name, content in reversed(found.tdm[:MAX_TDM])}
     return site.combined(statements, [Reservation.of(sent, "header"), Reservation.of(written, "meta")])

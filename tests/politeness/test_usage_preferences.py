@@ -15,6 +15,7 @@ from politeness.usage_preferences import (
     answers_in,
     combined,
     decisive,
+    quoted,
     statement,
 )
 
@@ -99,3 +100,10 @@ def test_the_text_of_a_statement_is_short_and_in_one_line() -> None:
     assert text.startswith("header: a b c")
     assert len(text) < 600
     assert len(text.splitlines()) == 1
+
+
+def test_control_characters_of_a_statement_are_not_kept() -> None:
+    for text in (statement("header", b"a=\x1b[31m\x07\xe2\x80\xae").text, quoted("line", "a=\x1b[31m\x07\u202e")):
+        assert text.isprintable()
+        assert text.endswith("a=\ufffd[31m\ufffd\ufffd")
+    assert quoted("line", "\u00e9\u4e2d a\tb").endswith("\u00e9\u4e2d a b")
