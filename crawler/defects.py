@@ -11,11 +11,12 @@ from typing import Literal
 
 from crawler.events import DefectFound
 
-Stage = Literal["fetch", "robots", "answer", "read", "text", "record", "line", "listener"]
+Stage = Literal["fetch", "robots", "usage", "answer", "read", "text", "record", "line", "listener"]
 """The step that failed.
 
 - `fetch`: sending the request and receiving the response
 - `robots`: parsing or applying a robots.txt
+- `usage`: fetching or parsing a tdmrep.json
 - `answer`: updating the backoff from the response
 - `read`: parsing the page and filtering its links
 - `text`: extracting text and structured data

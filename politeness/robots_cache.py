@@ -144,14 +144,16 @@ class RobotsCache:
         return await self.keep(origin, record)
 
     async def forget_failures(self, domains: Mapping[str, str], now_ms: int) -> None:
-        """Have those of some origins whose robots.txt was unreachable asked again, as if it had not failed before.
+        """Have those of some origins whose robots.txt or tdmrep.json was unreachable asked again, as if it had not failed.
         `domains`: the domain of each origin. Other replicas notice with their next leases. Raises RedisAway."""
         calls = []
         for origin, stored in (await self.read(domains)).items():
             record = _unpacked(stored)
-            if record is not None and record.access == "disallow":
-                # Not deleted, because it also says since when the file is unreachable (RFC 9309 2.3.1.4).
-                fresh = msgspec.structs.replace(record, failures=0, retry_at_ms=now_ms)
+            if record is not None and record.has_unreachable:
+                fresh = msgspec.structs.replace(record, tdm_failures=0, tdm_retry_at_ms=0)
+                if record.access == "disallow":
+                    # Not deleted, because it also says since when the file is unreachable (RFC 9309 2.3.1.4).
+                    fresh = msgspec.structs.replace(fresh, failures=0, retry_at_ms=now_ms)
                 calls.append(self._save_call(origin, domains[origin], fresh, now_ms))
         if calls:
             await self._store.send(calls)
@@ -170,6 +172,7 @@ class RobotsCache:
         try:
             if record.tdm:
                 tdm = TdmFile.unpack(record.tdm)
+                tdm = tdm if len(tdm) else None
             if record.access == "rules":
                 rules = await self._finish(Rules.build(Excerpt.unpack(record.excerpt)))
         except BadRecord:

@@ -101,7 +101,7 @@ class RobotsFetch:
         self._max_bytes = max_bytes
 
     def __repr__(self) -> str:
-        return f"<RobotsFetch {self.origin} url={self.url} hops={self.hops}>"
+        return f"<{type(self).__name__} {self.origin} url={self.url} hops={self.hops}>"
 
     def received(self, answer: HttpResponse, now_ms: int, body: bytes | None = None) -> RobotsFetchResult | None:
         """What the response `answer` to the request for `url` means, or None after a redirect.
@@ -162,7 +162,8 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` are of the last
     attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last
     2xx response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
-    `tdm`: the packed `TdmFile` of the origin, empty if it has none; None if it was not fetched.
+    `tdm`: the packed `TdmFile` of the origin that was fetched last, empty if it has none, None if that is not known;
+    `tdm_failures`: attempts in a row that found it unreachable; `tdm_retry_at_ms`: when to fetch it again.
     """
 
     access: Access
@@ -174,6 +175,18 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     failures: int = 0
     unreachable_since_ms: int | None = None
     tdm: bytes | None = None
+    tdm_failures: int = 0
+    tdm_retry_at_ms: int = 0
+
+    @property
+    def has_unreachable(self) -> bool:
+        """Whether robots.txt or tdmrep.json is unreachable, and no earlier copy is known."""
+        return self.access == "disallow" or self.is_tdm_unreachable
+
+    @property
+    def is_tdm_unreachable(self) -> bool:
+        """Whether tdmrep.json is unreachable, and no earlier copy is known."""
+        return self.tdm is None and self.tdm_failures > 0
 
     def is_fresh(self, now_ms: int) -> bool:
         """Whether the record may be used now."""
@@ -207,6 +220,16 @@ def next_record(
     policy: RobotsPolicy = DEFAULT_POLICY,
 ) -> RobotsRecord:
     """The record after an attempt that ended with `result` at `now_ms`. `rand`: random number from 0 to 1."""
+    record = _next(previous, result, now_ms, rand, policy)
+    if previous is None:
+        return record
+    failures, retry_at_ms = previous.tdm_failures, previous.tdm_retry_at_ms
+    return msgspec.structs.replace(record, tdm=previous.tdm, tdm_failures=failures, tdm_retry_at_ms=retry_at_ms)
+
+
+def _next(
+    previous: RobotsRecord | None, result: RobotsFetchResult, now_ms: int, rand: float, policy: RobotsPolicy
+) -> RobotsRecord:
     if result.access == "disallow":
         return _unreachable(previous, result, now_ms, rand, policy)
     age_s = policy.max_age_s
@@ -223,20 +246,22 @@ def _unreachable(
     since_ms = now_ms
     if previous is not None and previous.unreachable_since_ms is not None:
         since_ms = previous.unreachable_since_ms
-    # The longer of the two, because a page can wait for its robots.txt, and the backoff starts with a minute.
-    rest_s = max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000)
-    retry_at_ms = now_ms + int(rest_s * 1000)
+    retry_at_ms = now_ms + rest_ms(failures, result, rand, policy)
     access: Access = "disallow"
-    fetched_at_ms, excerpt, tdm = 0, b"", None
+    fetched_at_ms, excerpt = 0, b""
     if previous is not None and previous.access == "rules":
-        access, fetched_at_ms, excerpt, tdm = "rules", previous.fetched_at_ms, previous.excerpt, previous.tdm
+        access, fetched_at_ms, excerpt = "rules", previous.fetched_at_ms, previous.excerpt
     elif (
         policy.assume_unavailable_after_s is not None and now_ms - since_ms >= policy.assume_unavailable_after_s * 1000
     ):
         access = "allow"  # RFC 9309 2.3.1.4
-    return RobotsRecord(
-        access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms, tdm
-    )
+    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
+
+
+def rest_ms(failures: int, result: RobotsFetchResult, rand: float, policy: RobotsPolicy) -> int:
+    """How long to wait after `result`, the last of `failures` that found the file unreachable. The longer of the backoff
+    and the server's wish, because a page can wait for its robots.txt, and the backoff starts with a minute."""
+    return int(max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000) * 1000)
 
 
 def _header(answer: HttpResponse, name: bytes) -> bytes | None:

@@ -179,7 +179,7 @@ def _agent_name(value: bytes) -> str:
 
 def lines_of(body: bytes) -> list[bytes]:
     """The lines of a file, which end with CR, LF or CRLF (RFC 9309 2.2)."""
-    return _utf8(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return utf8(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field, bytes]]:
@@ -200,8 +200,9 @@ def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field
             yield number, field, value.strip()
 
 
-def _utf8(body: bytes) -> bytes:
-    """`body` in UTF-8, without a complete or incomplete byte order mark. RFC 9309 2.2.2 permits converting UTF-16."""
+def utf8(body: bytes) -> bytes:
+    """`body` in UTF-8, without a complete or incomplete byte order mark. RFC 9309 2.2.2 permits converting UTF-16, and
+    RFC 8259 8.1 ignoring the mark."""
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return body.decode("utf-16", "replace").encode("utf-8")
     for length in (3, 2, 1):

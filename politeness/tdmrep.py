@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
+from frontier.urls import origin_of
 from politeness.errors import BadRecord
-from politeness.robots_fetch import HttpResponse, RobotsFetch
-from politeness.robots_patterns import Pattern
-from politeness.robots_syntax import comparable, comparable_rule
-from politeness.usage_preferences import Answers, Statement, quoted
+from politeness.robots_fetch import HttpResponse, RobotsFetch, RobotsFetchResult, RobotsPolicy, RobotsRecord, rest_ms
+from politeness.robots_patterns import Pattern, Patterns
+from politeness.robots_syntax import MAX_BODY, comparable, comparable_rule, utf8
+from politeness.usage_preferences import NO_AI, Answers, Statement, quoted
 
 PATH: Final = "/.well-known/tdmrep.json"
 
@@ -33,7 +34,10 @@ MAX_RULES: Final = 1_000
 MAX_POLICY: Final = 2_048
 """The longest policy that is read: the limit of URLs."""
 
-_ANSWERS: Final[dict[bool, Answers]] = {True: (("train-ai", False), ("ai-use", False)), False: (("train-ai", True),)}
+_ANSWERS: Final[dict[bool, Answers]] = {True: NO_AI, False: (("train-ai", True),)}
+
+CATEGORIES: Final = frozenset(category for category, _ in NO_AI)
+"""The categories about which the protocol may say something."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
@@ -79,15 +83,24 @@ class _Rule(msgspec.Struct, frozen=True, array_like=True):
     is_reserved: bool | None
     policy: str
 
+    def matches(self, path: str) -> bool:
+        """Whether this rule, which has no `*`, applies to the comparable `path`."""
+        location = self.location
+        return path == location[:-1] if location.endswith("$") else path.startswith(location)
+
 
 class TdmFile:
     """The rules of one tdmrep.json."""
 
     def __init__(self, rules: Sequence[_Rule]) -> None:
         self._rules = rules
-        self._patterns = [
-            Pattern.of(rule.location, 0, 0, rule) if "*" in rule.location else None for rule in self._rules
-        ]
+        self._plain = [rule for rule in rules if "*" not in rule.location]
+        self._patterns = Patterns[_Rule]()
+        for rule in rules:
+            if "*" in rule.location:  # the first match counts, so its rank is the greatest
+                self._patterns.add(Pattern.of(rule.location, -rule.number, rule.number, rule))
+        for _ in self._patterns.build():
+            pass  # with so few rules, this takes no longer than one of its parts
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -99,7 +112,7 @@ class TdmFile:
     def parse(cls, body: bytes) -> TdmFile:
         """The rules in `body`. Accepts any bytes; what is not as the protocol demands is skipped."""
         try:
-            listed = msgspec.json.decode(body)
+            listed = msgspec.json.decode(utf8(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return cls(())
         if not isinstance(listed, list):
@@ -122,29 +135,56 @@ class TdmFile:
     def reservation(self, url: str) -> Reservation | None:
         """What the first rule that matches `url` says; None if none does."""
         path = comparable(url)
-        for rule, pattern in zip(self._rules, self._patterns, strict=True):
-            location = rule.location
-            if pattern is not None:
-                matches = pattern.needle in path and pattern.matches(path)
-            else:
-                matches = path == location[:-1] if location.endswith("$") else path.startswith(location)
-            if matches:
-                return Reservation(rule.is_reserved, rule.policy, f"tdmrep.json rule {rule.number}")
-        return None
+        rule = next((rule for rule in self._plain if rule.matches(path)), None)
+        if len(self._patterns):
+            before = rule.number if rule is not None else MAX_RULES + 1
+            try:
+                best = self._patterns.best(path, -before)
+            except OverflowError:
+                # Too much work, which takes a file and a URL that were made for each other: assume a reservation to match.
+                best = next((one for one in self._patterns if one.value.is_reserved and one.line < before), None)
+            rule = best.value if best is not None else rule
+        return None if rule is None else Reservation(rule.is_reserved, rule.policy, f"tdmrep.json rule {rule.number}")
 
 
 class TdmFetch(RobotsFetch):
-    """One attempt to fetch the tdmrep.json of `origin`. Request `url`, then call `found`; repeat this while it returns
-    None. A site that does not give the file out does not implement the protocol ("TDM File on the Origin Server")."""
+    """One attempt to fetch the tdmrep.json of `origin`. Request `url` if robots.txt allows it, then call `received` or
+    `failed`; repeat this while they return None.
+
+    A site that does not give the file out does not implement the protocol ("TDM File on the Origin Server"). A redirect is
+    followed only within the origin: the robots.txt of another one is not known here, and its file is not about this one.
+    """
 
     def __init__(self, origin: str) -> None:
         super().__init__(origin)
         self.url = origin + PATH
 
-    def found(self, answer: HttpResponse, now_ms: int, body: bytes | None = None) -> TdmFile | None:
-        """The rules in the response `answer`, or None after a redirect. `body`: see `RobotsFetch.received`."""
-        result = self.received(answer, now_ms, body)
-        return None if result is None else TdmFile.parse(result.body if result.access == "rules" else b"")
+    def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
+        result = super()._successful(answer, body)
+        if len(answer.body if body is None else body) >= MAX_BODY:
+            return RobotsFetchResult("disallow", "too_long", answer.status)  # JSON that was cut cannot be parsed
+        return result
+
+    def _redirected(self, answer: HttpResponse) -> RobotsFetchResult | None:
+        result = super()._redirected(answer)
+        if result is None and origin_of(self.url) != self.origin:
+            return RobotsFetchResult("allow", "foreign_redirect", answer.status)
+        return result
+
+
+def with_tdm(
+    record: RobotsRecord, result: RobotsFetchResult, now_ms: int, rand: float, policy: RobotsPolicy
+) -> RobotsRecord:
+    """`record` after an attempt to fetch tdmrep.json that ended with `result`. An unreachable file is not taken for
+    a missing one: the last copy stays in force. `rand`: random number from 0 to 1."""
+    if result.access == "disallow":
+        failures = record.tdm_failures + 1
+        retry_at_ms = now_ms + rest_ms(failures, result, rand, policy)
+        return msgspec.structs.replace(
+            record, tdm=record.tdm or None, tdm_failures=failures, tdm_retry_at_ms=retry_at_ms
+        )
+    tdm = TdmFile.parse(result.body).pack() if result.access == "rules" else b""
+    return msgspec.structs.replace(record, tdm=tdm, tdm_failures=0, tdm_retry_at_ms=record.retry_at_ms)
 
 
 def _rule(number: int, said: dict[str, Any]) -> _Rule | None:

@@ -39,6 +39,7 @@ class Timeline:
         self._by_origin: defaultdict[str, list[_InForce]] = defaultdict(list)
         self._tdm: defaultdict[str, list[tuple[float, TdmFile]]] = defaultdict(list)
         self._hops: set[int] = set()  # requests made on the way to a robots.txt, by identity
+        self._tdm_hops: set[int] = set()  # the same for a tdmrep.json, which robots.txt must allow
         self.unasked: set[str] = set()
         for request in requests:
             self._by_url[request.url].append(request)
@@ -49,7 +50,7 @@ class Timeline:
                 self._take_tdmrep(origin_of(request.url), request)
 
     def _take(self, origin: str, asked: Request) -> None:
-        answer = self._follow(asked)
+        answer = self._follow(asked, "", self._hops)
         if answer is None or answer.status == 429 or answer.status >= 500:
             return  # unreachable: earlier rules stay in force; if there are none, the origin is reported as `unasked`
         rules = None
@@ -58,17 +59,22 @@ class Timeline:
         self._by_origin[origin].append(_InForce(answer.end, rules))
 
     def _take_tdmrep(self, origin: str, asked: Request) -> None:
-        answer = self._follow(asked)
+        answer = self._follow(asked, origin, self._tdm_hops)
+        if answer is not None and (answer.status == 429 or answer.status >= 500):
+            return  # unreachable: earlier rules stay in force
         body = _decoded(answer) if answer is not None and 200 <= answer.status <= 299 else b""
         self._tdm[origin].append(((answer or asked).end, TdmFile.parse(body)))
 
-    def _follow(self, asked: Request) -> Request | None:
-        """The response at the end of the redirects, or None if it is not in the archive."""
+    def _follow(self, asked: Request, within: str, hops: set[int]) -> Request | None:
+        """The response at the end of the redirects, or None if it is not in the archive. `within`: the only origin to
+        follow them to, empty for any. Adds the requests on the way to `hops`."""
         for _ in range(MAX_REDIRECTS + 1):
-            self._hops.add(id(asked))
+            hops.add(id(asked))
             url = asked.redirects_to
             if url is None:
                 return asked
+            if within and origin_of(url) != within:
+                return None
             found = self._first_after(url, asked.end)
             if found is None:
                 return None
@@ -90,7 +96,7 @@ class Timeline:
 
     def statements(self, request: Request) -> SiteUsage:
         """What the files of the site said about the use of the page that `request` asked for."""
-        if id(request) in self._hops or request.is_tdmrep:
+        if id(request) in self._hops or id(request) in self._tdm_hops:
             return NOT_STATED
         rules = self.rules_at(request)
         stated = rules.usage.stated(request.url) if rules is not None and rules.usage is not None else ()

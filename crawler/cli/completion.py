@@ -13,7 +13,8 @@ REASONS = tuple(
     sorted(
         {
             *({str(kind) for kind in FailureKind} - {"lease_expired", "stopped", "stale_connection"}),
-            *("robots_unreachable", "robots", "blocked", "crawl_delay", "usage", "defect", "payment_required"),
+            *("robots_unreachable", "robots", "usage", "usage_unreachable"),
+            *("blocked", "crawl_delay", "defect", "payment_required"),
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504)),
         }
     )

@@ -248,18 +248,21 @@ def _not_found(where: str, searched: Sequence[str]) -> str:
 
 
 def _unreachable(facts: Facts) -> str:
-    """Return that the URL needs a robots.txt that is unreachable, and when this is fetched again; "" if it is not."""
+    """Return that the URL needs a robots.txt or tdmrep.json that is unreachable, and when this is fetched again; "" if it
+    does not."""
     record = facts.robots.record if facts.robots else None
-    if record is None or record.access != "disallow":
+    if record is None or not record.has_unreachable:
         return ""
     wait_s = ceil((_robots_due_ms(facts, record) - facts.now_ms) / 1000)
-    return f"robots.txt unreachable ({record.reason}), next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
+    file = f"robots.txt unreachable ({record.reason})" if record.access == "disallow" else "tdmrep.json unreachable"
+    return f"{file}, next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
 
 
 def _robots_due_ms(facts: Facts, record: RobotsRecord) -> int:
     """Return when the unreachable file is fetched again: not before its domain may be requested."""
     backoff_ms = BackoffState.parse(facts.domain.state).until_ms
-    return max(record.retry_at_ms, backoff_ms, facts.domain.next_ms or 0)
+    retry_at_ms = record.retry_at_ms if record.access == "disallow" else record.tdm_retry_at_ms
+    return max(retry_at_ms, backoff_ms, facts.domain.next_ms or 0)
 
 
 def _halt(facts: Facts) -> str:

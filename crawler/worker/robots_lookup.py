@@ -52,7 +52,7 @@ class RobotsLookup:
 
     def _is_cached(self, origin: str) -> bool:
         known = self._cache.recall(origin)
-        return known is not None and known.record.is_fresh(self._now_ms()) and known.record.access != "disallow"
+        return known is not None and known.record.is_fresh(self._now_ms()) and not known.record.has_unreachable
 
     async def robots_for(self, visit: Visit, url: str) -> KnownRobots | None:
         """Return the robots.txt that applies to `url`. Returns None if this turn of `visit` was used for fetching it, or
@@ -66,7 +66,7 @@ class RobotsLookup:
         known = cached = self._cache.recall(origin)
         if known is not None and known.record.is_fresh(now_ms):
             # An operator may have had an unreachable file asked again (`RobotsCache.forget_failures`).
-            if known.record.access != "disallow" or visit.confirm_robots(origin):
+            if not known.record.has_unreachable or visit.confirm_robots(origin):
                 return known
         else:
             cached = None

@@ -1,14 +1,12 @@
-"""Fetches the tdmrep.json of an origin (`politeness.tdmrep`), if the settings ask for it: once for each robots.txt, with
-which it is stored, and as a page would be: its delay passed, and allowed by robots.txt. A site without the file, or one
-that does not give it out, does not implement the protocol."""
+"""Fetches the tdmrep.json of an origin (`politeness.tdmrep`), if the settings ask for it: after each robots.txt, with whose
+record it is stored. It is fetched as a page would be: after the delay, and only if robots.txt allows it, which also holds
+for each redirect. A site whose file may not be fetched does not implement the protocol; one that is unreachable may do so,
+and `url_verdict` says what this means for its URLs."""
 
 from __future__ import annotations
 
-import msgspec
-
 from crawler.defects import defect
 from crawler.errors import FetchFailed
-from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decode_body
 from crawler.worker.commit import Committer
@@ -18,12 +16,10 @@ from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.errors import RedisAway
-from frontier.urls import domain_of
 from politeness.robots_cache import KnownRobots, RobotsCache
+from politeness.robots_fetch import RobotsFetchResult
 from politeness.robots_syntax import MAX_BODY
-from politeness.tdmrep import PATH, TdmFetch, TdmFile
-
-NO_RULES = TdmFile(())
+from politeness.tdmrep import PATH, TdmFetch, with_tdm
 
 
 class TdmrepLookup:
@@ -39,65 +35,67 @@ class TdmrepLookup:
         """Return what is known of `origin`, with its tdmrep.json if it is wanted. Returns None if this turn of `visit` was
         used for fetching it, or if this has to wait."""
         record = known.record
-        if not self._runtime.policy.usage.reads_tdmrep or record.tdm is not None or record.access == "disallow":
+        if not self._runtime.policy.usage.reads_tdmrep or record.access == "disallow" or known.error is not None:
             return known
-        if known.error is not None:
+        if self._now_ms() < record.tdm_retry_at_ms:
             return known
-        if known.rules is not None and not known.rules.decide(origin + PATH).allowed:
-            return await self._save(visit, origin, known, NO_RULES)
+        fetch = visit.tdm.setdefault(origin, TdmFetch(origin))
+        if known.rules is not None and not known.rules.decide(fetch.url).allowed:  # the file, or where it redirects to
+            return await self._save(visit, origin, known, RobotsFetchResult("allow", "robots"))
         if self._fetch.throttle.must_wait_longer(visit, known):
             return None
         if visit.busy > 1:
             visit.limit_to(1)
             return None
-        return await self._request_next_hop(visit, origin, known)
+        if await self._fetch.may_request(visit, fetch.url):
+            await self._request(visit, origin, known, fetch)
+        return None
 
-    async def _request_next_hop(self, visit: Visit, origin: str, known: KnownRobots) -> KnownRobots | None:
-        fetch = visit.tdm.setdefault(origin, TdmFetch(origin))
-        if self._fetch.throttle.is_blocked(domain_of(host_of(fetch.url))):
-            return await self._save(visit, origin, known, NO_RULES)
-        if not await self._fetch.may_request_any_domain(visit, fetch.url):
-            return None
+    async def _request(self, visit: Visit, origin: str, known: KnownRobots, fetch: TdmFetch) -> None:
         exchange: Exchange | None = None
-        found: TdmFile | None
+        result: RobotsFetchResult | None
         try:
             exchange = await self._fetch.fetch(visit, fetch.url, known)
         except FetchFailed as failure:
-            await self._fetch.end_foreign_request(visit, None)
             if not failure.request_sent:
                 self._fetch.throttle.start_delay(visit, 0.0, known)
-            found = None if failure.kind in NOT_THE_URLS_FAULT else NO_RULES
+            if failure.kind in NOT_THE_URLS_FAULT:
+                return
+            result = fetch.failed(str(failure.kind))
         except Exception as error:
-            self._runtime.events.emit(defect("robots", fetch.url, error))
-            await self._fetch.end_foreign_request(visit, None)
-            found = NO_RULES
+            result = self._defect(fetch, error)
         else:
-            found = await self._received(visit, fetch, exchange)
-        if found is not None:  # None after a redirect, which the next turn follows
-            await self._save(visit, origin, known, found)
-        return None
-
-    async def _received(self, visit: Visit, fetch: TdmFetch, exchange: Exchange) -> TdmFile | None:
-        found: TdmFile | None
-        try:
-            found = fetch.found(exchange, self._runtime.server_clock.now_ms(), decoded(exchange))
-        except Exception as error:
-            self._runtime.events.emit(defect("robots", fetch.url, error))
-            found = NO_RULES
-        if not await self._fetch.end_foreign_request(visit, exchange):
+            try:
+                result = fetch.received(exchange, self._now_ms(), decoded(exchange))
+            except Exception as error:
+                result = self._defect(fetch, error)
             self._fetch.throttle.back_off(visit, judge_status(exchange.status), exchange)
-        await self._committer.add(Result(visit, exchange=exchange))
-        return found
+            await self._committer.add(Result(visit, exchange=exchange))
+        if result is not None:  # None after a redirect, which the next turn follows
+            await self._save(visit, origin, known, result)
 
-    async def _save(self, visit: Visit, origin: str, known: KnownRobots, found: TdmFile) -> KnownRobots:
+    def _defect(self, fetch: TdmFetch, error: Exception) -> RobotsFetchResult:
+        """Report the defect. A tdmrep.json that cannot be processed counts as unreachable."""
+        self._runtime.events.emit(defect("usage", fetch.url, error))
+        return fetch.failed("defect")
+
+    async def _save(self, visit: Visit, origin: str, known: KnownRobots, result: RobotsFetchResult) -> KnownRobots:
         visit.tdm.pop(origin, None)
-        record = msgspec.structs.replace(known.record, tdm=found.pack() if len(found) else b"")
-        now_ms = self._runtime.server_clock.now_ms()
+        now_ms, rand, policy = self._now_ms(), self._runtime.rng.random(), self._runtime.policy.robots
+        try:
+            record = with_tdm(known.record, result, now_ms, rand, policy)
+        except Exception as error:
+            self._runtime.events.emit(defect("usage", origin + PATH, error))
+            failed = RobotsFetchResult("disallow", "defect")
+            record = with_tdm(known.record, failed, now_ms, rand, policy)
         node = self._runtime.retry.node_of(visit.lease.shard)
         try:
             return await self._runtime.retry.soon(lambda: self._cache.save(origin, visit.domain, record, now_ms), node)
         except RedisAway:
             return await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
+
+    def _now_ms(self) -> int:
+        return self._runtime.server_clock.now_ms()
 
 
 def decoded(exchange: Exchange) -> bytes | None:

@@ -18,7 +18,7 @@ from crawler.worker.page_builder import PageBuilder, bare_page
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.url_verdict import REFUSED
+from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.queue import KEEP, SettledUrl, postpone, retry
@@ -76,9 +76,11 @@ class UrlHandler:
     async def settle_without_request(
         self, visit: Visit, entry: Entry, result: UrlResult, known: KnownRobots | None
     ) -> None:
-        """Settle `entry` as denied or dead, or postpone it until the robots.txt in `known` is fetched again."""
+        """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again."""
         if result.outcome is Outcome.RETRY and known is not None:
-            settled = postpone(entry, result.reason, known.record.retry_at_ms)
+            record = known.record
+            at_ms = record.tdm_retry_at_ms if result.reason == USAGE_UNREACHABLE else record.retry_at_ms
+            settled = postpone(entry, result.reason, at_ms)
             self._runtime.events.emit(UrlPostponed(result.reason))
             await self._committer.add(Result(visit, settled))
         else:

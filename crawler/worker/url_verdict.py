@@ -10,6 +10,7 @@ from collections.abc import Collection
 from crawler.errors import FailureKind
 from crawler.page import Outcome
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
+from politeness import tdmrep
 from politeness.robots_cache import KnownRobots
 from politeness.robots_fetch import RobotsRecord
 
@@ -31,6 +32,10 @@ REFUSED = UrlResult(Outcome.DENIED, "usage")
 """The result for a URL whose owner refuses the purpose of the crawl in a file of the site."""
 
 
+USAGE_UNREACHABLE = "usage_unreachable"
+"""The reason of a URL that waited for the tdmrep.json of its origin, or is dead because that stayed unreachable."""
+
+
 def verdict_by_robots(
     url: str, known: KnownRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
 ) -> UrlResult | None:
@@ -47,6 +52,9 @@ def verdict_by_robots(
         return UrlResult(Outcome.DENIED, "crawl_delay")
     if purpose and known.usage(url).combined().refusal(purpose):
         return REFUSED
+    if known.record.is_tdm_unreachable and not tdmrep.CATEGORIES.isdisjoint(purpose):
+        # What may be reserved is not taken for permitted, just as with robots.txt.
+        return UrlResult(Outcome.DEAD if known.record.tdm_failures >= tries else Outcome.RETRY, USAGE_UNREACHABLE)
     return None
 
 

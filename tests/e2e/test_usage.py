@@ -41,13 +41,15 @@ EVERY = {"/", "/by-robots/1", "/by-header", "/by-meta", "/by-file/1", "/silent",
 
 
 class Site(ThreadingHTTPServer):
-    """One site with `PAGES`. `asked`: paths, in order."""
+    """One site with `pages`. `statuses`: of paths that do not answer with 200. `asked`: paths, in order."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
+        self.pages = dict(PAGES)
+        self.statuses: dict[str, int] = {}
         self.lock = threading.Lock()
 
 
@@ -57,8 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with self.server.lock:
             self.server.asked.append(self.path)
-        headers, body = PAGES.get(self.path, ({}, "nothing"))
-        self.send_response(200 if self.path in PAGES else 404)
+        headers, body = self.server.pages.get(self.path, ({}, "nothing"))
+        status = 302 if "Location" in headers else 200 if self.path in self.server.pages else 404
+        self.send_response(self.server.statuses.get(self.path, status))
         for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -74,11 +77,11 @@ def site() -> Iterator[Site]:
         yield site
 
 
-def crawled(site: Site, folder: Path, **politeness: Any) -> dict[str, dict[str, Any]]:
+def crawled(site: Site, folder: Path, expected: int = 0, **politeness: Any) -> dict[str, dict[str, Any]]:
     """The lines of a crawl of `site`, by path."""
     host_map = [f"a.test=127.0.0.1:{site.server_port}"]
     code, err = asyncio.run(crawl_from(folder, ["http://a.test/"], host_map, {"politeness": politeness}))
-    assert code == 0, err
+    assert code == expected, err
     return {str(line["url"]).removeprefix("http://a.test"): line for line in readers.lines(folder / "out")}
 
 
@@ -151,3 +154,36 @@ def test_a_page_that_is_not_kept_does_not_count_for_the_page_limit(site: Site, t
     assert code == 0, err
     done = {line["url"] for line in readers.lines(tmp_path / "out") if line["outcome"] == "done"}
     assert done == {f"http://a.test{path}" for path in ("/", "/by-meta", "/by-file/1", "/silent", "/linked")}
+
+
+FILE = "/.well-known/tdmrep.json"
+
+
+@pytest.mark.parametrize("target", ["/private/tdm.json", "http://b.test/tdm.json"])
+def test_a_redirect_of_the_file_is_not_followed_where_robots_txt_may_deny_it(
+    site: Site, tmp_path: Path, target: str, typed: Typed
+) -> None:
+    site.pages["/robots.txt"] = ({"Content-Type": "text/plain"}, "User-agent: *\nDisallow: /private/\n")
+    site.pages[FILE] = ({"Location": target}, "")
+    lines = crawled(site, tmp_path, purpose=["train-ai"])
+    assert FILE in site.asked
+    assert not {"/private/tdm.json", "/tdm.json"} & set(site.asked)
+    assert lines["/by-file/1"]["outcome"] == "done"  # the site has no file
+    assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
+
+
+def test_a_redirect_of_the_file_within_the_site_is_followed(site: Site, tmp_path: Path, typed: Typed) -> None:
+    site.pages["/tdm.json"] = site.pages[FILE]
+    site.pages[FILE] = ({"Location": "/tdm.json"}, "")
+    lines = crawled(site, tmp_path, purpose=["train-ai"])
+    assert (lines["/by-file/1"]["outcome"], lines["/by-file/1"]["reason"]) == ("denied", "usage")
+    assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
+
+
+def test_pages_are_not_fetched_for_ai_while_the_file_is_unreachable(site: Site, tmp_path: Path) -> None:
+    site.statuses[FILE] = 500
+    lines = crawled(site, tmp_path, expected=1, purpose=["train-ai"], tries=2, backoff_base=1.5)
+    assert {path: (line["outcome"], line["reason"]) for path, line in lines.items()} == {
+        "/": ("dead", "usage_unreachable")
+    }
+    assert site.asked == ["/robots.txt", FILE, FILE]

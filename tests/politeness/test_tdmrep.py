@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 
 from politeness.errors import BadRecord
-from politeness.tdmrep import MAX_RULES, Reservation, TdmFetch, TdmFile, statement
+from politeness.robots_fetch import DEFAULT_POLICY, RobotsFetchResult, RobotsRecord, next_record
+from politeness.robots_syntax import MAX_BODY
+from politeness.tdmrep import MAX_RULES, Reservation, TdmFetch, TdmFile, statement, with_tdm
 from politeness.usage_preferences import combined
 from tests.fuzz.targets import RobotsResponse
 
@@ -33,6 +38,7 @@ def found(body: bytes, path: str) -> tuple[bool | None, str] | None:
         (DIRECTORIES, "/directory-b/images/x/y.jpg", (False, "")),
         (DIRECTORIES, "/directory-b/images/x.png", None),
         (DIRECTORIES, "/", None),
+        (b"\xef\xbb\xbf" + WHOLE_SITE, "/any/page", (True, "")),  # RFC 8259 8.1 allows to ignore a byte order mark
         # The first match is the most specific one.
         (b'[{"location":"/","tdm-reservation":0},{"location":"/a","tdm-reservation":1}]', "/a", (False, "")),
         # The special characters of robots.txt, and escapes
@@ -112,15 +118,77 @@ def response(
     return RobotsResponse(status, headers, body, truncated)
 
 
-def test_the_file_is_fetched_through_redirects_and_a_failure_means_that_there_is_none() -> None:
+def test_the_file_is_fetched_through_redirects_within_the_origin() -> None:
     fetch = TdmFetch("https://provider.com")
     assert fetch.url == "https://provider.com/.well-known/tdmrep.json"
-    assert fetch.found(response(301, b"", (b"Location", b"/rules.json")), 0) is None
+    assert repr(fetch).startswith("<TdmFetch https://provider.com ")
+    assert fetch.received(response(301, b"", (b"Location", b"/rules.json")), 0) is None
     assert fetch.url == "https://provider.com/rules.json"
-    rules = fetch.found(response(200), 0)
-    assert rules is not None
-    assert len(rules) == 1
-    for failed in (response(404), response(503), response(429), response(200, truncated="time")):
-        nothing = TdmFetch("https://provider.com").found(failed, 0)
-        assert nothing is not None
-        assert len(nothing) == 0
+    assert tdm_after(fetch.received(response(200), 0)) == (TdmFile.parse(WHOLE_SITE).pack(), 0)
+    for target in (b"https://other.com/rules.json", b"http://provider.com/rules.json", b"https://provider.com:444/"):
+        elsewhere = TdmFetch("https://provider.com").received(response(302, b"", (b"Location", target)), 0)
+        assert tdm_after(elsewhere) == (b"", 0)
+
+
+KNOWN = TdmFile.parse(DIRECTORIES).pack()
+
+
+def tdm_after(result: RobotsFetchResult | None, known: bytes | None = None) -> tuple[bytes | None, int]:
+    """What is known of the file after `result`, if it was `known` before, and how often it has failed."""
+    assert result is not None
+    after = with_tdm(RobotsRecord("rules", "ok", 200, 0, 100, tdm=known), result, 50, 0.5, DEFAULT_POLICY)
+    assert after.tdm_retry_at_ms > 50
+    return after.tdm, after.tdm_failures
+
+
+def test_a_file_that_is_missing_is_none_and_one_that_is_unreachable_unknown() -> None:
+    def received(answer: RobotsResponse) -> RobotsFetchResult | None:
+        return TdmFetch("https://provider.com").received(answer, 0)
+
+    for missing in (404, 410, 403, 401):
+        assert tdm_after(received(response(missing)), KNOWN) == (b"", 0)
+    long = response(200, WHOLE_SITE + b" " * MAX_BODY)
+    for failed in (response(503), response(429), response(200, truncated="time"), long):
+        assert tdm_after(received(failed)) == (None, 1)
+        assert tdm_after(received(failed), KNOWN) == (KNOWN, 1)
+        assert tdm_after(received(failed), b"") == (None, 1)  # an earlier 404 is not a copy of the file
+    assert tdm_after(TdmFetch("https://provider.com").failed("timeout"), KNOWN) == (KNOWN, 1)
+
+
+def test_what_is_known_of_the_file_outlasts_the_record_of_robots_txt() -> None:
+    before = RobotsRecord("rules", "ok", 200, 0, 100, tdm=KNOWN, tdm_failures=2, tdm_retry_at_ms=90)
+    for result in (RobotsFetchResult("allow", "http_404", 404), RobotsFetchResult("disallow", "timeout")):
+        after = next_record(before, result, 100, 0.5)
+        assert (after.tdm, after.tdm_failures, after.tdm_retry_at_ms) == (KNOWN, 2, 90)
+
+
+def test_the_time_of_a_search_is_bounded_for_any_file_and_url() -> None:
+    """A thousand rules of 260 characters that nearly match. To try each of them takes 34 ms."""
+    places = ["a" * place + "b" + "a" * (257 - place) for place in range(100)] * 10
+    listed = [{"location": f"/*{one}*z", "tdm-reservation": 1} for one in places]
+    file = TdmFile.parse(msgspec.json.encode(listed))
+    assert file.reservation("https://a.test/" + "a" * 2_000) is None
+    assert cpu_s(file, "https://a.test/" + "a" * 2_000) < 0.015
+
+
+def test_a_search_that_takes_too_long_assumes_a_reservation() -> None:
+    """Only one of an earlier rule than the plain one that matches, because the first match counts."""
+    hard = [{"location": "/*" + "a" * 120 + f"b{'a' * 60}c*{number}", "tdm-reservation": 1} for number in range(900)]
+    url = "https://a.test/" + ("a" * 120 + "b" + "a" * 60 + "c") * 10 + "!"
+    free = {"location": "/", "tdm-reservation": 0}
+    after = TdmFile.parse(msgspec.json.encode([*hard, free])).reservation(url)
+    assert after is not None
+    assert after.is_reserved
+    before = TdmFile.parse(msgspec.json.encode([free, *hard])).reservation(url)
+    assert before is not None
+    assert before.is_reserved is False
+
+
+def cpu_s(file: TdmFile, url: str) -> float:
+    """The least CPU time of three searches, in seconds."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        file.reservation(url)
+        times.append(time.process_time() - began)
+    return min(times)

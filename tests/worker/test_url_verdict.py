@@ -64,6 +64,19 @@ def test_what_the_purpose_may_not_have_is_not_requested() -> None:
     )
 
 
+def test_an_unreachable_tdmrep_json_is_not_taken_for_permission() -> None:
+    def verdict(failures: int, purpose: set[str], tdm: bytes | None = None) -> UrlResult | None:
+        record = RobotsRecord("allow", "http_404", 404, 1, 2, tdm=tdm, tdm_failures=failures)
+        return verdict_by_robots(URL, KnownRobots(record, None), 5, False, purpose)
+
+    assert verdict(1, {"train-ai"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
+    assert verdict(4, {"ai-use", "search"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
+    assert verdict(5, {"train-ai"}) == UrlResult(Outcome.DEAD, "usage_unreachable")
+    assert verdict(1, {"search"}) is None  # about which the file says nothing
+    assert verdict(1, set()) is None
+    assert verdict(1, {"train-ai"}, TdmFile(()).pack()) is None  # the last copy stays in force
+
+
 def test_a_reservation_in_tdmrep_json_is_known_before_the_request() -> None:
     file = TdmFile.parse(b'[{"location":"/private/","tdm-reservation":1}]')
     known = KnownRobots(RobotsRecord("allow", "http_404", 404, 1, 2), None, tdm=file)
