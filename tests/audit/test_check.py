@@ -204,3 +204,18 @@ async def test_a_withheld_page_is_no_breach_and_a_kept_line_is_one(tmp_path: Pat
         await archive.stop()
         found = audit(read_archive(tmp_path / name, usage=True), rules)
         assert found.counts["refused"] == breaches, name
+
+
+@pytest.mark.parametrize("target", ["https://a.test/private/tdm.json", "https://b.test/private/tdm.json"])
+async def test_a_redirect_of_tdmrep_json_is_no_excuse(tmp_path: Path, target: str) -> None:
+    """Only robots.txt itself may be fetched wherever it redirects to."""
+    found = await report(
+        tmp_path,
+        [
+            made("https://a.test/robots.txt", 0, ROBOTS),
+            made("https://b.test/robots.txt", 0, ROBOTS),
+            made("https://a.test/.well-known/tdmrep.json", 4, b"", 302, b"Location: " + target.encode()),
+            made(target, 8, b"[]"),
+        ],
+    )
+    assert [(breach.rule, breach.url) for breach in found.breaches] == [("denied", target)]
