@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
-from crawler.audit.signatures import LONGEST_HEAD, Signatures
+from crawler.audit.signatures import Signatures
 from crawler.errors import UserError
 from crawler.fetch.client import host_of
-from crawler.identity.published import KEY_SET_FIELD
+from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.index import index_path

@@ -11,9 +11,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-LONGEST_HEAD = 65_536
-"""Bytes of a request that are read."""
-
 
 class BadSignature(msgspec.Struct, frozen=True):
     """The request to `url` at `at` (seconds since 1970) with a signature that does not hold, or none."""

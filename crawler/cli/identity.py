@@ -23,6 +23,7 @@ from crawler.fetch.request import Origin
 from crawler.identity.address_ranges import address_ranges
 from crawler.identity.page import About
 from crawler.identity.page import page as page_of
+from crawler.identity.published import LONGEST_HEAD
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.loading import Settings, load
@@ -41,7 +42,6 @@ identity = typer.Typer(
 )
 
 EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
-LONGEST_HEAD = 65_536
 
 Out = Annotated[
     Path | None,

@@ -7,12 +7,14 @@ are parsed by http-sf.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from crawler.errors import UserError
 from crawler.identity.keys import InvalidSignature, PublicKey
+from crawler.identity.published import LONGEST_HEAD
 
 try:
     from http_sf import parse, ser
@@ -21,6 +23,16 @@ except ImportError as error:
 
 LONGEST_FIELD = 16_384
 """Bytes of a field that are parsed. A signature takes some hundred."""
+
+SINGLETONS = frozenset(
+    {"host", "authorization", "content-length", "content-type", "date", "from", "if-modified-since", "if-range"}
+    | {"if-unmodified-since", "max-forwards", "proxy-authorization", "range", "referer", "user-agent"}
+)
+"""Fields of a request that are no list (RFC 9110 5.5): with two of them, readers differ in which one counts."""
+
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r]*)")  # no space before the colon: RFC 9112 5.1
+_REQUEST_LINE = re.compile(r"([A-Za-z-]+) (\S+)(?: HTTP/[0-9.]+)?")
+_ABSOLUTE = re.compile(r"(https?)://([^/?#@]+)(/?.*)", re.IGNORECASE)
 
 
 class NotValid(UserError):
@@ -34,7 +46,7 @@ class NotDecided(UserError):
 
 class Message(msgspec.Struct, frozen=True):
     """The head of a message. `fields`: names in lower case and values, as sent. `authority` and `target` are of a request;
-    a response has the `request` instead."""
+    a response has the `request` instead. `target`: as sent, so an absolute URL in a request to a proxy."""
 
     fields: tuple[tuple[str, str], ...]
     method: str = ""
@@ -45,17 +57,33 @@ class Message(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_head(cls, head: str, scheme: str = "https") -> Message:
-        """Parse the head of a request, with or without its request line. Raises NotDecided if it has no Host field."""
-        lines = [line for line in head.replace("\r\n", "\n").split("\n") if line.strip()]
+        """Parse the head of a request, with or without its request line; a body after it is not read. Raises NotDecided if
+        the head can be read in several ways, or if it has no Host field. `scheme`: unless the target has one."""
+        text, blank_line, _ = head.replace("\r\n", "\n").lstrip("\n").partition("\n\n")
+        if not blank_line and len(head) >= LONGEST_HEAD:
+            raise NotDecided(f"the head of the request is longer than {LONGEST_HEAD:,} bytes")
+        lines = re.sub(r"\n[ \t]+", " ", text.rstrip("\n")).split("\n") if text else []  # folded fields: RFC 9112 5.2
         method, target = "GET", "/"
-        if lines and ":" not in lines[0].partition(" ")[0]:
-            method, _, rest = lines.pop(0).partition(" ")
-            target = rest.partition(" ")[0] or "/"
-        fields = tuple((name.strip().lower(), value.strip()) for name, _, value in (x.partition(":") for x in lines))
-        made = cls(fields, method, dict(fields).get("host", ""), target, scheme)
-        if not made.authority:
+        start = _REQUEST_LINE.fullmatch(lines[0]) if lines else None
+        if start is not None:
+            method, target = start[1], start[2]
+            del lines[0]
+        fields = tuple(_parse_field(line) for line in lines)
+        names = [name for name, _ in fields]
+        for name in SINGLETONS.intersection(names):
+            if names.count(name) > 1:
+                raise NotDecided(f"the request has the field {name} twice, so nobody can tell which one counts")
+        host = dict(fields).get("host", "")
+        if not host:
             raise NotDecided("the request has no Host field, so nobody can tell to which site it was sent")
-        return made
+        absolute = _ABSOLUTE.fullmatch(target)
+        if absolute is not None:
+            scheme = absolute[1].lower()
+            if authority(absolute[2], scheme) != authority(host, scheme):  # RFC 9112 3.2.2
+                raise NotDecided(
+                    f"the request names two hosts: {absolute[2]} in its first line, {host} in its field Host"
+                )
+        return cls(fields, method, host, target, scheme)
 
     def field(self, name: str) -> str | None:
         """Return the values of the field `name` as one list (RFC 9421 2.1), or None if there is none."""
@@ -151,6 +179,13 @@ def signature_base(message: Message, signature: Signature) -> str:
     return text
 
 
+def _parse_field(line: str) -> tuple[str, str]:
+    parsed = _FIELD.fullmatch(line)
+    if parsed is None:
+        raise NotDecided(f"the request has a line that is not a header field: {line[:80]!r}")
+    return parsed[1].lower(), parsed[2].strip(" \t")
+
+
 def _value(message: Message, name: str, parameters: dict[str, Any]) -> str:
     """The value of a component (RFC 9421 2.1 and 2.2)."""
     options = dict(parameters)
@@ -175,12 +210,14 @@ def _value(message: Message, name: str, parameters: dict[str, Any]) -> str:
 
 
 def _derived(message: Message, name: str) -> str:
-    path, mark, query = message.target.partition("?")
+    absolute = _ABSOLUTE.fullmatch(message.target)
+    target = absolute[3] if absolute is not None else message.target
+    path, mark, query = target.partition("?")
     derived = {
         "@method": message.method,
         "@authority": authority(message.authority, message.scheme),
         "@scheme": message.scheme,
-        "@target-uri": f"{message.scheme}://{authority(message.authority, message.scheme)}{message.target}",
+        "@target-uri": f"{message.scheme}://{authority(message.authority, message.scheme)}{target}",
         "@request-target": message.target,
         "@path": path or "/",
         "@query": f"?{query}" if mark else "?",  # 2.2.7: a lone question mark if there is none

@@ -1,5 +1,5 @@
-"""What is published of an identity: by which URLs, and in which field of an archive. Needs no optional package, because
-settings and archives are read without them, too."""
+"""What is published of an identity: by which URLs, and in which field of an archive, and the limits of a signed request.
+Needs no optional package, because settings and archives are read without them, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from urllib.parse import urlsplit
 
 KEY_SET_FIELD = "http-message-signatures-directory"
 """The field of a warcinfo record with the public keys of the replica. An audit checks signatures with them."""
+
+LONGEST_HEAD = 65_536
+"""Bytes of a request that are read to check its signature."""
 
 
 def is_https_url(url: str) -> bool:
