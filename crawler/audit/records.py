@@ -174,7 +174,7 @@ class _WarcReader:
             read = read_head(record)
             return self._request(record, *read) if read is not None else None
         except UserError:
-            raise  # a package is missing
+            raise  # a package for signatures is missing
         except Exception as error:  # records contain what sites sent
             self._cannot_read(path, record.stream_pos, error)
             return None

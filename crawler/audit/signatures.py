@@ -7,9 +7,19 @@ signatures are optional, and imported only if a file has keys.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
+
+if TYPE_CHECKING:
+    from crawler.identity.web_bot_auth import Keys
+
+LATE_S = 600
+"""Seconds by which a record may come after one of a later request, because records are written when responses end."""
+
+SWEPT_AT = 1_000
+"""Number of nonces above which the expired ones are forgotten."""
 
 
 class BadSignature(msgspec.Struct, frozen=True):
@@ -26,35 +36,61 @@ class Signatures:
     def __init__(self) -> None:
         self.checked = 0
         self.bad: list[BadSignature] = []
-        self._key_sets: list[bytes] = []
-        self._nonces: set[str] = set()
+        self._keys: Keys | None = None
+        self._unusable = ""
+        self._nonces: dict[str, int] = {}
+        self._sweep_at = SWEPT_AT
 
     @property
     def is_checking(self) -> bool:
         """Whether the replica that wrote the current file has signed its requests."""
-        return bool(self._key_sets)
+        return self._keys is not None
 
     def read_keys(self, key_sets: Iterable[str]) -> None:
-        """Remember the key sets of a warcinfo record for the requests after it, in the same file."""
-        self._key_sets = [key_set.encode() for key_set in key_sets]
+        """Remember the key sets of a warcinfo record for the requests after it, in the same file. Raises UserError if the
+        packages for this are not installed."""
+        bodies = [key_set.encode() for key_set in key_sets]
+        self._keys, self._unusable = None, ""
+        if not bodies:
+            return
+        # These need optional packages.
+        from crawler.identity.message_signatures import NotDecided  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import read_key_set  # noqa: PLC0415
+
+        self._keys = {}
+        try:
+            for body in bodies:
+                self._keys = {**self._keys, **read_key_set(body, source="the key set in the warcinfo record")}
+        except NotDecided as error:
+            self._unusable = str(error)
 
     def check(self, url: str, at: float, head: bytes) -> None:
-        """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since 1970.
-        Raises UserError if the packages for this are not installed."""
-        # These need optional packages.
+        """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since
+        1970."""
+        # As above.
         from crawler.identity.message_signatures import Message, NotDecided, NotValid  # noqa: PLC0415
-        from crawler.identity.web_bot_auth import check_request, read_key_set  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
 
         self.checked += 1
-        keys = {name: key for key_set in self._key_sets for name, key in read_key_set(key_set).items()}
-        parts = urlsplit(url)
+        if self._unusable:
+            self.bad.append(BadSignature(url, at, self._unusable))
+            return
+        keys = self._keys or {}
         try:
-            message = Message.from_head(head.decode("latin-1"), parts.scheme)
-            found = check_request(message, lambda _: keys, at)
+            message = Message.from_head(head.decode("latin-1"), urlsplit(url).scheme)
+            found = check_request(message, lambda _: keys, at, "the key set in the warcinfo record")
         except (NotValid, NotDecided) as error:
             self.bad.append(BadSignature(url, at, str(error)))
             return
         for one in found:
             if one.nonce and one.nonce in self._nonces:
                 self.bad.append(BadSignature(url, at, "another request has the same nonce"))
-            self._nonces.add(one.nonce)
+            if one.nonce:
+                self._nonces[one.nonce] = one.expires
+        if len(self._nonces) >= self._sweep_at:
+            self._forget_expired(at)
+
+    def _forget_expired(self, at: float) -> None:
+        """Forget the nonces that had expired at `at`: a request that repeats one has an expired signature anyway."""
+        self._nonces = {nonce: expires for nonce, expires in self._nonces.items() if expires > at - LATE_S}
+        self._sweep_at = max(SWEPT_AT, 2 * len(self._nonces))

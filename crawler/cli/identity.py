@@ -280,26 +280,35 @@ def _signed_head(url: str, settings: Settings, now: float) -> str:
 
 
 def _read_head(file: str) -> str:
+    return _read(file, LONGEST_HEAD, "give a URL, or a file with the head of a request").decode("latin-1")
+
+
+def _read(file: str, size: int, advice: str) -> bytes:
     try:
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
-            return stream.read(LONGEST_HEAD).decode("latin-1")
+            return stream.read(size)
     except OSError as error:
-        raise UserError(
-            f"cannot read {file}: {error.strerror}; give a URL, or a file with the head of a request"
-        ) from error
+        raise UserError(f"cannot read {file}: {error.strerror}; {advice}") from error
 
 
 def _check(message: Any, settings: Settings, file: Path | None, now: float) -> tuple[list[Verified], list[str]]:
     """Check the signatures of `message`. Returns them, and what is not as the draft recommends."""
     from crawler.app.key_lookup import fetch_directory  # noqa: PLC0415 - needs optional packages
     from crawler.identity.message_signatures import NotDecided, NotValid  # noqa: PLC0415
-    from crawler.identity.web_bot_auth import check_directory, check_request, read_key_set  # noqa: PLC0415
+    from crawler.identity.web_bot_auth import (  # noqa: PLC0415
+        LONGEST_DIRECTORY,
+        check_directory,
+        check_request,
+        read_key_set,
+    )
 
     notes: list[str] = []
 
     def find_keys(url: str) -> Keys:
         if file is not None:
-            return read_key_set(_read_head(str(file)).encode("latin-1"), url)
+            return read_key_set(
+                _read(str(file), LONGEST_DIRECTORY + 1, "name a file with a key directory"), url, str(file)
+            )
         got = asyncio.run(fetch_directory(url, settings))
         found = read_key_set(got.body, url)
         try:
@@ -308,7 +317,7 @@ def _check(message: Any, settings: Settings, file: Path | None, now: float) -> t
             notes.append(f"the directory does not prove that its keys belong to {urlsplit(url).netloc}: {error}")
         return found
 
-    return check_request(message, find_keys, now), notes
+    return check_request(message, find_keys, now, str(file or "")), notes
 
 
 def _verified(found: Sequence[Verified], notes: Sequence[str]) -> RenderableType:

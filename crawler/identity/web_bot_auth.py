@@ -98,16 +98,19 @@ class RequestSigner:
 # checking a request
 
 
-def check_request(message: Message, find_keys: Callable[[str], Keys], now: float) -> list[Verified]:
+def check_request(message: Message, find_keys: Callable[[str], Keys], now: float, source: str = "") -> list[Verified]:
     """Check the signatures of the request `message` as a site would at `now`, in seconds since 1970 ("Validating Message
-    Signature"). `find_keys` returns the keys of a directory. Raises NotValid and NotDecided."""
+    Signature"). `find_keys` returns the keys of a directory. `source`: what has the keys, if it is not the directory
+    itself, for messages. Raises NotValid and NotDecided."""
     signatures = [one for one in signatures_of(message) if one.text("tag") == TAG]
     if not signatures:
         raise NotDecided(f"the request has no signature with the tag {TAG!r}")
-    return [_check_one(message, one, find_keys, now) for one in signatures]
+    return [_check_one(message, one, find_keys, now, source) for one in signatures]
 
 
-def _check_one(message: Message, signature: Signature, find_keys: Callable[[str], Keys], now: float) -> Verified:
+def _check_one(
+    message: Message, signature: Signature, find_keys: Callable[[str], Keys], now: float, source: str
+) -> Verified:
     agent = agent_of(message, signature)
     if not (signature.covers("@authority") or signature.covers("@target-uri")):
         raise NotValid("the signature covers neither @authority nor @target-uri, so it would fit a request to any site")
@@ -122,7 +125,7 @@ def _check_one(message: Message, signature: Signature, find_keys: Callable[[str]
         raise NotValid("the signature does not name its key (keyid)")
     key = find_keys(agent).get(key_id)
     if key is None:
-        raise NotDecided(f"the key {key_id} is not in the directory at {agent}")
+        raise NotDecided(f"the key {key_id} is not in {source or f'the directory at {agent}'}")
     check(message, signature, key)
     covers = tuple(name for name, _ in signature.components)
     return Verified(agent, key_id, created, expires, signature.text("nonce"), covers)
@@ -199,17 +202,19 @@ def content_digest(body: bytes) -> str:
     return f"sha-256=:{base64(hashlib.sha256(body).digest())}:"
 
 
-def read_key_set(body: bytes, url: str = "") -> Keys:
+def read_key_set(body: bytes, url: str = "", source: str = "") -> Keys:
     """Return the Ed25519 keys in the directory `body`, which is at `url`. Entries that cannot be used are left out, and so
-    are keys that everyone has. Raises NotDecided if it is no directory."""
+    are keys that everyone has. `source`: where `body` comes from, if not from `url`, for messages. Raises NotDecided if it
+    is not a directory."""
+    source = source or f"the directory at {url}"
     if len(body) > LONGEST_DIRECTORY:
-        raise NotDecided(f"the directory at {url} is longer than {LONGEST_DIRECTORY:,} bytes")
+        raise NotDecided(f"{source} is longer than {LONGEST_DIRECTORY:,} bytes")
     try:
         entries = msgspec.json.decode(body, type=dict[str, Any]).get("keys")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotDecided(f"the directory at {url} is no JSON Web Key Set: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotDecided(f"{source} is not a JSON Web Key Set: {error}") from error
     if not isinstance(entries, list) or len(entries) > MOST_KEYS:
-        raise NotDecided(f"the directory at {url} has no list `keys` with at most {MOST_KEYS} keys")
+        raise NotDecided(f"{source} has no list `keys` with at most {MOST_KEYS} keys")
     is_well_known = urlsplit(url).path == WELL_KNOWN
     keys = {}
     for entry in entries:

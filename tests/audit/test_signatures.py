@@ -10,6 +10,7 @@ from msgspec import structs
 
 from crawler.audit.check import Report, Rules, audit
 from crawler.audit.records import read_archive
+from crawler.audit.signatures import SWEPT_AT, Signatures
 from crawler.identity.keys import read_keys
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.identity.web_bot_auth import RequestSigner, key_set
@@ -107,4 +108,31 @@ async def test_a_signature_that_was_sent_twice_is_a_breach(tmp_path: Path, signe
 async def test_a_key_that_the_replica_did_not_have_is_a_breach(tmp_path: Path, signer: RequestSigner) -> None:
     key_in(tmp_path, "two.pem")
     found = await report(tmp_path / "out", [signed(signer, 0)], published(tmp_path, "two.pem"))
-    assert ["is not in the directory" in breach.detail for breach in found.breaches] == [True]
+    assert ["is not in the key set in the warcinfo record" in breach.detail for breach in found.breaches] == [True]
+
+
+@pytest.mark.parametrize("key_set_of_the_file", ["{", "[" * 30_000, '{"keys":1}'])
+async def test_a_key_set_that_cannot_be_read_fails_the_requests_of_its_file_alone(
+    tmp_path: Path, signer: RequestSigner, key_set_of_the_file: str
+) -> None:
+    await report(tmp_path / "out", [signed(signer, 0)], (KEY_SET_FIELD, key_set_of_the_file), replica="a")
+    found = await report(tmp_path / "out", [signed(signer, 1)], published(tmp_path, "one.pem"), replica="b")
+    (breach,) = found.breaches
+    assert (breach.url, found.requests, found.signed) == ("https://site.test/0", 2, 2)
+    assert breach.detail.startswith("the key set in the warcinfo record ")
+
+
+def test_nonces_are_forgotten_when_their_signatures_have_expired(tmp_path: Path, signer: RequestSigner) -> None:
+    """Given a request every ten seconds, then no more are kept than a sweep allows, and none that is valid is forgotten."""
+    signatures = Signatures()
+    signatures.read_keys([published(tmp_path, "one.pem")[1]])
+    kept = 0
+    for number in range(SWEPT_AT + SWEPT_AT // 2):
+        at = NOON + number * 10
+        head = b"GET / HTTP/1.1\r\nHost: a.test\r\n" + signer("a.test", "/", at)
+        signatures.check("https://a.test/", at, head)
+        kept = max(kept, len(signatures._nonces))
+    assert signatures.bad == []
+    assert kept <= SWEPT_AT
+    signatures.check("https://a.test/", at, head)
+    assert [bad.problem for bad in signatures.bad] == ["another request has the same nonce"]

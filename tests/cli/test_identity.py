@@ -102,7 +102,13 @@ def test_a_request_of_the_past_is_verified_at_its_time(typed: Typed, tmp_path: P
     )
     (tmp_path / "keys.json").write_text('{"keys":[]}')
     done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "keys.json")
-    assert (done.code, "unverified: the key x is not in the directory at https://b.test/" in done.out) == (1, True)
+    assert (done.code, "unverified: the key x is not in keys.json" in done.out) == (1, True)
+    for body, said in (("[" * 30_000, "unverified: keys.json is not a JSON Web Key Set"), (" " * 70_000, "is longer")):
+        (tmp_path / "keys.json").write_text(body)
+        done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "keys.json")
+        assert (done.code, said in done.out) == (1, True), done
+    done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "none.json")
+    assert (done.code, "cannot read none.json: No such file or directory; name a file with" in done.err) == (2, True)
 
 
 def test_verify_does_not_reach_into_the_network_of_its_user(typed: Typed, tmp_path: Path) -> None:

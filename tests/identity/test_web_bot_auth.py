@@ -222,7 +222,19 @@ def test_entries_of_a_directory_that_cannot_be_used_are_left_out(body: bytes, co
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"keys":{}}', b"\xff", b'{"keys":[' + b"1," * 100 + b"1]}", b" " * 70_000]
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"keys":{}}',
+        b"\xff",
+        b'{"keys":[' + b"1," * 100 + b"1]}",
+        b" " * 70_000,
+        b'{"keys":' + b"[" * 30_000,
+        b'{"keys":' + b'{"a":' * 10_000,
+    ],
+    ids=["empty", "list", "no keys", "object", "binary", "many", "long", "deep lists", "deep objects"],
 )
 def test_what_is_no_directory_is_not_decided(body: bytes) -> None:
     with pytest.raises(NotDecided):
