@@ -1,4 +1,5 @@
-"""The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can read.
+"""The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can
+read, or also a group: Kubernetes mounts secrets for the group of a pod.
 
 libsodium (PyNaCl) signs, because every request is signed and it needs a third less CPU than OpenSSL. OpenSSL (cryptography)
 does the rest: files and verification. So two implementations have to agree.
@@ -35,6 +36,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "PUBLISHED_KEYS",
     "InvalidSignature",
     "PublicKey",
     "SigningKey",
@@ -80,20 +82,34 @@ def make_key(path: Path) -> SigningKey:
     already, or if none can be written."""
     private = Ed25519PrivateKey.generate()
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the name of a file for the key")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path.parent}: {error.strerror}; give another name") from error
+    try:
+        _write_new(path, pem)
     except FileExistsError as error:
         raise UserError(
             f"{path} exists already and was not changed: give another name, or use the key that it has"
         ) from error
     except OSError as error:
         raise UserError(f"cannot write the key to {path}: {error.strerror}; give another name") from error
-    with os.fdopen(file, "wb") as opened:
-        opened.write(pem)
-        opened.flush()
-        os.fsync(file)
     return SigningKey(private)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a new file, whole or not at all."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(file, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(file)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def read_keys(paths: Sequence[Path]) -> list[SigningKey]:
@@ -109,17 +125,22 @@ def read_keys(paths: Sequence[Path]) -> list[SigningKey]:
 def read_key(path: Path) -> SigningKey:
     """Read the key in the PEM file at `path`. Raises UserError if it cannot be used."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            pem = file.read(LONGEST_FILE)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe to which nobody writes would block
+        try:
+            mode = os.fstat(file).st_mode
+            pem = os.read(file, LONGEST_FILE) if stat.S_ISREG(mode) else b""
+        finally:
+            os.close(file)
     except FileNotFoundError as error:
         raise UserError(f"there is no key at {path}: `crawler identity init {path}` makes one") from error
     except OSError as error:
         raise UserError(f"cannot read the key at {path}: {error.strerror}") from error
-    if stat.S_IMODE(mode) & stat.S_IRWXO:
-        raise UserError(f"all users of this machine can read the key at {path}: chmod 600 {path}")
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is not a regular file: name the file with the private key")
     if b"PUBLIC KEY" in pem:
         raise UserError(f"{path} has a public key, which cannot sign: name the file with the private key")
+    if stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise UserError(f"all users of this machine can read the key at {path}: chmod 600 {path}")
     try:
         private = load_pem_private_key(pem, password=None)
     except TypeError as error:
@@ -129,7 +150,7 @@ def read_key(path: Path) -> SigningKey:
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UserError(
-            f"{path} is no private key in PEM form: `crawler identity init` makes one under another name"
+            f"{path} is not a private key in PEM form: `crawler identity init` makes one under another name"
         ) from error
     if not isinstance(private, Ed25519PrivateKey):
         raise UserError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,9 +56,9 @@ def test_openssl_makes_and_reads_the_same_files(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, r"there is no key at .*key.pem: `crawler identity init .*key.pem` makes one"),
-        (b"", "no private key in PEM form"),
-        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "no private key in PEM form"),
-        (b"\xff" * 100_000, "no private key in PEM form"),
+        (b"", "not a private key in PEM form"),
+        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "not a private key in PEM form"),
+        (b"\xff" * 100_000, "not a private key in PEM form"),
         (
             ED.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
             "a public key, which cannot sign",
@@ -92,8 +94,54 @@ def test_a_key_that_everyone_can_read_is_refused(tmp_path: Path, mode: int, good
 
 
 def test_a_folder_is_no_key(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Is a directory"):
+    with pytest.raises(UserError, match="is not a regular file"):
         read_key(tmp_path)
+    with pytest.raises(UserError, match="is a folder: give the name of a file"):
+        make_key(tmp_path)
+    with pytest.raises(UserError, match=r"\. is a folder: give the name of a file"):
+        make_key(Path())
+
+
+def test_a_pipe_is_no_key(tmp_path: Path) -> None:
+    """Nobody writes to it, so reading it would wait forever."""
+    os.mkfifo(tmp_path / "key.pem", 0o600)
+    with pytest.raises(UserError, match="is not a regular file"):
+        read_key(tmp_path / "key.pem")
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    with pytest.raises(UserError, match=r"cannot make the folder .*afile: "):
+        make_key(tmp_path / "afile" / "key.pem")
+    with pytest.raises(UserError, match=r"cannot make the folder .*afile/deep: "):
+        make_key(tmp_path / "afile" / "deep" / "key.pem")
+
+
+def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    """A process that may not write a byte to any file stands for a full disk."""
+    path = tmp_path / "key.pem"
+    code = (
+        "import resource, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); make_key(Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"cannot write the key to {path}: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    make_key(path)
+
+
+def test_a_public_key_that_everyone_can_read_is_called_one(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_bytes(ED.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    path.chmod(0o644)
+    with pytest.raises(UserError, match="a public key, which cannot sign"):
+        read_key(path)
 
 
 def test_the_same_key_twice_is_no_rotation(tmp_path: Path) -> None:
