@@ -1,15 +1,16 @@
 """Serves the key directory of an operator over HTTP, for a web server in front of it that adds TLS.
 
 Each response has a signature per key (`crawler.identity.web_bot_auth`). They are made for the authority in
-`identity.directory`, whatever the Host field of a request says: otherwise anyone could have the keys bound to a name of his
-own.
+`identity.directory`, whatever the Host field of a request says: otherwise anyone could have the keys bound to their own
+name.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
@@ -45,8 +46,7 @@ class KeyServer:
         """Listen at `address`, "HOST:PORT". Raises UserError if that is not possible."""
         host, _, port = address.rpartition(":")
         app = web.Application()
-        for path in self.paths:
-            app.router.add_get(path, self._answer)  # and HEAD
+        app.router.add_get("/{path:.*}", self._answer)  # and HEAD; a path with braces would be a pattern
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         try:
@@ -61,13 +61,16 @@ class KeyServer:
             await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
+        if request.path not in [unquote(path) for path in self.paths]:
+            raise web.HTTPNotFound
         signed = self._directory()
         headers = dict(signed.fields) | {
             "Cache-Control": f"max-age={CACHED_S}",
             "ETag": f'"{dict(signed.fields)["Content-Digest"][9:-1]}"',
             "Access-Control-Allow-Origin": "*",
         }
-        if request.headers.get("If-None-Match") == headers["ETag"]:
+        known = ", ".join(request.headers.getall("If-None-Match", []))
+        if known.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', known):  # W/ is ignored: RFC 9110 13.1.2
             return web.Response(status=304, headers=headers)
         return web.Response(body=signed.body, headers=headers)
 

@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 KEY_SET_FIELD = "http-message-signatures-directory"
 """The field of a warcinfo record with the public keys of the replica. An audit checks signatures with them."""
 
+LONGEST_VALIDITY_S = 86_400
+"""Seconds for which a signature may be valid: the draft recommends that it expires within 24 hours."""
+
 LONGEST_HEAD = 65_536
 """Bytes of a request that are read to check its signature."""
 
@@ -18,6 +21,7 @@ def is_https_url(url: str) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and not parts.fragment and parts.username is None
+        has_host = bool(parts.hostname) and parts.port != 0 and parts.username is None  # another port may raise
+        return parts.scheme == "https" and has_host and not parts.fragment
     except ValueError:
         return False

@@ -31,17 +31,13 @@ from crawler.identity.message_signatures import (
     dictionary,
     signatures_of,
 )
-from crawler.identity.published import is_https_url
+from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
 
-REVISION = "draft-ietf-webbotauth-httpsig-protocol-01"
 TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
 WELL_KNOWN = "/.well-known/http-message-signatures-directory"
 MEDIA_TYPE = "application/http-message-signatures-directory+json"
 LABEL = "sig1"
 NONCE_BYTES = 16
-
-LONGEST_VALIDITY_S = 86_400
-"""The draft recommends that a signature expires within 24 hours."""
 
 CLOCK_SKEW_S = 5
 """Seconds by which the clock of the signer may be ahead."""
@@ -151,7 +147,7 @@ def agent_of(message: Message, signature: Signature) -> str:
     if not is_covered:
         raise NotValid("the signature does not cover Signature-Agent")
     if not is_https_url(member[0]):
-        raise NotValid(f"Signature-Agent: {member[0]!r} is no https URL")
+        raise NotValid(f"Signature-Agent: {member[0]!r} is not an https URL")
     return str(member[0])
 
 
@@ -247,7 +243,7 @@ def check_directory(url: str, fields: Sequence[tuple[str, str]], content: bytes,
         if not (signature.covers("@authority", req=True) and signature.covers("content-digest")):
             raise NotValid("a signature of the directory does not cover its authority and its digest")
         if response.field("content-digest") != content_digest(content):
-            raise NotValid("the directory has another Content-Digest than its body")
+            raise NotValid("the Content-Digest of the directory does not fit its body")
         created, expires = signature.time("created"), signature.time("expires")
         if created > now + CLOCK_SKEW_S or expires <= now:
             raise NotValid("a signature of the directory has expired, or was created in the future")

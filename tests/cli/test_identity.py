@@ -178,7 +178,11 @@ def test_the_url_of_the_page_is_no_place_for_complaints(typed: Typed, tmp_path: 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("directory", '"http://crawler.example/keys"', "is no https URL"),
+        ("directory", '"http://crawler.example/keys"', "is not an https URL"),
+        ("directory", '"https://crawler.example:99999/"', "is not an https URL"),
+        ("purpose", '"a\\u0000b"', "has control characters"),
+        ("operator", '"a\\u001b[31mb"', "has control characters"),
+        ("complaints", '"a\\u0085b"', "has control characters"),
         ("addresses", '["192.0.2.1/28"]', "has host bits set: write a network such as"),
         ("lifetime", "5", "greater than or equal to 10"),
         ("lifetime", "100000", "less than or equal to 86400"),

@@ -37,8 +37,12 @@ async def test_the_directory_is_served_with_a_signature_per_key(tmp_path: Path) 
         assert site.check_directory("crawler.example", fields, body, NOW) == {key.thumbprint for key in keys}
         with pytest.raises(site.Refused):
             site.check_directory("other.example", fields, body, NOW)
-        async with session.get(at + WELL_KNOWN, headers={"If-None-Match": fields["etag"]}) as response:
-            assert (response.status, await response.read()) == (304, b"")
+        tag = fields["etag"]
+        for known in (tag, f"W/{tag}", f'"x", W/{tag}', "*"):
+            async with session.get(at + WELL_KNOWN, headers={"If-None-Match": known}) as response:
+                assert (response.status, await response.read()) == (304, b""), known
+        async with session.get(at + WELL_KNOWN, headers={"If-None-Match": '"x", W/"y"'}) as response:
+            assert response.status == 200
         async with session.head(at + WELL_KNOWN) as response:
             assert response.status == 200
         async with session.get(at + "/other") as response:
@@ -54,6 +58,15 @@ async def test_the_directory_is_also_at_the_path_of_its_url(tmp_path: Path) -> N
         for path in server.paths:
             async with session.get(at + path) as response:
                 assert response.status == 200
+
+
+@pytest.mark.parametrize("path", ["/{a", "/{name}", "/a%7Bb%20c", "/%2Ewell-known/x"])
+async def test_braces_in_the_path_of_the_directory_are_not_a_pattern(tmp_path: Path, path: str) -> None:
+    server = KeyServer([key_in(tmp_path)], f"https://crawler.example{path}")
+    async with serving(server) as at, aiohttp.ClientSession() as session:
+        for asked, status in ((path, 200), ("/other", 404)):
+            async with session.get(at + asked) as response:
+                assert response.status == status
 
 
 async def test_the_signatures_are_renewed_long_before_they_expire(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
         ("https://a.example:8443/x?y", True),
         ("http://a.example/keys", False),
         ("https:///keys", False),
+        ("https://a.example:99999/", False),
+        ("https://a.example:0/", False),
         ("https://me@a.example/", False),
         ("https://a.example/#x", False),
         ('https://a.example/"x', False),
