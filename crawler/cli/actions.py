@@ -29,7 +29,7 @@ from crawler.errors import UserError
 from crawler.observe.health_record import health_records
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
-from crawler.settings.contact import contact_doubt
+from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, scorer, url_rules
@@ -108,7 +108,7 @@ async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
     local = settings.replica
     if local.redis or local.data_dir.exists():
         return seeds
-    contact_doubt(settings.crawl)  # raises an error before anything is created
+    missing_contact(settings.crawl)  # raises an error before anything is created
     return await fetchable(seeds, settings.crawl)
 
 
@@ -129,12 +129,12 @@ async def open_for(
     existing = await _find(store, name)
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
-        contact_doubt(choice.settings)  # raises an error
+        missing_contact(choice.settings)  # raises an error
         seeds = await fetchable(seeds, choice.settings, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
         raise UserError(NO_SEEDS)
-    contact_doubt(settings.crawl)
+    missing_contact(settings.crawl)
     seeds = await fetchable(seeds, settings.crawl)
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
@@ -266,7 +266,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_installed(applied)
             if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
                 console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
-            if doubt := contact_doubt(applied):
+            if doubt := missing_contact(applied):
                 note(doubt)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()

@@ -19,7 +19,7 @@ from crawler.cli.crawl_access import CrawlAccess
 from crawler.cli.output_folders import remember, shown
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
-from crawler.settings.contact import contact_doubt
+from crawler.settings.contact import missing_contact
 from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
@@ -264,7 +264,7 @@ def _before_run(access: CrawlAccess, loaded: Settings, replicas: int) -> Callabl
             )
         if control.paused:
             logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
-        if doubt := contact_doubt(CrawlSettings.from_json(opened.settings)):
+        if doubt := missing_contact(CrawlSettings.from_json(opened.settings)):
             logs.log(logging.WARNING, "no_contact", problem=doubt)
         others = remember(loaded.replica, crawl)
         logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))

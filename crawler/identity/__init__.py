@@ -10,7 +10,7 @@ In the order in which data flows:
    `published` says by which URLs, and in which field of an archive, the public part is found.
 
 `keys`, `message_signatures` and `web_bot_auth` need packages that are optional (`pip install 'peercrawl[identity]'`), so
-they are imported only where a key or a signature is at hand. What sends requests knows a signer only as a function
+they are imported only where a key or a signature is used. What sends requests knows a signer only as a function
 (`crawler.fetch.request.Signer`).
 
 Other rooms import: `address_ranges`, `keys`, `message_signatures`, `page`, `published`, `web_bot_auth`.

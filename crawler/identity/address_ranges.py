@@ -14,9 +14,6 @@ from typing import Any
 
 import msgspec
 
-REVISION = "draft-illyes-webbotauth-jafar-00"
-MEDIA_TYPE = "application/jafar+json; version=1.0"
-
 
 def address_ranges(networks: Sequence[str], service: str, now: float) -> dict[str, Any]:
     """Return the file for `networks` (CIDR or single addresses), from which the crawler `service` sends requests.

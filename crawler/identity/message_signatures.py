@@ -156,7 +156,7 @@ def check(message: Message, signature: Signature, key: PublicKey) -> None:
     """Raises NotValid if `signature` of `message` was not made with `key`, and NotDecided for a component that this program
     cannot read (RFC 9421 3.2)."""
     if signature.parameters.get("alg", "ed25519") != "ed25519":
-        raise NotValid("the signature has another algorithm than its key, which is of Ed25519")
+        raise NotValid("the algorithm of the signature is not Ed25519, but its key is an Ed25519 key")
     try:
         key.verify(signature.value, signature_base(message, signature).encode())
     except InvalidSignature as error:

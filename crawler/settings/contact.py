@@ -1,5 +1,5 @@
 """Whether webmasters can reach the operator of a crawl: `fetch.contact` has to be set if it leaves the operator's own
-hosts. Nobody can tell whose a host is, so this goes by the settings that are only meant for one's own."""
+hosts. Nobody can tell whose a host is, so this looks at the settings that are only meant for one's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crawler.settings.loading import CrawlSettings
 UNSET = "fetch.contact is not set, so webmasters cannot reach you: give your web page or email address"
 
 
-def contact_doubt(settings: CrawlSettings) -> str:
+def missing_contact(settings: CrawlSettings) -> str:
     """Return that the contact is missing, "" if it is set or not needed. Raises UserError if a crawl of the whole web, such
     as one with the preset `broad`, has none."""
     if settings.fetch.contact != HOME_PAGE or is_of_own_hosts(settings):

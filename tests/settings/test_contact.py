@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import UserError
-from crawler.settings.contact import UNSET, contact_doubt
+from crawler.settings.contact import UNSET, missing_contact
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.reference import PRESETS
 from tests.typed import Typed
@@ -31,22 +31,22 @@ def settings(preset: str = "polite", **more: Any) -> CrawlSettings:
 
 
 def test_a_crawl_of_others_sites_without_a_contact_is_doubtful() -> None:
-    assert contact_doubt(settings()) == UNSET
-    assert contact_doubt(settings("archive")) == UNSET
-    assert contact_doubt(settings("own-site")) == ""
-    assert contact_doubt(settings(fetch={"contact": "https://example.org/bot"})) == ""
+    assert missing_contact(settings()) == UNSET
+    assert missing_contact(settings("archive")) == UNSET
+    assert missing_contact(settings("own-site")) == ""
+    assert missing_contact(settings(fetch={"contact": "https://example.org/bot"})) == ""
 
 
 @pytest.mark.parametrize("own", OWN)
 def test_ones_own_hosts_need_none(own: dict[str, Any]) -> None:
-    assert contact_doubt(settings(**own)) == ""
-    assert contact_doubt(settings("broad", **own)) == ""
+    assert missing_contact(settings(**own)) == ""
+    assert missing_contact(settings("broad", **own)) == ""
 
 
 def test_the_preset_broad_needs_one() -> None:
     with pytest.raises(UserError, match=r"\[fetch\] contact"):
-        contact_doubt(settings("broad"))
-    assert contact_doubt(settings("broad", fetch={"contact": "bot@example.org"})) == ""
+        missing_contact(settings("broad"))
+    assert missing_contact(settings("broad", fetch={"contact": "bot@example.org"})) == ""
 
 
 def test_commands_warn_or_refuse_before_anything_is_created(typed: Typed) -> None:
