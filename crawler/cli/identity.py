@@ -164,7 +164,11 @@ def verify(
     ] = None,
     at: Annotated[
         datetime | None,
-        typer.Option("--at", help="When the request arrived, in UTC; default: now.", show_default=False),
+        typer.Option(
+            "--at",
+            help="When the request arrived, in UTC, as in 2026-11-25T08:30:00; default: now.",
+            show_default=False,
+        ),
     ] = None,
     settings: SettingsFile = None,
     json: AsJson = False,
@@ -227,6 +231,8 @@ def page(out: Out = None, settings: SettingsFile = None) -> None:
         addresses=table.addresses,
         addresses_url=table.addresses_url,
         directory=table.directory,
+        obeys_crawl_delay=loaded.politeness.crawl_delay_cap > 0,
+        uses=loaded.politeness.purpose,
     )
     _print_or_write(page_of(about), out)
 

@@ -13,7 +13,8 @@ import msgspec
 
 class About(msgspec.Struct, frozen=True):
     """What the page says. `complaints`: URL or email address; `directory`: URL of the key directory, or "";
-    `addresses_url`: where the address ranges are published, or ""."""
+    `addresses_url`: where the address ranges are published, or "". `uses`: for what the pages are used, in the words of
+    Content-Usage, if the crawl obeys what sites say about that."""
 
     product: str
     user_agent: str
@@ -25,6 +26,8 @@ class About(msgspec.Struct, frozen=True):
     addresses: Sequence[str] = ()
     addresses_url: str = ""
     directory: str = ""
+    obeys_crawl_delay: bool = True
+    uses: Sequence[str] = ()
 
 
 STYLE = (
@@ -63,7 +66,8 @@ def _recognition(about: About) -> Iterable[str]:
         )
     if about.addresses:
         items = "".join(f"<li><code>{escape(one)}</code></li>" for one in about.addresses)
-        where = f" The list as JSON is at {_link(about.addresses_url)}." if about.addresses_url else ""
+        link = _link(about.addresses_url, ' rel="client-ranges"')
+        where = f" The list as JSON is at {link}." if about.addresses_url else ""
         yield f"<p>Its requests come from these addresses.{where}</p>\n<ul>{items}</ul>"
 
 
@@ -76,12 +80,19 @@ def _blocking(about: About) -> Iterable[str]:
     )
     yield (
         f"<p>After each response, it waits at least {about.delay_s:g} s before its next request to the domain, and longer "
-        "if the site answers slowly or with errors. <code>Crawl-delay</code> in robots.txt makes it wait longer, too.</p>"
+        "if the site answers slowly or with errors."
+        + " <code>Crawl-delay</code> in robots.txt makes it wait longer, too." * about.obeys_crawl_delay
+        + "</p>"
     )
+    if about.uses:
+        yield (
+            f"<p>It obeys <code>Content-Usage</code> in robots.txt and in headers. A page for which you refuse "
+            f"<code>{escape(', '.join(about.uses))}</code> is not kept.</p>"
+        )
 
 
-def _link(target: str) -> str:
+def _link(target: str, attributes: str = "") -> str:
     shown = escape(target)
     if target.startswith(("https://", "http://", "mailto:")):
-        return f'<a href="{shown}">{shown}</a>'
+        return f'<a{attributes} href="{shown}">{shown}</a>'
     return f'<a href="mailto:{shown}">{shown}</a>' if "@" in target else shown

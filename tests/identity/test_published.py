@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.identity.address_ranges import address_ranges
 from crawler.identity.page import About, page
@@ -52,12 +53,20 @@ def test_the_page_tells_who_why_how_to_block_and_how_to_complain() -> None:
         "User-agent: examplebot\nDisallow: /",
         '<a href="mailto:bot@example.com">',
         "<code>192.0.2.0/28</code>",
-        '<a href="https://example.com/addresses.json">',
+        '<a rel="client-ranges" href="https://example.com/addresses.json">',
         '<a href="https://example.com/keys">',
         "at least 2 s",
         "after 24 hours",
     ):
         assert part in text
+
+
+def test_the_page_tells_only_what_the_crawl_obeys() -> None:
+    assert "Crawl-delay" in page(ABOUT)
+    assert "Content-Usage" not in page(ABOUT)
+    other = page(replace(ABOUT, obeys_crawl_delay=False, uses=("search", "train-ai")))
+    assert "Crawl-delay" not in other
+    assert "you refuse <code>search, train-ai</code> is not kept" in other
 
 
 def test_the_page_is_whole_and_loads_nothing() -> None:
