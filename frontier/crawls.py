@@ -77,6 +77,7 @@ class Crawl(msgspec.Struct, frozen=True):
     last_tokens: tuple[int, ...] = ()  # of each former layout
     resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
+    signs: bool = False  # whether a replica that signs its requests has started
 
     @property
     def keys(self) -> CrawlKeys:
@@ -173,6 +174,12 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
         )
 
 
+async def mark_signing(store: Store, crawl: Crawl) -> None:
+    """Remember that a replica of `crawl` signs its requests, for commands that would not. Raises RedisAway."""
+    if not crawl.signs:
+        await store.send([command("HSET", crawl.keys.meta, "signs", 1)])
+
+
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
     """Replace the settings that `crawl` was opened with. Replicas see them when they next poll. Returns the revision, which
     is unchanged if the settings are the same. Raises SettingsMoved if others were saved meanwhile, and RedisAway."""
@@ -203,4 +210,5 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         last_tokens=tokens_of(meta.get("last_tokens")),
         resharding=reshard_progress(meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
+        signs="signs" in meta,
     )

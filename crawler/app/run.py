@@ -27,7 +27,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.replica_table import ReplicaTable
-from frontier.crawls import Crawl, open_crawl
+from frontier.crawls import Crawl, mark_signing, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
@@ -62,6 +62,8 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, options: Ru
         return await _run_several(crawl, settings, replicas, options)
     async with open_store(settings.replica) as store:
         opened, stored = await _open(store, crawl, settings, options)
+        if identity is not None:
+            await mark_signing(store, opened)
         replica = replica_of(store, opened, stored, local_settings(settings), identity)
         every_s = 0.0 if options.supervised else progress_s(settings)
         async with paced_collection(), progress_logged(store, crawl, every_s):

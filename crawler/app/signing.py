@@ -13,6 +13,12 @@ from crawler.settings.identity_table import IdentityTable
 if TYPE_CHECKING:
     from crawler.fetch.request import Signer  # imports aiohttp, which commands that sign nothing do not need
 
+UNSIGNED = (
+    "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be signed: "
+    "to sign them, stop this command and add --settings FILE with [identity]"
+)
+"""What a command warns of that continues a crawl without the identity that it had."""
+
 
 class Identity(msgspec.Struct, frozen=True):
     """`key_id`: thumbprint of the key that signs. `about`: fields for the warcinfo records of the archive."""

@@ -16,7 +16,7 @@ from crawler.app.progress import progress_logged
 from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
 from crawler.app.signals import on_stop_signal
-from crawler.app.signing import identity_of
+from crawler.app.signing import UNSIGNED, identity_of
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
@@ -242,7 +242,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
         check_installed(self.settings)
-        identity_of(self.settings.identity)  # raises an error for a key that cannot be used
+        identity = identity_of(self.settings.identity)  # raises an error for a key that cannot be used
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(_no_seeds(self.files))
@@ -268,6 +268,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
             if doubt := missing_contact(applied):
                 note(doubt)
+            if stored.signs and identity is None:
+                note(UNSIGNED)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))

@@ -1,0 +1,51 @@
+"""A crawl that has signed its requests, and is continued without `[identity]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawler.app.signing import UNSIGNED
+from crawler.identity.keys import make_key
+from tests.typed import Typed
+
+WIDE = {"COLUMNS": "300"}
+SETTINGS = '[identity]\nkeys = ["key.pem"]\ndirectory = "https://crawler.example/keys"\n'
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Commands for a crawl that has nothing to fetch."""
+    typed = Typed(tmp_path, monkeypatch, capsys)
+    make_key(tmp_path / "key.pem")
+    (tmp_path / "crawler.toml").write_text(SETTINGS)
+    assert typed("seed", "https://a.test/").code == 0
+    assert typed("block", "a.test").code == 0
+    return typed
+
+
+@pytest.mark.parametrize("words", [("crawl", "--quiet"), ("run", "--until-empty")], ids=lambda words: words[0])
+@pytest.mark.parametrize("first", [("crawl", "--quiet"), ("run", "--until-empty")], ids=lambda words: words[0])
+def test_a_crawl_that_has_signed_warns_when_it_goes_on_without_an_identity(
+    typed: Typed, first: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    """Given a crawl, then nothing is said until a replica has signed, and after that at each start that does not sign."""
+    assert UNSIGNED not in typed(*words, environment=WIDE).err
+    for signing in (first, words):
+        assert UNSIGNED not in typed(*signing, "--settings", "crawler.toml", environment=WIDE).err
+    done = typed(*words, environment=WIDE)
+    assert (done.code, done.err.count(UNSIGNED)) == (0, 1)
+
+
+def test_the_warning_survives_a_change_of_the_settings(typed: Typed) -> None:
+    assert typed("run", "--until-empty", "--settings", "crawler.toml").code == 0
+    done = typed("crawl", "--quiet", "--max-pages", "8", "--apply-settings", environment=WIDE)
+    assert f"note: {UNSIGNED}\n" in done.err
+
+
+def test_no_key_and_no_path_is_stored(typed: Typed) -> None:
+    assert typed("run", "--until-empty", "--settings", "crawler.toml").code == 0
+    stored = b"".join(path.read_bytes() for path in (typed.folder / ".crawler").rglob("*") if path.is_file())
+    assert b"signs" in stored
+    assert b"key.pem" not in stored
