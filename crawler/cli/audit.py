@@ -66,7 +66,8 @@ def audit(
     """
     given = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent}))
     crawl = "" if settings else crawl_of(given.replica, folders)
-    loaded = given.onto(_settings_of(crawl, given)) if crawl else given.crawl
+    opened = _opened(crawl, given) if crawl else None
+    loaded = given.onto(CrawlSettings.from_json(opened.settings)) if opened else given.crawl
     uses = frozenset(map(str, purpose or loaded.politeness.purpose))
     archive = read_archive(*folders, usage=bool(uses))
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
@@ -77,20 +78,21 @@ def audit(
     if missing := not_named(given.replica, folders):
         note(missing)
     source = f", as crawl {crawl!r} here has it" if crawl and delay is None else ""
-    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl or settings)))
+    revision = opened.revision if opened else 1
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl or settings), revision))
     if not found.ok:
         raise typer.Exit(1)
 
 
-def _settings_of(crawl: str, given: Settings) -> CrawlSettings:
-    async def work(store: RedisStore, opened: Crawl) -> CrawlSettings:
-        return CrawlSettings.from_json(opened.settings)
+def _opened(crawl: str, given: Settings) -> Crawl:
+    async def work(store: RedisStore, opened: Crawl) -> Crawl:
+        return opened
 
     return CrawlAccess(crawl, None, given.replica.data_dir, None).do(work)
 
 
-def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
-    """`is_own`: the settings are those of the crawl, or were given."""
+def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -> RenderableType:
+    """`is_own`: the settings are those of the crawl, or were given. `revision`: of the crawl's settings."""
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
@@ -106,6 +108,8 @@ def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
         seen += f"; no robots.txt is archived for {count_of(found.unasked, 'origin')}"
     if found.signed:
         seen += f"; {count_of(found.signed, 'signature')} checked"
+        if (others := found.requests - found.signed) > 0:
+            seen += f", {count_of(others, 'request')} without one (not signed, or not in a WARC file)"
     if found.unread:
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
@@ -114,4 +118,8 @@ def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
     seen += " Delays of `crawler delay`, and those before a change of the settings, are not known here."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
-    return Group(Text("polite" if found.ok else "NOT polite", style="bold"), Text(seen), table, *examples, shortest)
+    verdict = "polite" if found.ok else "NOT polite"
+    if revision > 1:
+        changes = count_of(revision - 1, "time")
+        verdict += f", judged by the settings of today; those of this crawl were changed {changes} after it was created"
+    return Group(Text(verdict, style="bold"), Text(seen), table, *examples, shortest)

@@ -144,6 +144,26 @@ def test_an_audit_says_what_its_delay_does_not_know(is_own: bool) -> None:
     assert "Delays of `crawler delay`" in told
 
 
+@pytest.mark.parametrize(("revision", "verdict"), [(1, "polite"), (2, "polite, judged by the settings of today; ")])
+def test_an_audit_says_that_the_settings_were_changed(revision: int, verdict: str) -> None:
+    report = Report(1, 1, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, [])
+    terminal = Terminal()
+    with terminal.capture() as captured:
+        terminal.print(_render(report, "1 s", True, revision))
+    told = " ".join(captured.get().split())
+    assert told.startswith(verdict)
+    assert ("were changed 1 time after it was created" in told) is (revision > 1)
+
+
+def test_an_audit_counts_the_requests_without_a_signature() -> None:
+    report = Report(1, 9, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"signature": 0}, [], signed=6)
+    terminal = Terminal()
+    with terminal.capture() as captured:
+        terminal.print(_render(report, "1 s"))
+    told = " ".join(captured.get().split())
+    assert "6 signatures checked, 3 requests without one (not signed, or not in a WARC file)." in told
+
+
 def test_the_full_screen_of_top_keeps_its_line_ends() -> None:
     terminal = Terminal()
     with terminal.capture() as captured:
