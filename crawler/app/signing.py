@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +40,12 @@ def identity_of(table: IdentityTable) -> Identity | None:
         return None
     if not table.directory:
         raise UserError("identity.keys needs identity.directory, the https URL at which the keys are published")
+    for path in table.keys:
+        if not (path.is_absolute() or path.exists()):
+            raise UserError(
+                f"identity.keys: there is no {path} in {Path.cwd()}: relative paths are looked up in the current folder; "
+                f"`crawler identity init {path}` makes a key"
+            )
     # These need optional packages.
     from crawler.identity.keys import read_keys  # noqa: PLC0415
     from crawler.identity.web_bot_auth import RequestSigner, key_set  # noqa: PLC0415

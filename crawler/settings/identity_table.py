@@ -40,8 +40,9 @@ class IdentityTable(Table, frozen=True, kw_only=True):
 
     keys: Annotated[
         tuple[Path, ...],
-        "PEM files with Ed25519 keys. The first one signs every request; all are in the key directory. To "
-        "change the key, publish the new one in second place first. Empty: requests are not signed.",
+        "PEM files with Ed25519 keys; relative paths are looked up in the current folder. The first one signs every "
+        "request; all are in the key directory. To change the key, publish the new one in second place first. "
+        "Empty: requests are not signed.",
     ] = ()
     directory: Annotated[
         str,

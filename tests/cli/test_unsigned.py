@@ -49,3 +49,26 @@ def test_no_key_and_no_path_is_stored(typed: Typed) -> None:
     stored = b"".join(path.read_bytes() for path in (typed.folder / ".crawler").rglob("*") if path.is_file())
     assert b"signs" in stored
     assert b"key.pem" not in stored
+
+
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        ('keys = ["key.pem"]\n', "needs identity.directory"),
+        ('directory = "https://crawler.example/keys"\n', "identity.keys names no key"),
+        (SETTINGS.partition("\n")[2].replace("key.pem", "none.pem"), "there is no none.pem in {folder}"),
+        (SETTINGS.partition("\n")[2].replace("key.pem", "/none.pem"), "there is no key at /none.pem"),
+    ],
+    ids=["no directory", "no key", "no file", "no file at an absolute path"],
+)
+def test_config_check_refuses_an_identity_as_the_start_does(typed: Typed, identity: str, said: str) -> None:
+    (typed.folder / "bad.toml").write_text(f"[identity]\n{identity}")
+    checked = typed("config", "check", "bad.toml", environment=WIDE)
+    started = typed("run", "--until-empty", "--settings", "bad.toml", environment=WIDE)
+    assert (checked.code, checked.err) == (started.code, started.err)
+    assert checked.code == 2
+    assert said.format(folder=typed.folder) in checked.err
+
+
+def test_config_check_accepts_a_usable_identity(typed: Typed) -> None:
+    assert typed("config", "check", "crawler.toml").code == 0
