@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -64,7 +65,7 @@ class Conversion:
         elif items is value:
             converted = tuple(self._one(key, item, f"{name}.{number}") for number, item in enumerate(items))
         else:
-            return self._refuse(name, "must be a list", value)
+            return self._refuse(name, f"must be a list, such as {_as_list(value)}", value)
         if "check" in key.extra and len(self.problems) == found:
             self._try(name, lambda: key.extra["check"](converted))
         return converted
@@ -123,6 +124,12 @@ def _meant(text: str, kind: type) -> Any:
     with contextlib.suppress(KeyError, ValueError):
         return _WORDS[text.lower()] if kind is bool else kind(text) if kind in (int, float) else text
     return text
+
+
+def _as_list(value: Any) -> str:
+    """Return `value` as a list of TOML with one item. A URL is not repeated, because it may have a password."""
+    is_plain = isinstance(value, (str, int, float)) and "://" not in str(value)
+    return json.dumps([value if is_plain else "VALUE"], ensure_ascii=False)
 
 
 def _expected(key: Key, value: Any) -> str:

@@ -84,7 +84,7 @@ delay = 1
         ('[replica]\nredis = "http://u:secret@h"', "c.toml:2: replica.redis: the Redis URL cannot be used"),
         ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is no port"),
         ("politeness = 3", "c.toml:1: politeness = 3: must be a table"),
-        ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list"),
+        ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list, such as [80]"),
         ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
     ],
 )
