@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from pathlib import Path
 
 from crawler.wording import count_of
 
@@ -20,6 +21,15 @@ similar to "pause", and "depth" to "fetch"."""
 def closest(typed: str, known: Iterable[str], most: int = 1, least: float = SIMILAR) -> list[str]:
     """Return up to `most` of the names in `known` that are most like `typed`, with a similarity of at least `least`."""
     return get_close_matches(typed, list(dict.fromkeys(known)), n=most, cutoff=least)
+
+
+def reason_of(error: Exception, path: Path) -> str:
+    """Return why the file at `path` cannot be used, for a message that names it: of an OSError its text without the number,
+    and with its path only if that is another one."""
+    if not (isinstance(error, OSError) and error.strerror):
+        return str(error)
+    is_named = error.filename is None or str(error.filename) == str(path)
+    return error.strerror if is_named else f"{error.strerror}: {error.filename}"
 
 
 class CrawlerError(Exception):

@@ -14,7 +14,7 @@ from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
 from crawler.cli.shared_options import Use, flags
 from crawler.cli.terminal import Terminal
-from crawler.errors import UserError
+from crawler.errors import UserError, reason_of
 from crawler.logs import printable
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
@@ -149,6 +149,6 @@ def extract(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         except (OSError, BrokenFraming) as error:
-            raise UserError(f"{file}: {error}") from error
+            raise UserError(f"{file}: {reason_of(error, file)}") from error
     for line in _not_exported(Exported(refused=selection.refused, unrecorded=selection.unrecorded), settings):
         note(line)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.errors import UserError
+from crawler.errors import UserError, reason_of
 from crawler.page import Page
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, TextForm, content_of
@@ -149,7 +149,7 @@ def export(
                 one = future.result()
             except (OSError, BrokenFraming) as error:
                 pool.shutdown(cancel_futures=True)
-                raise UserError(f"{path}: {error}") from error
+                raise UserError(f"{path}: {reason_of(error, path)}") from error
             total = total.plus(one)
             on_done(path)
     return total

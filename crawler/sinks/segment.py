@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.errors import SinkFull, UserError
+from crawler.errors import SinkFull, UserError, reason_of
 
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
@@ -167,4 +167,4 @@ def translated(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise SinkFull(f"no room in {folder}: {error.strerror}") from error
-        raise UserError(f"cannot write in {folder}: {error}") from error
+        raise UserError(f"cannot write in {folder}: {reason_of(error, folder)}") from error

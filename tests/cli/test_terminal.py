@@ -19,8 +19,10 @@ from crawler.audit.check import Breach, Report
 from crawler.cli.audit import _render
 from crawler.cli.main import app
 from crawler.cli.terminal import Terminal
+from crawler.errors import UserError, reason_of
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.sinks.archive import Archive
+from crawler.sinks.segment import translated
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
 from frontier.health import Health
@@ -121,6 +123,20 @@ def test_extract_prints_the_pages_of_several_files(archive: Path) -> None:
     one, both = (CliRunner().invoke(app, ["extract", *[str(file)] * count]).stdout for count in (1, 2))
     assert one
     assert both == 2 * one
+
+
+def test_a_file_that_a_message_names_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "none"
+    with pytest.raises(OSError, match="none") as told:
+        file.read_bytes()
+    assert reason_of(told.value, file) == "No such file or directory"
+    assert reason_of(told.value, tmp_path) == f"No such file or directory: {file}"
+    assert reason_of(ValueError("broken"), file) == "broken"
+    with (
+        pytest.raises(UserError, match=r"^cannot write in .*: No such file or directory: ") as told,
+        translated(tmp_path),
+    ):
+        file.read_bytes()
 
 
 def test_an_audit_prints_no_control_characters() -> None:
