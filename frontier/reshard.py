@@ -28,7 +28,7 @@ from frontier.crawls import Crawl
 from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, ShardLost
 from frontier.keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, nodes_of, pages
-from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FORGET, FREEZE_SHARD, SWITCH_LAYOUT
+from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shards import check_identity, identify_shards, lost_shards
 from frontier.store import Call, Reply, Store, command, script_call
@@ -219,7 +219,7 @@ class Reshard:
     async def clean(self, last_token: int, tell: Tell) -> None:
         """Remove the old keys, except those that tell what was settled under old leases; they expire."""
         old = self._old.shards
-        await self._forget(self._frozen, LEFT_BEHIND - {"acked"}, tell)
+        await self._remove(self._frozen, LEFT_BEHIND - {"acked"}, tell)
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         await asked(self._store, calls)
@@ -233,21 +233,21 @@ class Reshard:
         self._check_meta(reply)
         self._after = int(reply[1])
         filled = self._filled()
-        await self._forget(filled, {"stats"}, tell)  # without it, the others cannot be removed
-        await asked(self._store, [_forget_call(of, filled.identity, ["stats"]) for of in filled.shards])
+        await self._remove(filled, {"stats"}, tell)  # without it, the others cannot be removed
+        await asked(self._store, [_remove_call(of, filled.identity, ["stats"]) for of in filled.shards])
         lost = await lost_shards(self._store, self._old)
         frozen = [shard for shard, found in lost.items() if found == self._frozen.identity]
         await identify_shards(self._store, self._old, frozen, former=self._frozen.identity)
         await self._end_step(self._tokens, *RESHARD_STEP)
 
-    async def _forget(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
+    async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
         done, total = 0, await key_count(self._store, keys.shards)
         async for page in pages(self._store, keys.crawl, keys.shards, keys.layout):
             names: dict[int, list[str]] = defaultdict(list)
             for key in page:
                 if key.name not in kept and key.shard < len(keys.shards):
                     names[key.shard].append(key.name)
-            calls = [_forget_call(keys.shards[shard], keys.identity, some) for shard, some in names.items()]
+            calls = [_remove_call(keys.shards[shard], keys.identity, some) for shard, some in names.items()]
             await asked(self._store, calls)
             done += len(page)
             tell("removed", min(done, total), total)
@@ -264,8 +264,8 @@ class Reshard:
             )
 
 
-def _forget_call(of: ShardKeys, identity: str, names: Sequence[str]) -> Call:
-    return script_call(FORGET, (of.stats, of.base), identity, *names)
+def _remove_call(of: ShardKeys, identity: str, names: Sequence[str]) -> Call:
+    return script_call(REMOVE_COPIED, (of.stats, of.base), identity, *names)
 
 
 def _field(last_tokens: Sequence[int]) -> str:

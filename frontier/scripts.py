@@ -90,7 +90,7 @@ FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_tail", "first_ms", "de
 ARRIVE = _load("arrive", keys=2, parts=("identity",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)
-FORGET = _load("forget", keys=2, parts=("identity",))
+REMOVE_COPIED = _load("remove_copied", keys=2, parts=("identity",))
 FORGET_DOMAIN = _load("forget_domain", keys=5, parts=("identity", "forgotten"))
 FORGET_URLS = _load("forget_urls", keys=5)
 FORGET_VIA = _load("forget_via", keys=2, parts=("identity", "count_merged"))
