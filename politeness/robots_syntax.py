@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
+from politeness.offer_urls import offer_url
+
 MAX_BODY: Final = 512 * 1024
 """Maximum number of bytes of a robots.txt that are read. RFC 9309 2.5 requires at least 500 KiB."""
 
@@ -133,8 +135,12 @@ class GroupReader:
                 section.usage.setdefault(value, line)
         elif field == "license":
             # RSL 1.0, "Adding RSL to robots.txt": the absolute URL of a licence, of no group.
-            if len(self.licenses) < MAX_LICENSES and len(value) <= MAX_SITEMAP_BYTES and _IS_URL.fullmatch(value):
-                self.licenses[readable(value)] = None
+            if (
+                len(self.licenses) < MAX_LICENSES
+                and len(value) <= MAX_SITEMAP_BYTES
+                and (url := offer_url(readable(value)))
+            ):
+                self.licenses[url] = None
         elif field in ("allow", "disallow"):
             # Only rules end the list of user agents. Other records must not (RFC 9309 2.2.4).
             self._in_rules = True
@@ -162,7 +168,6 @@ class GroupReader:
 
 
 _NAME: Final = re.compile(rb"[A-Za-z0-9_-]+")
-_IS_URL: Final = re.compile(rb"https?://\S+", re.IGNORECASE)
 
 
 def _agent_name(value: bytes) -> str:

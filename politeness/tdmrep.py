@@ -18,6 +18,7 @@ import msgspec
 
 from frontier.urls import origin_of
 from politeness.errors import BadRecord
+from politeness.offer_urls import offer_url
 from politeness.robots_fetch import HttpResponse, RobotsFetch, RobotsFetchResult, RobotsPolicy, RobotsRecord, rest_ms
 from politeness.robots_patterns import Pattern, Patterns
 from politeness.robots_syntax import MAX_BODY, comparable, comparable_rule, utf8
@@ -57,7 +58,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
 
 def _usable(policy: str) -> str:
     policy = policy.strip()
-    return policy if len(policy) <= MAX_POLICY and policy.isprintable() and " " not in policy else ""
+    return offer_url(policy) if len(policy) <= MAX_POLICY else ""
 
 
 def statement(places: Iterable[Reservation]) -> tuple[Statement | None, str]:

@@ -196,6 +196,8 @@ def test_licence_offers_belong_to_no_group_and_are_urls() -> None:
     )
     rules = Rules.parse(body, "ourbot")
     assert rules.licenses == ("https://h/1.xml", "http://h/2")
+    written = "License: HTTPS://München.Example/l\nLicense: https://h/a\x01b\nLicense: https://h/a\u2028b\n".encode()
+    assert Rules.parse(written, "ourbot").licenses == ("https://xn--mnchen-3ya.example/l",)
     assert not rules.decide("https://h/x").allowed
     assert rules.decide("https://h/y").allowed
     assert len(Rules.parse(b"".join(b"License: http://h/%d\n" % n for n in range(99)), "ourbot").licenses) == 16

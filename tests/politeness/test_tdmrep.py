@@ -108,8 +108,14 @@ def test_later_places_supersede_earlier_ones_but_their_silence_does_not() -> Non
 
 
 def test_a_policy_that_is_no_url_is_left_out() -> None:
-    for policy in ("x" * 3_000, "a\nb", "\ud800", "a b"):
+    for policy in ("x" * 3_000, "a\nb", "\ud800", "a b", "https://a.test/\x85b", "ftp://a.test/"):
         assert header("1", policy).policy == ""
+
+
+def test_a_policy_is_in_canonical_form() -> None:
+    assert (
+        header("1", "HTTPS://München.Example:443/p?sid=1#part").policy == "https://xn--mnchen-3ya.example/p?sid=1#part"
+    )
 
 
 def response(
