@@ -49,6 +49,11 @@ def registrable_domain(host: str) -> str | None:
     return f"{parts.subdomain.rpartition('.')[2]}.{parts.domain}" if parts.subdomain else None
 
 
+def is_public_suffix(host: str) -> bool:
+    """Whether `host` is on the Public Suffix List, private suffixes included, so that others register domains under it."""
+    return _suffix_list()(host).suffix == host.lower()
+
+
 @cache
 def _suffix_list() -> tldextract.TLDExtract:
     # Imported on first use, because it imports `requests`: 60 ms and 6 MB that commands without a URL do not need.

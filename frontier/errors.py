@@ -62,6 +62,10 @@ class Resharding(FrontierError):
         super().__init__(f"crawl {crawl!r} is {progress}")
 
 
+class StillAdded(FrontierError):
+    """Raised when something adds URLs of a domain again while it is being forgotten."""
+
+
 class CrawlLost(FrontierError):
     """Raised when Redis no longer holds the crawl that was opened, or holds another crawl with the same name."""
 

@@ -1,4 +1,4 @@
-"""Removes a domain from the state of a crawl, whose owner wants no trace of it.
+"""Removes a domain from the state of a crawl, because the domain's owner wants no trace of it.
 
 No replica may run meanwhile: a replica has names and URLs in its memory, and in files that are not finished. Each of these
 steps can be repeated, so a command that was killed is run again:
@@ -27,7 +27,7 @@ from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.domains import is_of, shard_of
 from frontier.entries import parse_entry
-from frontier.errors import RedisAway
+from frontier.errors import StillAdded
 from frontier.keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.layout_copy import asked, pages
 from frontier.lookup import escaped, seen_bucket
@@ -121,7 +121,7 @@ class Forgetting:
                 break
             await asyncio.sleep(durable_s)
         else:
-            raise RedisAway(f"something adds URLs of {self._domain} again and again; stop it, and repeat the command")
+            raise StillAdded(f"something adds URLs of {self._domain} again and again; stop it, and repeat the command")
         if not self._is_dry:
             await self._store.send([command("DEL", self._keys.summary)])  # it names domains; replicas write it again
 

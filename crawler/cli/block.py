@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import ControlChange, DomainArgument, apply_change, domain_named
+from crawler.cli.steer import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.wording import count_of
@@ -52,7 +52,7 @@ def block(
     if domain is None:
         _block_all(access, domains_in(file), json)  # type: ignore[arg-type]
         return
-    named = domain_named(domain)
+    named = site_named(domain)
     apply_change(access, ControlChange(access.crawl, "block", named), json, lambda control, *_: control.block(named))
 
 
@@ -88,7 +88,7 @@ def domains_in(file: Path) -> list[str]:
         text = line.lstrip("\ufeff").partition("#")[0].strip()
         try:
             if text:
-                found[domain_named(text)] = None
+                found[site_named(text)] = None
         except UserError as error:
             bad.append(f"line {number}: {error}")
     if bad:

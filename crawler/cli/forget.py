@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +14,12 @@ import typer
 from crawler.app.build import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.notes import note
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import DomainArgument, domain_named
+from crawler.cli.steer import DomainArgument, site_named
 from crawler.cli.terminal import emit
-from crawler.errors import UserError
+from crawler.errors import SinkFull, UserError
 from crawler.observe.health_record import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
@@ -74,7 +76,7 @@ def forget(
 
         crawler forget example.org /mnt/a/crawl-out --crawl news --redis redis://10.0.0.5
     """
-    named = domain_named(domain)
+    named = site_named(domain)
     for folder in folders or ():
         check_exists(folder)
     found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]
@@ -98,9 +100,24 @@ async def _forget(
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(access.settings), {"archive.upload"})
     rewriters = [DomainRewriter(folder, domain) for folder in folders]
+    with contextlib.ExitStack() as locks:
+        return await _forget_in(store, crawl, access, (settings, rewriters, domain, is_dry), locks)
+
+
+async def _forget_in(
+    store: RedisStore,
+    crawl: Crawl,
+    access: CrawlAccess,
+    what: tuple[CrawlSettings, list[DomainRewriter], str, bool],
+    locks: contextlib.ExitStack,
+) -> Result:
+    settings, rewriters, domain, is_dry = what
     await _check_at_rest(store, crawl, access)
     for rewriter in rewriters:
         rewriter.check()
+    for rewriter in rewriters:  # a file that cannot be rewritten is reported before anything is removed
+        with _translated(rewriter):
+            await _in_thread(rewriter, locks.enter_context, rewriter.prepared(is_dry))
     clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     forgetting = Forgetting(store, crawl, frontier, domain, is_dry)
@@ -110,7 +127,7 @@ async def _forget(
     await forgetting.purge()
     left = _named_by(settings, domain)
     for rewriter in rewriters:
-        with translated(Path(rewriter.result.folder)):
+        with _translated(rewriter):
             left += await _rewrite(rewriter, forgetting, (settings, access, crawl.name), is_dry)
     if not access.settings.replica.redis and not is_dry:
         await rewrite_log(store)
@@ -136,7 +153,7 @@ async def _rewrite(
             except UploadFailed as error:
                 left.append(f"the copy of {name} in {display_url(url)} could not be removed: {error}")
 
-    await asyncio.to_thread(rewriter.rewrite, before, is_dry)
+    await _in_thread(rewriter, rewriter.rewrite, before)
     if depot:
         replica = msgspec.structs.replace(access.settings.replica, out=Path(rewriter.result.folder))
         post_processor = PostProcessor(archive_settings(crawl, "", settings, replica))
@@ -148,6 +165,28 @@ async def _rewrite(
             "the copy back"
         )
     return left
+
+
+@contextlib.contextmanager
+def _translated(rewriter: DomainRewriter) -> Iterator[None]:
+    try:
+        with translated(Path(rewriter.result.folder)):
+            yield
+    except SinkFull as error:
+        raise UserError(f"{error}; free some space and repeat the same command") from error
+
+
+async def _in_thread(rewriter: DomainRewriter, work: Callable[..., object], *arguments: object) -> None:
+    """Call `work` in a thread. Ctrl-C ends it at the next record."""
+    task = asyncio.create_task(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        note("interrupted; to complete it, repeat the same command")
+        rewriter.stop()
+        with contextlib.suppress(Exception):  # that it was stopped
+            await task
+        raise
 
 
 async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -> None:
@@ -173,7 +212,7 @@ def _render(result: Result) -> str:
         f"crawl {result.crawl}: {result.domain} {'would be' if result.dry_run else 'is'} forgotten and stays blocked",
         f"{would}removed from Redis: {count_of(queued, 'open URL')}, {count_of(state.dead, 'dead letter')}, "
         f"{count_of(state.seen, 'fingerprint')}, {count_of(state.records + state.lost, 'other record')}; "
-        f"{count_of(state.found_on, 'entry')} of other domains changed",
+        f"{count_of(state.found_on, 'entry', 'entries')} of other domains changed",
     ]
     for one in result.files:
         lines.append(

@@ -23,6 +23,7 @@ from crawler.scope.seeds import SeedError, url_named
 from crawler.wording import count_of
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
+from frontier.domains import is_public_suffix
 from frontier.errors import BadUrl
 from frontier.retries import RetryReply
 from frontier.store import RedisStore
@@ -43,6 +44,11 @@ class ControlChange(msgspec.Struct, frozen=True):
     domain: str = ""
     seconds: float | None = None
 
+
+LONGEST_SHOWN = 80
+"""The most characters of an argument or a line that is no domain that a message shows."""
+
+_HAS_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 
 FORGOTTEN = "{domain} was forgotten in this crawl: it stays blocked, and nothing is stored of it"
 
@@ -342,9 +348,29 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
 
 def domain_named(text: str) -> str:
     """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
+    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    if not _HAS_CONTROLS.isdisjoint(text):  # the URL standard removes some of them, which joins what they separate
+        raise UserError(f"{shown!r} has a newline or another control character; name one domain, as example.org")
     try:
-        return url_named(text).domain
+        domain = url_named(text).domain
     except BadUrl as error:
         if error.reason in ("scheme", "colon"):
-            raise UserError(f"{text!r}: {about(SeedError(0, text, error.reason))}") from error
-        raise UserError(f"{text!r} is no domain; write it as example.org") from error
+            raise UserError(f"{shown!r}: {about(SeedError(0, shown, error.reason))}") from error
+        raise UserError(f"{shown!r} is no domain; write it as example.org") from error
+    if domain not in text and domain.rpartition(".")[2].isdigit():
+        raise UserError(
+            f"{shown!r} is a number, which stands for the address {domain}; write the address if you mean it"
+        )
+    return domain
+
+
+def site_named(text: str) -> str:
+    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them, or the name of a public
+    suffix, which has many domains."""
+    domain = domain_named(text)
+    if is_public_suffix(domain) and "//" not in text:
+        raise UserError(
+            f"{domain} is a public suffix, under which anyone has domains: name one of these; if you mean the site of "
+            f"{domain} itself, write it as https://{domain}/"
+        )
+    return domain

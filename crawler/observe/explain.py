@@ -206,9 +206,9 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
 def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
+    if facts.rules.is_forgotten(facts.url.domain):
+        return "not crawled, and nothing is stored of it: its domain was forgotten (`crawler forget`)"
     if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
-        if facts.rules.is_forgotten(facts.url.domain):
-            return "not crawled, and nothing is stored of it: its domain was forgotten (`crawler forget`)"
         queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
         return f"{queued} denied: its domain is blocked"
     match status.where:
@@ -280,6 +280,8 @@ def _scope(facts: Facts, settings: CrawlSettings) -> str:
     reason = judge.judge(facts.url, entry.depth if entry else 0, entry.hops if entry else 0, facts.url.domain)
     if reason is not None:
         return f"no: {reason}"
+    if facts.rules.is_forgotten(facts.url.domain):
+        return "no: its domain was forgotten"
     if entry is not None and not entry.depth and not entry.hops:
         return "yes: it is a seed"
     if facts.status.where != "unseen":

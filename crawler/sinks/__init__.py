@@ -21,7 +21,8 @@ How a group of pages becomes durable, in the order in which data flows:
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
 
-`forget` rewrites finished files without a domain whose owner objected, with `raw_record` and `replaced_files`.
+`forget` rewrites the files of each `finished_volume` without a domain whose owner objected, with `noted_urls`,
+`raw_record` and `replaced_files`.
 
 `sink` defines what a sink is, `settings` has the settings of the archive, `times` formats times, and `output_folder` checks
 the folder of the archive before a crawl begins. `export`, with `warc_rows` and `export_record`, and `line_search` read the

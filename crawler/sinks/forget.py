@@ -8,7 +8,8 @@ A revisit record refers to an earlier record with the same body. If that is of t
 so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
 
 A volume is rewritten as a whole (`crawler.sinks.replaced_files`), so a process that is killed leaves the old files or the
-new ones.
+new ones. Files that cannot be rewritten are found by `prepare`, before anything is changed. A torn last line is removed, as
+a recovery does.
 """
 
 from __future__ import annotations
@@ -24,31 +25,21 @@ import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
-from crawler.sinks.compression import WARC_SUFFIXES, Compression
+from crawler.sinks.compression import Compression
 from crawler.sinks.external_sort import SortedLines
+from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
 from crawler.sinks.index import index_path, read_index
-from crawler.sinks.open_files import compression_of, is_open
+from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
+from crawler.sinks.open_files import compression_of
 from crawler.sinks.pages import Place
-from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.raw_record import as_response, decompressed, without_lines, without_target
-from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete
-from crawler.sinks.segment import LINES, OPEN_SUFFIX
+from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
+from crawler.sinks.raw_record import as_response, decompressed, with_lines, without_target
+from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete, has_left_work
+from crawler.sinks.segment import OPEN_SUFFIX
 from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
 from frontier.domains import is_of
 
-PARQUET = ".pages.parquet"
-
-_LINE_URLS = ("canonical", "via", "near_of", "tdm_policy")
-"""The fields of a JSON line that hold one URL."""
-
-_LINE_LISTS = ("links", "licenses")
-"""Those that hold a list of URLs."""
-
-_METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
-"""The lines of a metadata record that hold URLs."""
-
 _encoder = msgspec.json.Encoder()
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Rewritten(msgspec.Struct):
@@ -95,6 +86,10 @@ class Locked(UserError):
     """Raised when a folder cannot be rewritten now."""
 
 
+class Stopped(UserError):
+    """Raised when a call of `DomainRewriter` was stopped. The call may be repeated."""
+
+
 class DomainRewriter:
     """Rewrites the finished files in `folder` without `domain`. Raises UserError and OSError."""
 
@@ -102,10 +97,11 @@ class DomainRewriter:
         self._folder = folder
         self._domain = domain
         self._fsync = fsync
-        self._needle = domain.encode()
+        self._noted = NotedUrls(domain)
         self._originals: dict[str, _Original] = {}
-        self._dependent: list[_Volume] = []  # in which a record of another site needs a body of the domain
-        self._removes = self._is_dry = False
+        self._dependent: list[FinishedVolume] = []  # in which a record of another site needs a body of the domain
+        self._volumes: list[FinishedVolume] = []
+        self._removes = self._is_dry = self._is_prepared = self._is_stopped = False
         self.result = Rewritten(str(folder))
 
     def check(self) -> None:
@@ -118,48 +114,111 @@ class DomainRewriter:
         if any(self._folder.glob("*" + PARQUET)):
             require_pyarrow(f"rewriting the Parquet files in {self._folder}")
 
-    def rewrite(self, before: Before = lambda urls, names: None, is_dry: bool = False) -> None:
-        """Rewrite all volumes, and complete what an earlier call has begun. `before` is called before the files of a volume
-        are replaced. `is_dry`: only count."""
+    @contextlib.contextmanager
+    def prepared(self, is_dry: bool = False) -> Iterator[None]:
+        """Lock the folder, complete what an earlier call has begun, and read all files, so that `rewrite` need not stop for
+        one. `is_dry`: only count, and change nothing. Raises UserError, which names the files that cannot be rewritten."""
         self._is_dry = is_dry
         with self._alone():
             if not is_dry:
                 complete(self._folder)
-                add_mark(self._folder, self._domain)
-            names = sorted({name for path in self._folder.iterdir() if (name := volume_of(path))})
-            volumes = [_Volume(self._folder, name) for name in names]
-            for volume in volumes:
-                if self._read_originals(volume):
-                    self._dependent.append(volume)
-            for volume in () if is_dry else self._dependent:
+            self._prepare()
+            self._is_prepared = True
+            try:
+                yield
+            finally:
+                self._is_prepared = False
+
+    def rewrite(self, before: Before = lambda urls, names: None, is_dry: bool = False) -> None:
+        """Rewrite all volumes. `before` is called before the files of a volume are replaced."""
+        if not self._is_prepared:
+            with self.prepared(is_dry):
+                self.rewrite(before)
+            return
+        if not self._is_dry:
+            add_mark(self._folder, self._domain)
+            for volume in self._dependent:
                 self._rewrite(volume, before)
                 self._read_originals(volume)
-            self._removes = True
-            for volume in volumes:
-                self._rewrite(volume, before)
+        self._removes = True
+        for volume in self._volumes:
+            self._rewrite(volume, before)
+
+    def stop(self) -> None:
+        """Have the call that runs in another thread end with `Stopped` at the next record."""
+        self._is_stopped = True
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        if self._is_dry:
-            yield
+        marks = self._folder / MARKS
+        if self._is_dry and not marks.exists():
+            yield  # nothing was forgotten here; a command that begins now writes new files beside the old ones
             return
-        with (self._folder / MARKS).open("ab") as file:
+        with marks.open("rb" if self._is_dry else "ab") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_SH if self._is_dry else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Locked(
                     f"another `crawler forget` is rewriting {self._folder}; repeat the command later"
                 ) from error
+            if self._is_dry and has_left_work(self._folder):
+                raise Locked(
+                    f"a `crawler forget` in {self._folder} was interrupted: repeat that command first, without --dry-run"
+                )
             yield
+
+    # preparing
+
+    def _prepare(self) -> None:
+        names = sorted({name for path in self._folder.iterdir() if (name := volume_of(path))})
+        self._volumes = [FinishedVolume(self._folder, name) for name in names]
+        self._originals, self._dependent = {}, []
+        for volume in self._volumes:
+            if volume.lines.exists():
+                self._check_lines(volume)
+            if self._read_originals(volume):
+                self._dependent.append(volume)
+        if fixed := [volume.parquet.name for volume in self._volumes if self._is_fixed(volume)]:
+            raise UserError(
+                f"{', '.join(fixed)} in {self._folder} cannot be rewritten, because the JSON lines are not in the folder: "
+                "put these back or remove the Parquet files, and repeat the command"
+            )
+
+    def _check_lines(self, volume: FinishedVolume) -> None:
+        with volume.lines.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                matters = self._noted.is_named_in(line) or volume.parquet.exists()
+                if matters and line.endswith(b"\n") and parsed(line) is None:
+                    raise UserError(
+                        f"{volume.lines}, line {number} cannot be parsed, so the file cannot be rewritten: correct or "
+                        "remove the line, and repeat the command"
+                    )
+
+    def _is_fixed(self, volume: FinishedVolume) -> bool:
+        """Whether the volume has a Parquet file that would have to change, but not the lines to make it from."""
+        if volume.lines.exists() or not volume.parquet.exists():
+            return False
+        result, is_dry, removes = self.result, self._is_dry, self._removes
+        self.result, self._is_dry, self._removes = Rewritten(""), True, True
+        try:
+            commit = Commit([], [])
+            for warc in volume.warcs:
+                self._rewrite_warc(warc, {}, [], commit)
+            return bool(commit.replaced or commit.removed) or any(
+                self._noted.names(url) for url in urls_in(volume.parquet, ("url", *LINE_URLS, *LINE_LISTS))
+            )
+        finally:
+            self.result, self._is_dry, self._removes = result, is_dry, removes
 
     # reading
 
-    def _read_originals(self, volume: _Volume) -> bool:
+    def _read_originals(self, volume: FinishedVolume) -> bool:
         """Remember where the response records of the domain are. Returns whether records of others refer to one."""
         is_dependent = False
 
         def read(record: WarcRecord) -> str | None:
             nonlocal is_dependent
+            self._check_running()
             is_dependent |= bool(self._judge(record).original_id)
             is_original = record.record_type == WarcRecordType.response and self._is_ours(record)
             return record.record_id if is_original else None
@@ -171,6 +230,10 @@ class DomainRewriter:
             except BrokenFraming as error:
                 raise UserError(f"{path} cannot be read to its end ({error}), so it cannot be rewritten") from error
         return is_dependent
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise Stopped("interrupted: repeat the command")
 
     def _is_ours(self, record: WarcRecord) -> bool:
         return is_of(record.headers.get("WARC-Target-URI") or "", self._domain)
@@ -185,7 +248,7 @@ class DomainRewriter:
 
     # writing
 
-    def _rewrite(self, volume: _Volume, before: Before) -> None:
+    def _rewrite(self, volume: FinishedVolume, before: Before) -> None:
         urls: list[str] = []
         commit = Commit([], [])
         places: dict[tuple[str, int], Place] = {}
@@ -193,8 +256,6 @@ class DomainRewriter:
             self._rewrite_warc(warc, places, urls, commit)
         if volume.lines.exists():
             self._rewrite_lines(volume.lines, places, urls, commit)
-        elif volume.parquet.exists():
-            raise UserError(f"{volume.parquet} cannot be rewritten, because its JSON lines are not in the folder")
         before(urls, [*commit.replaced, *commit.removed])
         self.result.files.extend(name for name in commit.replaced if name not in self.result.files)
         self.result.removed_files.extend(commit.removed)
@@ -208,6 +269,7 @@ class DomainRewriter:
         changed, kept = False, 0
 
         def read(record: WarcRecord) -> tuple[_Record, WarcRecordType, str]:
+            self._check_running()
             return self._judge(record), record.record_type, record.headers.get("WARC-Target-URI") or ""
 
         with warc.open("rb") as old, self._scratch(warc) as new:
@@ -237,16 +299,12 @@ class DomainRewriter:
         """The compressed record `raw` as it is kept: `raw` itself if nothing changes."""
         if verdict.original_id:
             return compression.compress(self._with_body(decompressed(raw, compression), verdict.original_id))
-        if verdict.may_name_it and self._removes and self._needle in (record := decompressed(raw, compression)):
-            kept, removed = without_lines(record, self._names_it)
-            self.result.add(links=removed)
-            return compression.compress(kept) if removed else raw
+        if verdict.may_name_it and self._removes and self._noted.may_be_in(record := decompressed(raw, compression)):
+            gone: list[str] = []
+            kept = with_lines(record, lambda line: self._noted.without_in_metadata(line, gone))
+            self.result.add(links=len(gone))
+            return compression.compress(kept) if kept != record else raw
         return raw
-
-    def _names_it(self, line: bytes) -> bool:
-        """Whether a line of a metadata record has a URL of the domain, as in `outlink: URL L a/@href`."""
-        name, _, value = line.decode(errors="replace").partition(": ")
-        return name in _METADATA_URLS and any(is_of(word, self._domain) for word in value.split(" "))
 
     def _with_body(self, record: bytes, original_id: str) -> bytes:
         """The revisit `record` as a response record with the body of the record that it refers to."""
@@ -269,7 +327,7 @@ class DomainRewriter:
         with lines.open("rb") as old, self._scratch(lines) as new:
             for line in old:
                 after = self._line(line, places, urls)
-                changed |= after is not line
+                changed |= after != line
                 kept += after is not None
                 new.write(after or b"")
         self._note(lines, commit, changed, kept > 0)
@@ -281,39 +339,26 @@ class DomainRewriter:
 
     def _line(self, line: bytes, places: dict[tuple[str, int], Place], urls: list[str]) -> bytes | None:
         """The JSON line as it is kept, None if it is of the domain; `line` itself if nothing changes."""
-        names_it = self._needle in line
-        if not (names_it and self._removes) and not places:
+        names_it = self._removes and self._noted.may_be_in(line)
+        is_torn = not line.endswith(b"\n")
+        if not names_it and not places and not is_torn:
             return line
-        fields: dict[str, Any] = _fields_decoder.decode(line)
+        fields = parsed(line)
+        if fields is None:
+            return None if is_torn else line
         changes: dict[str, Any] = {}
-        if names_it and self._removes:
+        if names_it:
             if msgspec.json.decode(fields["domain"]) == self._domain:
                 self.result.add(lines=1)
                 urls.append(msgspec.json.decode(fields["url"]))
                 return None
-            changes = self._without_urls(fields, urls)
+            changes, gone = self._noted.without(fields)
+            urls += gone
+            self.result.add(links=len(gone))
         place = msgspec.json.decode(fields["warc"], type=Place | None)
         if place is not None and places.get((place.file, place.offset), place) != place:
             changes["warc"] = places[place.file, place.offset]
-        return _encoder.encode({**fields, **changes}) + b"\n" if changes else line
-
-    def _without_urls(self, fields: dict[str, Any], urls: list[str]) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        gone: list[str] = []
-        for name in _LINE_LISTS:
-            named = msgspec.json.decode(fields[name], type=list[str] | None) if name in fields else None
-            found = [url for url in named or () if is_of(url, self._domain)]
-            if named is not None and found:
-                changes[name] = [url for url in named if not is_of(url, self._domain)]
-                gone += found
-        urls += gone
-        for name in _LINE_URLS:
-            url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None
-            if url and is_of(url, self._domain):
-                changes[name] = None
-                gone.append(url)
-        self.result.add(links=len(gone))
-        return changes
+        return _encoder.encode({**fields, **changes}) + b"\n" if changes or is_torn else line
 
     @contextlib.contextmanager
     def _scratch(self, target: Path) -> Iterator[Any]:
@@ -331,7 +376,8 @@ class DomainRewriter:
         if is_changed and is_kept:
             commit.replaced.append(path.name)
             return
-        (self._folder / (path.name + SCRATCH)).unlink(missing_ok=True)
+        if not self._is_dry:
+            (self._folder / (path.name + SCRATCH)).unlink(missing_ok=True)
         if is_changed:
             commit.removed.append(path.name)
 
@@ -347,29 +393,3 @@ class _Counted:
 
     def tell(self) -> int:
         return self._size
-
-
-class _Volume(NamedTuple):
-    """The finished files of a volume."""
-
-    folder: Path
-    name: str
-
-    @property
-    def warcs(self) -> list[Path]:
-        paths = (self.folder / (self.name + suffix) for suffix in WARC_SUFFIXES)
-        return [path for path in paths if path.exists()]
-
-    @property
-    def lines(self) -> Path:
-        return self.folder / (self.name + LINES)
-
-    @property
-    def parquet(self) -> Path:
-        return self.folder / (self.name + PARQUET)
-
-
-def volume_of(path: Path) -> str:
-    """The name of the volume to which the finished file `path` belongs, "" if it belongs to none."""
-    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, PARQUET) if path.name.endswith(suffix)), "")
-    return "" if not suffix or is_open(path) else path.name.removesuffix(suffix)

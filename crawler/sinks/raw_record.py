@@ -17,12 +17,11 @@ def decompressed(raw: bytes, compression: Compression) -> bytes:
     return compression.reader().decompress(raw)
 
 
-def without_lines(record: bytes, is_removed: Callable[[bytes], bool]) -> tuple[bytes, int]:
-    """`record`, whose block has lines, without some of these, and how many were removed."""
+def with_lines(record: bytes, changed: Callable[[bytes], bytes | None]) -> bytes:
+    """`record`, whose block has lines, with each as `changed` returns it; None removes it."""
     head, block = _split(record)
-    lines = block.split(b"\r\n")
-    kept = [line for line in lines if not is_removed(line)]
-    return _record(head, b"\r\n".join(kept)), len(lines) - len(kept)
+    lines = [changed(line) for line in block.split(b"\r\n")]
+    return _record(head, b"\r\n".join(line for line in lines if line is not None))
 
 
 def without_target(record: bytes) -> bytes:

@@ -149,7 +149,9 @@ def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
     done = type_("seed", f"https://{GONE}/new", "https://d00000.test/new")
     assert "1 seed queued, 0 known before" in done.out
     assert "1 seed dropped, because `crawler forget` has removed" in done.err
-    assert "its domain was forgotten" in type_("why", f"https://{GONE}/new").out
+    said = type_("why", f"https://{GONE}/new").out
+    assert "its domain was forgotten" in said
+    assert "links to it" not in said
     assert type_("block", "--file", str(listed(commands.folder, f"{GONE}\nd00002.test\n"))).code == 0
     assert traces_in_keys(commands.folder / "data") == []
 
@@ -175,3 +177,39 @@ def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Type
     assert (done.code, done.out) == (0, "crawl crawl: block 2 domains\n")
     assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]
     assert typed("block", "--settings", str(commands.settings)).code == 2
+
+
+def test_names_of_more_than_one_domain_are_refused_in_one_line(commands: Bench, typed: Typed) -> None:
+    def type_(*words: str) -> Finished:
+        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
+
+    commands.seed()
+    for name, why in (
+        ("d00001.test\nother.test", "control character"),
+        ("d00001\t.test", "control character"),
+        ("com", "public suffix"),
+        ("co.uk.", "public suffix"),
+        ("2130706433", "stands for the address 127.0.0.1"),
+        ("0x7f.1", "stands for the address 127.0.0.1"),
+    ):
+        for command in ("forget", "block"):
+            done = type_(command, name)
+            assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
+            assert why in done.err
+    done = type_("block", "--file", str(listed(commands.folder, "com\nd00002.test\n" + "x" * 3_000_000)))
+    assert "nothing was blocked: line 1: com is a public suffix" in done.err
+    assert len(done.err) < 1_000
+    assert commands.status()["rules"] == []
+    assert type_("block", "https://github.io/").code == 0
+    assert type_("block", "127.0.0.1").code == 0
+
+
+def test_a_damaged_file_is_reported_before_anything_is_removed(commands: Bench, typed: Typed) -> None:
+    commands.seed()
+    commands.out.mkdir(exist_ok=True)
+    (commands.out / "v.pages.jsonl").write_text(f'{{"url":"https://{GONE}/\n')
+    done = typed("forget", "--settings", str(commands.settings), GONE, environment={"COLUMNS": "300"})
+    assert (done.code, done.err.count("\n")) == (2, 1), done
+    assert "v.pages.jsonl, line 1 cannot be parsed" in done.err
+    assert traces_in_keys(commands.folder / "data")
+    assert commands.status()["rules"] == []

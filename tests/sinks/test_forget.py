@@ -15,9 +15,9 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.forget import DomainRewriter
+from crawler.sinks.forget import DomainRewriter, Stopped
 from crawler.sinks.open_files import compression_of
-from crawler.sinks.replaced_files import MARKS, marks_in
+from crawler.sinks.replaced_files import MARKS, add_mark, complete, marks_in
 from frontier.domains import domain_of, forgotten_mark
 from politeness.usage_preferences import Usage
 from tests.sinks import readers
@@ -256,3 +256,130 @@ def test_a_damaged_file_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=last.name):
         DomainRewriter(tmp_path, GONE).rewrite()
     assert {path.name: path.read_bytes() for path in tmp_path.glob("news-*")} == before
+
+
+class Killed(Exception):
+    """Raised by a test where a process would have been killed."""
+
+
+def test_a_dry_run_is_refused_while_another_works_or_has_left_work_and_removes_nothing(tmp_path: Path) -> None:
+    fill(tmp_path, parquet=False)
+
+    def meanwhile(urls: list[str], names: list[str]) -> None:
+        left = {path.name for path in tmp_path.iterdir()}
+        with pytest.raises(UserError, match="another `crawler forget`"):
+            DomainRewriter(tmp_path, "b.test").rewrite(is_dry=True)
+        assert {path.name for path in tmp_path.iterdir()} == left
+        raise Killed
+
+    with pytest.raises(Killed):
+        DomainRewriter(tmp_path, GONE).rewrite(meanwhile)
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert any(name.endswith(".forget") for name in left)
+    with pytest.raises(UserError, match="was interrupted"):
+        DomainRewriter(tmp_path, "b.test").rewrite(is_dry=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == left
+
+
+def test_a_new_version_that_is_lost_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"old content")
+    (tmp_path / "v.forget-commit").write_bytes(b'{"replaced":["one"],"removed":[],"sizes":[3]}')
+    with pytest.raises(UserError, match=r"one\.forget is missing"):
+        complete(tmp_path)
+    (tmp_path / "one").write_bytes(b"new")  # renamed before
+    complete(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def edit_lines(folder: Path, old: bytes, new: bytes) -> list[Path]:
+    """Replace `old` in the lines of `folder`, and remove the Parquet files. Returns the files that were changed."""
+    for path in folder.glob("*.parquet"):
+        path.unlink()
+    changed = [path for path in sorted(folder.glob("*.jsonl")) if old in path.read_bytes()]
+    for path in changed:
+        path.write_bytes(path.read_bytes().replace(old, new))
+    return changed
+
+
+def rewrite_metadata(folder: Path, old: bytes, new: bytes) -> None:
+    """Replace `old` in the metadata records of `folder`; both have the same length."""
+    for warc in readers.warc_files(folder):
+        compression = compression_of(warc)
+        assert compression is not None
+        data, whole = warc.read_bytes(), b""
+        while data:
+            reader = compression.reader()
+            whole += compression.compress(reader.decompress(data).replace(old, new))
+            data = reader.unused_data
+        warc.write_bytes(whole)
+
+
+def test_urls_as_sites_wrote_them_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for old, new in (
+        (b"gone.test/rsl.xml", b"GONE.Test/rsl.xml"),
+        (b"gone.test/policy.json", b"Gone.TEST/policy.json"),
+    ):
+        assert edit_lines(tmp_path, old, new)
+        rewrite_metadata(tmp_path, old, new)
+    DomainRewriter(tmp_path, GONE).rewrite()
+    (line,) = (one for one in readers.lines(tmp_path) if one["url"] == "https://a.test/1")
+    assert (line["licenses"], line["tdm_policy"]) == (["https://a.test/rsl.xml"], None)
+    metadata = [
+        one.payload
+        for warc in readers.warc_files(tmp_path)
+        for one in readers.by_fastwarc(warc)
+        if one.type == "metadata"
+    ]
+    assert b"licenses: https://a.test/rsl.xml" in b"\r\n".join(metadata).split(b"\r\n")
+    assert not any(b"gone" in block.lower() for block in metadata)
+
+
+def test_a_line_that_cannot_be_parsed_is_named_before_anything_is_changed(tmp_path: Path) -> None:
+    fill(tmp_path)
+    path = edit_lines(tmp_path, b'{"url":"https://a.test/2"', b'"https://gone.test/x"\n{"url":"https://a.test/2"')[0]
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("news-*")}
+    with (
+        pytest.raises(UserError, match=rf"{path.name}, line \d+ cannot be parsed"),
+        DomainRewriter(tmp_path, GONE).prepared(),
+    ):
+        pass
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("news-*")} == before
+
+
+def test_a_torn_last_line_is_removed_and_a_whole_one_stays(tmp_path: Path) -> None:
+    fill(tmp_path, parquet=False)
+    first, second, *_ = sorted(tmp_path.glob("*.jsonl"))
+    first.write_bytes(first.read_bytes() + b'{"url":"https://gone.te')
+    second.write_bytes(second.read_bytes().removesuffix(b"\n"))
+    DomainRewriter(tmp_path, "other.test").rewrite()
+    assert all(path.read_bytes().endswith(b"}\n") for path in (first, second))
+    assert b"gone.te\n" not in first.read_bytes()
+
+
+def test_parquet_files_without_lines_are_all_named_if_they_have_the_domain(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for path in tmp_path.glob("*.jsonl"):
+        path.unlink()
+    DomainRewriter(tmp_path, "other.test").rewrite()
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("news-*")}
+    with pytest.raises(UserError, match="JSON lines are not in the folder") as refused:
+        DomainRewriter(tmp_path, GONE).rewrite()
+    assert all(path.name in str(refused.value) for path in tmp_path.glob("*.parquet"))
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("news-*")} == before
+
+
+def test_a_torn_mark_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / MARKS).write_bytes(b"\xff 1\nnot a mark\n0123456789abcdef")
+    add_mark(tmp_path, GONE)
+    assert list(marks_in(tmp_path)) == [forgotten_mark(GONE)]
+
+
+def test_a_call_that_is_stopped_ends_at_the_next_record_and_can_be_repeated(tmp_path: Path) -> None:
+    fill(tmp_path)
+    rewriter = DomainRewriter(tmp_path, GONE)
+    rewriter.stop()
+    with pytest.raises(Stopped):
+        rewriter.rewrite()
+    DomainRewriter(tmp_path, GONE).rewrite()
+    check_whole(tmp_path)
