@@ -40,16 +40,16 @@ def identity_of(table: IdentityTable) -> Identity | None:
         return None
     if not table.directory:
         raise UserError("identity.keys needs identity.directory, the https URL at which the keys are published")
-    for path in table.keys:
-        if not (path.is_absolute() or path.exists()):
-            raise UserError(
-                f"identity.keys: there is no {path} in {Path.cwd()}: relative paths are looked up in the current folder; "
-                f"`crawler identity init {path}` makes a key"
-            )
     # These need optional packages.
     from crawler.identity.keys import read_keys  # noqa: PLC0415
     from crawler.identity.web_bot_auth import RequestSigner, key_set  # noqa: PLC0415
 
+    for path in table.keys:
+        if not (path.is_absolute() or path.exists()):
+            raise UserError(
+                f"there is no key at {path} in {Path.cwd()}, where relative paths are looked up: "
+                f"`crawler identity init {path}` makes one"
+            )
     keys = read_keys(table.keys)
     signer = RequestSigner(keys[0], table.directory, table.lifetime)
     return Identity(keys[0].thumbprint, signer, ((KEY_SET_FIELD, key_set(keys).decode()),))

@@ -220,7 +220,8 @@ def test_doctor_names_the_key_that_signs(typed: Typed, tmp_path: Path) -> None:
         found = json.loads(typed("doctor", *WITH, "--json").out)
         return next((one["result"], one["found"]) for one in found if one["check"] == "identity")
 
-    assert finding() == ("bad", "there is no key at key.pem: `crawler identity init key.pem` makes one")
+    where = f"in {tmp_path}, where relative paths are looked up"
+    assert finding() == ("bad", f"there is no key at key.pem {where}: `crawler identity init key.pem` makes one")
     name = json.loads(typed("identity", "init", "key.pem", "--json").out)["thumbprint"]
     assert finding() == ("good", f"requests are signed with the key {name}")
     (tmp_path / "crawler.toml").write_text("")
@@ -241,6 +242,6 @@ def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missi
     done = run("identity", "init")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "pip install 'peercrawl[identity]'" in done.stderr
-    for words in (("identity", "page", *WITH), ("identity", "addresses", *WITH), ("config", "check", "crawler.toml")):
+    for words in (("identity", "page", *WITH), ("identity", "addresses", *WITH), ("config", "explain", "identity")):
         done = run(*words)
         assert done.returncode == 0, done.stderr

@@ -56,7 +56,7 @@ def test_no_key_and_no_path_is_stored(typed: Typed) -> None:
     [
         ('keys = ["key.pem"]\n', "needs identity.directory"),
         ('directory = "https://crawler.example/keys"\n', "identity.keys names no key"),
-        (SETTINGS.partition("\n")[2].replace("key.pem", "none.pem"), "there is no none.pem in {folder}"),
+        (SETTINGS.partition("\n")[2].replace("key.pem", "none.pem"), "there is no key at none.pem in {folder}, where"),
         (SETTINGS.partition("\n")[2].replace("key.pem", "/none.pem"), "there is no key at /none.pem"),
     ],
     ids=["no directory", "no key", "no file", "no file at an absolute path"],
