@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crawler.plan.arithmetic import (
     Workload,
+    are_packed,
     cores,
     cpu_page_us,
     polite_pages_per_s,
@@ -148,17 +149,21 @@ WORKLOADS = st.builds(
 
 @given(WORKLOADS, st.sampled_from(["page_bytes", "links_per_page", "url_bytes", "transfer"]), st.floats(1, 100))
 def test_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
-    before = usage_of(work, Constants())
-    after = usage_of(replace(work, **{name: getattr(work, name) * factor}), Constants())
-    for one in fields(before):
-        assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
+    check_not_less(work, replace(work, **{name: getattr(work, name) * factor}))
 
 
 @given(WORKLOADS, st.floats(1, 100))
 def test_more_pages_never_take_less(work: Workload, factor: float) -> None:
-    before, after = usage_of(work, Constants()), usage_of(replace(work, pages=work.pages * factor), Constants())
+    check_not_less(work, replace(work, pages=work.pages * factor))
+
+
+def check_not_less(small: Workload, large: Workload) -> None:
+    """`large` takes at least what `small` does. If only its queues are long enough to be packed, they may take less."""
+    before, after = usage_of(small, Constants()), usage_of(large, Constants())
+    packs = are_packed(large, Constants()) and not are_packed(small, Constants())
     for one in fields(before):
-        assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
+        if not (packs and one.name == "redis_bytes"):
+            assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
 
 
 @given(WORKLOADS, st.floats(1.01, 100))
