@@ -124,9 +124,8 @@ class ResponseReader:
         except HttpProcessingError as error:
             raise _failed(FailureKind.PROTOCOL, describe(error)) from error
         message: RawResponseMessage = messages[0][0]
-        if (
-            message.code < 100 or message.code == _SWITCHING_PROTOCOLS
-        ):  # nobody asked for another protocol (RFC 9110 7.8)
+        # Nobody asked for another protocol (RFC 9110 7.8).
+        if message.code < 100 or message.code == _SWITCHING_PROTOCOLS:
             raise _failed(FailureKind.PROTOCOL, f"status {message.code:03}")
         return message
 

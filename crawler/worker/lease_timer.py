@@ -23,9 +23,7 @@ class LeaseTimer:
     def begin(self, request: asyncio.Task[object], ends_at: float, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel `request` at `ends_at`, unless the lease is renewed or `end` is called before."""
         self._requests[request] = False
-        self._ends_at = ends_at
-        if self._handle is None:
-            self._handle = loop.call_at(ends_at, self._check, loop)
+        self.move(ends_at, loop)
 
     def end(self, request: asyncio.Task[object]) -> bool:
         """Cancel `request` no more. Returns whether it was cancelled."""
@@ -45,6 +43,8 @@ class LeaseTimer:
         self._ends_at = ends_at
         if self._handle is not None and ends_at < self._handle.when():
             self._handle.cancel()
+            self._handle = None
+        if self._handle is None:
             self._handle = loop.call_at(ends_at, self._check, loop)
 
     def stop(self) -> None:

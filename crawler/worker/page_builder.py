@@ -114,15 +114,19 @@ class PageBuilder:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
         `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page."""
         page = bare_page(entry, result, exchange, settled_at)
-        if licenses := self._licenses(entry.url):
-            page = msgspec.structs.replace(page, licenses=licenses)
+        origin = origin_of(entry.url)
+        known = self._robots.recall(origin)
+        rules = known.rules if known is not None else None
+        if rules is not None and rules.licenses:
+            page = msgspec.structs.replace(page, licenses=rules.licenses)
         if exchange is None:
             return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
         content_type = _text(exchange.header_list(b"content-type"))
         noted = noted_fields(exchange.headers)
         target = self._redirect(exchange)
         if target is None:
-            document = self._document(entry, exchange, content_type, robots_tags(noted) if noted else ())
+            is_named = rules is not None and self._is_named_sitemap(entry.url, origin, rules)
+            document = self._document(exchange, content_type, robots_tags(noted) if noted else (), is_named)
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
@@ -135,7 +139,9 @@ class PageBuilder:
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 
-    def _document(self, entry: Entry, exchange: Exchange, content_type: str, tags: tuple[str, ...]) -> Document:
+    def _document(
+        self, exchange: Exchange, content_type: str, tags: tuple[str, ...], is_named_sitemap: bool
+    ) -> Document:
         return Document(
             exchange.body,
             exchange.url,
@@ -143,24 +149,17 @@ class PageBuilder:
             content_type,
             tags,
             self._settings.sitemaps and exchange.status == HTTPStatus.OK,
-            self._is_named_sitemap(entry.url),
+            is_named_sitemap,
             exchange.started_at,
         )
 
-    def _licenses(self, url: str) -> tuple[str, ...]:
-        """The licence offers in the robots.txt that applies to `url`. None if it is not in the cache."""
-        known = self._robots.recall(origin_of(url))
-        return () if known is None or known.rules is None else known.rules.licenses
-
-    def _is_named_sitemap(self, url: str) -> bool:
-        """Whether the robots.txt that applies to `url` names it as a sitemap. False if it is not in the cache."""
-        origin = origin_of(url)
-        known = self._robots.recall(origin)
-        if known is None or known.rules is None or not known.rules.sitemaps:
+    def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:
+        """Whether `rules`, the robots.txt of `origin`, names `url` as a sitemap."""
+        if not rules.sitemaps:
             return False
-        if known.rules not in self._named:
-            self._named[known.rules] = named_sitemaps(known.rules.sitemaps, origin, self._settings.extract.rules)
-        return url in self._named[known.rules]
+        if rules not in self._named:
+            self._named[rules] = named_sitemaps(rules.sitemaps, origin, self._settings.extract.rules)
+        return url in self._named[rules]
 
     async def _select(self, entry: Entry, reading: ParsedDocument) -> list[Entry]:
         """Return the entries for the links to follow. Emits an event for those that are dropped."""

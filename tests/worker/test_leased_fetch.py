@@ -121,6 +121,21 @@ async def test_a_request_after_the_renewal_ends_with_the_new_lease() -> None:
     assert clock.monotonic() >= now + 3 * LEASE_S
 
 
+async def test_a_request_after_the_lease_was_shortened_ends_with_it() -> None:
+    """No request was in flight when the lease was shortened, and the timer of the first one is set for the old end."""
+    site, visit, clock = NeverEnds(), a_visit(60), SystemClock()
+    fetch = LeasedFetch(cast(Fetcher, site), clock)
+    first = asyncio.create_task(fetch.fetch(visit, URL))
+    await site.begun.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    now = clock.monotonic()
+    visit.renewed(now + LEASE_S, now)
+    async with asyncio.timeout(30):
+        with pytest.raises(FetchFailed):
+            await fetch.fetch(visit, URL)
+
+
 async def test_a_visit_that_is_over_keeps_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, timer, request = asyncio.get_running_loop(), LeaseTimer(), asyncio.current_task()
     assert request is not None
