@@ -36,8 +36,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 long outage each call is attempted about twelve times a minute."""
 
 LONGEST_NODE_WAIT_S = 1.0
-"""The longest delay between attempts at one node of a cluster. A failover takes some seconds, and the crawl of its shards
-should continue soon after it."""
+"""The longest delay between attempts at one node of a cluster. It ends early when the node is found to be back."""
 
 PATIENCE_S = 1.0
 """How long an answer is awaited by those who can do something else meanwhile. Nodes answer within milliseconds, and within
@@ -77,6 +76,7 @@ class RedisRetry:
         self._refusing: set[str] = set()  # nodes that are away because they refuse writes
         self._refused: dict[object, str] = {}  # calls of which a write was refused, and which are repeated -> node
         self._watched: set[str] = set()  # nodes that `watch` is asking
+        self._back: dict[str, asyncio.Event] = {}  # set when a node that is away is back
 
     # state
 
@@ -147,13 +147,23 @@ class RedisRetry:
                     self.failed(error, node)
                     if isinstance(error, WritesRefused):
                         self._refused[this] = self._name(node, error)
-                    await self._clock.sleep(wait_s * self._rng.uniform(0.5, 1.5))
+                    await self._wait_for(self._name(node, error), wait_s * self._rng.uniform(0.5, 1.5))
                     wait_s = min(wait_s * 2, LONGEST_NODE_WAIT_S if self.has_many_nodes else LONGEST_WAIT_S)
                 else:
                     self.answered(node, has_written=this in self._refused)
                     return result
         finally:
             self._refused.pop(this, None)
+
+    async def _wait_for(self, node: str, longest_s: float) -> None:
+        """Wait for `longest_s`, or on a cluster until `node` is back, if that is earlier. A call that waits to the end
+        would otherwise begin up to one and a half delays after a failover."""
+        if not self.has_many_nodes or node not in self._away_since:
+            await self._clock.sleep(longest_s)
+            return
+        back = self._back.setdefault(node, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(back.wait(), longest_s)
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `call`, for the node of the control keys."""
@@ -278,6 +288,8 @@ class RedisRetry:
         self._refusing.discard(name)
         since = self._away_since.pop(name, None)
         if since is not None:
+            if back := self._back.pop(name, None):
+                back.set()
             self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, name))
 
     async def watch(self) -> None:

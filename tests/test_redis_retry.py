@@ -111,6 +111,24 @@ async def test_a_node_is_asked_until_it_answers() -> None:
     assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
 
 
+async def test_a_call_is_repeated_as_soon_as_its_node_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.redis_retry.FIRST_WAIT_S", 3_600.0)
+    monkeypatch.setattr("crawler.redis_retry.LONGEST_NODE_WAIT_S", 3_600.0)
+    its, is_away = Fixture(), True
+
+    async def answer() -> str:
+        if is_away:
+            raise RedisAway("no", "b")
+        return "answer"
+
+    calling = asyncio.create_task(its.retry.call(answer, "b"))
+    await until(lambda: its.retry.away_nodes == ["b"])
+    is_away, its.store.replies = False, [b"its identity"]
+    watching = asyncio.create_task(its.retry.watch())
+    assert await asyncio.wait_for(calling, 10.0) == "answer"
+    watching.cancel()
+
+
 @pytest.mark.parametrize("how", ["call", "each", "back from an outage"])
 async def test_a_node_that_has_lost_a_shard_is_away_until_it_is_restored(how: str) -> None:
     its = Fixture()
