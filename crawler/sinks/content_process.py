@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import resource
 import signal
 import subprocess
@@ -29,11 +30,23 @@ from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.pages import plain
 
 LIGHT_BYTES = 32_768
-"""A decoded body of this size is parsed in the thread, whatever it contains."""
+"""A decoded body of this size is parsed in the thread, whatever it contains but `LIGHT_ROOTS`."""
 
 LIGHT_TAGS = 4_000
 LIGHT_TAGGED_BYTES = 131_072
-"""So is a body of this size with so many tags. The worst tag costs thirty times as much as the worst byte of JSON-LD."""
+"""So is a body of this size with so many tags. The worst tag costs thirty times as much as the worst byte of JSON-LD. This
+does not apply to UTF-16, in which tags cannot be counted."""
+
+LIGHT_HIGH_BYTES = 65_536
+"""Neither does it apply with more bytes above 127: in scripts without spaces, each character counts as a word."""
+
+_HIGH = bytes(range(128, 256))
+
+LIGHT_ROOTS = 8
+"""No body is light with more `<html>` and `<body>` tags. The parser adds the attributes of each to those of the first (HTML
+Living Standard, 13.2.6.4.7), which takes quadratic time: a second for 127 KB."""
+
+_ROOT = re.compile(rb"<(?:html|body)", re.IGNORECASE)
 
 CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
@@ -76,7 +89,12 @@ def is_light(page: Page) -> bool:
     if found.error == "too_much_work":
         return False
     body = found.data
-    return len(body) <= LIGHT_BYTES or (len(body) <= LIGHT_TAGGED_BYTES and body.count(b"<") <= LIGHT_TAGS)
+    if len(body) > LIGHT_BYTES:
+        if len(body) > LIGHT_TAGGED_BYTES or body.count(b"<") > LIGHT_TAGS or page.charset.startswith("utf-16"):
+            return False
+        if len(body) - len(body.translate(None, _HIGH)) > LIGHT_HIGH_BYTES:
+            return False
+    return len(_ROOT.findall(body)) <= LIGHT_ROOTS
 
 
 class TextProcess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,9 @@ from tests.sinks import readers
 from tests.sinks.test_content import HTML
 from tests.sinks.values import exchange, page, settings
 
+MOST_S = 0.1
+"""CPU seconds: the time that the event loop may be late."""
+
 SIZE = 4_000_000
 HEAVY = {
     "pre": b"<title>t</title>" + b"<pre>x" * (SIZE // 6),
@@ -26,9 +29,48 @@ HEAVY = {
     "data": b'<script type="application/ld+json">[' + b"[]," * (SIZE // 3) + b"[]]</script>",
 }
 
+NUMBERED = (
+    b"<html a%d>",
+    b"<HTML a%d b%d c%d d%d>",
+    b"<body a%d b%d c%d d%d e%d f%d g%d h%d>",
+    b"<b a%d>x",
+    b"<b a%d><p>x",
+    b"<a href=%d>x</a>",
+    b"<p a%d b%d c%d d%d>",
+    b"<table><td>%d",
+    b"<meta property=og:a%d content=b>",
+    b'<script type="application/ld+json">[%d,[],[]]</script>',
+    b"<h1>%d</h1>",
+    b"word%d ",
+)
+"""What a document may consist of, with a different number in each place."""
 
-def document(body: bytes, name: str = "a") -> Page:
-    return page(exchange(name, body), content_type="text/html", charset="utf-8", decoded_size=len(body))
+CHARACTERS = {"utf-8": "漢", "gbk": "漢", "utf-16le": "漢字", "windows-1252": "é "}
+
+
+def document(body: bytes, name: str = "a", charset: str = "utf-8") -> Page:
+    return page(exchange(name, body), content_type="text/html", charset=charset, decoded_size=len(body))
+
+
+def largest_light(make: Callable[[int], bytes], charset: str = "utf-8") -> Page:
+    """Of the documents that `make` makes of so many parts, the largest that is parsed in the thread."""
+    below, above = 1, 1 << 18
+    while below + 8 < above:
+        parts = (below + above) // 2
+        below, above = (parts, above) if is_light(document(make(parts), charset=charset)) else (below, parts)
+    return document(make(below), charset=charset)
+
+
+def seconds_of(light: Page) -> float:
+    """CPU seconds that the thread takes for it: the least of three, if they are many."""
+
+    def once() -> float:
+        began = time.process_time()
+        content_of(light, "text", structured=True, judged=True, error_pages=True)
+        return time.process_time() - began
+
+    first = once()
+    return first if first < MOST_S / 4 else min(first, once(), once())
 
 
 @pytest.fixture
@@ -76,6 +118,24 @@ def test_ordinary_documents_are_light() -> None:
     assert not is_light(document(b"<p>words and words " * 4_100))
     assert not is_light(document(b"word " * 30_000))
     assert is_light(page(exchange("a", b"<p>" * 90_000), content_type="image/png", decoded_size=270_000))
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("unit", NUMBERED)
+def test_the_largest_document_that_is_parsed_in_the_thread_takes_little_time(unit: bytes) -> None:
+    places = unit.count(b"%")
+
+    def make(parts: int) -> bytes:
+        return b"".join(unit % tuple(range(at * places, (at + 1) * places)) for at in range(parts))
+
+    assert seconds_of(largest_light(make)) < MOST_S
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("charset", CHARACTERS)
+def test_the_largest_light_document_of_other_encodings_takes_little_time(charset: str) -> None:
+    character = CHARACTERS[charset].encode(charset)
+    assert seconds_of(largest_light(lambda parts: character * parts, charset)) < MOST_S
 
 
 @pytest.mark.timed
