@@ -8,6 +8,7 @@ repeated calls count once). This module only packs arguments and unpacks replies
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -208,6 +209,7 @@ class Frontier:
             else:
                 leased.append(lease_reply(shard, reply, now_ms + lease_ms))
                 if leased[-1].leases:
+                    self._recent.leased(shard, leased[-1].leases)
                     self._calls[shard] = self._calls.get(shard, 1) + 1
         await self._packer.unpack([block for reply in leased for block in reply.low], self.settings.packing)
         return leased, fenced
@@ -295,7 +297,11 @@ class Frontier:
         for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
                 answers[place] = None if answer == UNKNOWN else bool(answer)
-        self._recent.withdraw({url for url, answer in zip(urls, answers, strict=True) if answer})
+        unsettled = {url for url, answer in zip(urls, answers, strict=True) if answer}
+        self._recent.withdraw(unsettled)
+        if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
+            with contextlib.suppress(ShardLost):  # frozen by a reshard, which needs a server that has lost nothing
+                await self._push([url.entry for url in unsettled], replicas_ack=0)
         return answers
 
     # restarts of the server
@@ -347,8 +353,9 @@ class Frontier:
         return full
 
     async def repeat_pushes(self, shards: Collection[int], without_acks: bool = False) -> None:
-        """Push the URLs of the last seconds to `shards` again. Links that were in their outboxes and whose own shards are
-        still away are put there again. `without_acks`: replicas of Redis need not have them. Raises RedisAway."""
+        """Push the URLs that were pushed to `shards` or leased from them in the last seconds again. Links that were in
+        their outboxes and whose own shards are still away are put there again. `without_acks`: replicas of Redis need
+        not have them. Raises RedisAway."""
         writes = [write for write in self._recent.of(shards) if write.entries]
         stuck = {id(write) for write in writes if write.is_kept and self._has_away(write.entries)}
         kept = [write for write in writes if id(write) in stuck]

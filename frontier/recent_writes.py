@@ -3,6 +3,9 @@
 A server that syncs its log once a second loses up to two seconds in a power failure, and one that takes over from another
 lacks what was not yet replicated. Nobody but the writers knows what that was. So each keeps what it pushed and settled in
 the last seconds. Both can be repeated: what the server still has does not change.
+
+It also keeps what it leased, and pushes it again, too. On a cluster, the server may have lost a URL together with its lease
+while another one kept the settlement of the page with the link, and the replica that pushed it may be dead.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from frontier.entries import Entry
-from frontier.settlements import LeasedUrl, Settlement
+from frontier.settlements import Lease, LeasedUrl, Settlement
 
 KEPT_MS = 10_000
 """How long writes are kept. `everysec` loses up to two seconds, replication normally less."""
@@ -25,8 +28,8 @@ KEPT_ENTRIES = 100_000
 
 
 class Write(msgspec.Struct, frozen=True, eq=False):
-    """One write to `shard` at `at_ms` (server time): pushed URLs, or a settlement. `is_kept`: the URLs were put into the
-    outbox of the shard."""
+    """One write to `shard` at `at_ms` (server time): pushed or leased URLs, or a settlement. `is_kept`: the URLs were put
+    into the outbox of the shard."""
 
     at_ms: int
     shard: int
@@ -89,6 +92,10 @@ class RecentWrites:
     def pushed(self, shard: int, entries: Sequence[Entry]) -> None:
         """Record that `entries` were pushed into `shard`."""
         self._add(Write(self._now_ms(), shard, entries))
+
+    def leased(self, shard: int, leases: Sequence[Lease]) -> None:
+        """Record `leases` of `shard`, whose URLs were pushed by anyone."""
+        self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries]))
 
     def kept(self, shard: int, links: Sequence[Entry]) -> None:
         """Record that `links` were put into the outbox of `shard`."""

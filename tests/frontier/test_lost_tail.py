@@ -191,19 +191,48 @@ class TestALostTail:
         assert later.leases == ()
         assert await counts(one) == (1, 1, 0)
 
+    async def test_what_was_leased_is_back_though_its_pusher_is_dead(self, server: Server) -> None:
+        """On a cluster, another server may have kept that the page with the link was settled."""
+        one, dead = await server.replica(), await server.replica()
+        kept = server.log_size()
+        await dead.push([entry(), entry("https://a.test/2")])
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])])
+        server.restart(kept)
+        await notice(one)
+        assert await repeat(one) == []
+        assert await counts(one) == (2, 1, 1)
+        assert await one.revoke(urls(lease)[:1]) == [False]
+
+    async def test_what_was_leased_is_back_though_holder_and_pusher_are_dead(self, server: Server) -> None:
+        """The heir of the holder removes its page, which has to be fetched again."""
+        one, dead = await server.replica(), await server.replica()
+        kept = server.log_size()
+        await dead.push([entry()])
+        lease = await lease_one(dead, shard=home(dead))
+        await dead.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one)
+        assert await one.revoke(urls(lease), one.keys.crawl) == [True]
+        assert await counts(one) == (1, 0, 1)
+
     async def test_what_was_found_unsettled_is_not_settled_after_the_next_restart(self, server: Server) -> None:
         """Its page was removed meanwhile."""
         one, two = await server.replica(), await server.replica()
-        kept = server.log_size()
-        # Given a URL of another replica, which the server loses, with its settlement, and which is not pushed again yet,
         await two.push([entry()])
+        kept = server.log_size()
+        # Given a URL that was settled, and leased by another after the server had lost that,
         lease = await lease_one(one, shard=home(one))
         await one.settle([settle_all(lease)])
         server.restart(kept)
         await notice(one, two)
-        assert await repeat(one) == urls(lease)
-        # when the server is restarted once more after the URL was pushed,
         await repeat(two)
+        await two.lease([home(two)], 2, "r2", 1)
+        server.time.ms += GRACE_MS
+        again = await lease_one(two, 2, "r2", home(two))
+        assert await repeat(one) == urls(lease)
+        # when the other returns it, and the server is restarted once more,
+        await two.release([Settlement(again, 0)])
         server.restart()
         await notice(one)
         # then the URL is fetched again.
