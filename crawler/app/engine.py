@@ -187,8 +187,8 @@ class Engine:
         return LocalRateLimiter(self._seams.clock, policy)
 
     def replicas(self) -> int:
-        """The number of replicas in the view."""
-        return 1 if self.leases.view is None else self.leases.view.replicas
+        """The number of replicas in the view, 0 before the first one."""
+        return 0 if self.leases.view is None else self.leases.view.replicas
 
     def _build_periodic(self, settings: CrawlSettings) -> PeriodicDuties | None:
         duties = [PeriodicDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]

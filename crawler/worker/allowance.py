@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from crawler.events import Event, GroupCommitted
+from crawler.events import Event, GroupCommitted, ViewAdopted
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
@@ -21,8 +21,8 @@ GATHER_S = 0.01
 
 
 class Allowance:
-    """Manages the permits of `budget` for up to `at_once` requests in flight. `replicas`: how many the view
-    has."""
+    """Manages the permits of `budget` for up to `at_once` requests in flight. `replicas`: how many the view has. Without
+    any, this replica may not know the time, and a call with a time that is ahead would end the permits of others."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Allowance:
         self.queue = queue
         self._at_once = at_once
         self._replicas = replicas
-        runtime.events.subscribe(self._observe, GroupCommitted)
+        runtime.events.subscribe(self._observe, GroupCommitted, ViewAdopted)
         self._waiting: deque[Visit] = deque()
         self._is_due = asyncio.Event()
 
@@ -66,10 +66,12 @@ class Allowance:
         self._wake()
 
     def _observe(self, event: Event) -> None:
-        """Count the permits that settled pages have used."""
+        """Count the permits that settled pages have used, and fetch some as soon as there are replicas."""
         if isinstance(event, GroupCommitted):
             self.budget.used(event.done)
             self._note()
+        elif isinstance(event, ViewAdopted):
+            self._is_due.set()
 
     def wait(self, visit: Visit) -> None:
         """Put `visit` into the queue as soon as there is a permit for it."""
@@ -93,7 +95,8 @@ class Allowance:
     async def run(self, on_spent: Callable[[], None]) -> None:
         """Keep permits in stock until cancelled. Calls `on_spent` repeatedly once the crawl has reached its page limit."""
         while True:
-            if self.budget.is_due(self._replicas(), len(self._waiting)):
+            replicas = self._replicas()
+            if replicas and self.budget.is_due(replicas, len(self._waiting)):
                 await self._runtime.retry.call(self._refresh)
             self._is_due.clear()  # it may have been set during the call, for permits that the call has brought
             self._note()

@@ -175,6 +175,9 @@ class Run:
         """`replica` says that the crawl is over (I7)."""
         self._is_over = True
         ledger = self.ledger
+        others = [one for one in self._alive() if one.name != replica]
+        if not self._network.is_step_noticed and not any(one.keeps_time for one in others):
+            ledger.follow_step()
         if reason == "max_pages":
             limit, most = ledger.permits.limit, ledger.permits.most
             if not 0 < limit <= ledger.pages <= most:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from crawler.worker.allowance import Allowance
+from crawler.events import Events, ViewAdopted
+from crawler.worker.allowance import GATHER_S, Allowance
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.visit import Visit
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.keys import CrawlKeys
-from frontier.store import RedisStore
+from frontier.peer_loop import Member, View
+from frontier.store import RedisStore, command
+from tests.several_servers import until
 from tests.worker.test_throttle import runtime
 from tests.worker.test_worker import visit
 
@@ -22,18 +26,26 @@ def queue() -> DelayQueue[Visit]:
     return DelayQueue(SystemClock())
 
 
-async def made(store: RedisStore, crawl_name: str, queue: DelayQueue[Visit], name: str, limit: int) -> Allowance:
+async def made(
+    store: RedisStore,
+    crawl_name: str,
+    queue: DelayQueue[Visit],
+    name: str,
+    limit: int,
+    replicas: Callable[[], int] = lambda: 1,
+) -> tuple[Allowance, Events]:
     clock = SystemClock()
     server_clock = ServerClock(clock, store.time_ms)
     await server_clock.refresh()
     budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, PageLimit(limit, 1))
-    return Allowance(runtime(clock, server_clock), budget, queue, at_once=4)
+    shared = runtime(clock, server_clock)
+    return Allowance(shared, budget, queue, 4, replicas), shared.events
 
 
 async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
     store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
-    allowance = await made(store, crawl_name, queue, "one", limit=1)
+    allowance, _ = await made(store, crawl_name, queue, "one", limit=1)
     await allowance.budget.refresh(4, 1)
     assert allowance.take()
     closed, first, second = (visit(0.0, "1") for _ in range(3))
@@ -50,13 +62,28 @@ async def test_a_visit_that_found_no_permit_has_its_turn_when_one_is_given_back(
     assert await queue.take() is first
 
 
+async def test_permits_are_fetched_with_the_first_view_and_not_before(
+    store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
+) -> None:
+    """Before it, a replica may not know the time, and would end the permits of others."""
+    replicas = 0
+    allowance, events = await made(store, crawl_name, queue, "one", limit=2, replicas=lambda: replicas)
+    filling = asyncio.create_task(allowance.run(lambda: None))
+    await asyncio.sleep(2 * GATHER_S)
+    assert await store.send([command("EXISTS", CrawlKeys(crawl_name, 1).budget)]) == [0]
+    replicas = 1
+    events.emit(ViewAdopted(View(1, (Member("one", 1),), "one"), 1, 1, 0))
+    await until(allowance.take)
+    filling.cancel()
+
+
 async def test_visits_have_their_turn_when_another_replica_returns_its_permits(
     store: RedisStore, crawl_name: str, queue: DelayQueue[Visit]
 ) -> None:
     """Waiting uses no turns."""
-    other = await made(store, crawl_name, queue, "other", limit=2)
+    other, _ = await made(store, crawl_name, queue, "other", limit=2)
     await other.budget.refresh(4, 1)
-    allowance = await made(store, crawl_name, queue, "one", limit=2)
+    allowance, _ = await made(store, crawl_name, queue, "one", limit=2)
     filling = asyncio.create_task(allowance.run(lambda: None))
     waiting = visit(0.0, "1")
     assert not allowance.take()
