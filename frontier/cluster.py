@@ -38,8 +38,9 @@ a start for long."""
 LAGGARD_S = 0.25
 """How long to wait for the others after the first answer."""
 
-FIRST_GAP_S, LONGEST_GAP_S = 0.1, 1.0
-"""Between two refreshes, doubled while nothing changes."""
+FIRST_GAP_S, LONGEST_GAP_S, LONGER = 0.1, 1.0, 1.1
+"""Between two refreshes, and how many times longer each is than the one before while nothing changes. Three seconds later,
+when most failovers end, it is 0.4 s."""
 
 
 class Cluster(ServerWatcher):
@@ -155,7 +156,7 @@ class Cluster(ServerWatcher):
                 await self._refresh()
             for server in self.members:
                 self._probe(server)
-            gap_s = FIRST_GAP_S if self._map != before else min(gap_s * 2, LONGEST_GAP_S)
+            gap_s = FIRST_GAP_S if self._map != before else min(gap_s * LONGER, LONGEST_GAP_S)
             if not any(server.is_away for server in self.members):
                 gap_s = FIRST_GAP_S
             await asyncio.sleep(gap_s)

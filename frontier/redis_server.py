@@ -220,6 +220,9 @@ class RedisServer:
         if connection.run_id != self._run_id:
             self._run_id = connection.run_id
             self._close_idle()
+            self._missing = None
+            if connection.info.get("connected_slaves") == "0":  # as after it has taken over
+                self.lacks_replicas(ReplicasMissing(f"no replica of Redis at {self.name} is connected", self.name))
         connection.watch(self._ended)
 
     def _start(self, connection: Connection, data: bytes, count: int) -> asyncio.Future[list[Reply]]:

@@ -152,6 +152,19 @@ async def test_one_push_a_second_waits_for_replicas_that_are_missing(
     assert (pushed.accepted, pushed.known) == (0, 3)
 
 
+async def test_a_node_without_any_replica_is_known_to_lack_them(frontier: Frontier, cluster: ValkeyCluster) -> None:
+    """As one that has just taken over. A wait of half a second would hold up what follows."""
+    master, replica = cluster.masters[0], cluster.replicas[0]
+    cluster.suspend(replica)
+    try:
+        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        async with connected(cluster) as store:
+            with pytest.raises(ReplicasMissing, match=r"no replica of Redis .* is connected"):
+                await (await frontier_on(store, frontier.keys)).push(links(frontier, cluster, master))
+    finally:
+        cluster.resume(replica)
+
+
 async def test_a_slot_that_moves_costs_only_its_own_calls_time(frontier: Frontier, cluster: ValkeyCluster) -> None:
     """Also if the key that is written for all calls to the node is in it."""
     source, target = cluster.masters[0], cluster.masters[1]

@@ -90,8 +90,8 @@ class Ledger:
         return len(self.accepted) + self._outboxed
 
     def follow_step(self) -> None:
-        """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are left
-        trust the server's clock in the end, as `frontier.crawl_time` says."""
+        """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are
+        left trust the server's clock in the end, as `frontier.crawl_time` says."""
         self._follows_step = True
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
