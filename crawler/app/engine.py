@@ -365,13 +365,13 @@ class Engine:
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
             if idle and await retry.call(self.counters.has_ended):
-                latest = self.frontier.runs()
+                await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
+                latest = self.frontier.runs()  # a server may have been restarted since the counters were read
                 if any(runs.get(shard, run) != run for shard, run in latest.items()):
                     changed_at = clock.monotonic()
                 runs |= latest
                 if clock.monotonic() < changed_at + REPEATED_S:
                     continue
-                await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 self._end("empty")
 
     def _end(self, reason: str) -> None:

@@ -200,10 +200,12 @@ class Run:
         while not (replica.ended or replica.has_left):
             # A wrong answer is likeliest when little is left.
             await clock.sleep(self._rng.uniform(0.1, 0.5) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
-            was_over, opened = not self.ledger.open, self.ledger.opened
+            was_over, opened, run = not self.ledger.open, self.ledger.opened, self._network.run_id
             with contextlib.suppress(RedisAway), self.universe.judging():
                 # Counters that have asked before begin with the shard that was open then, and are less often wrong.
                 has_ended = await Counters(store, self._keys).has_ended()
+                if run != self._network.run_id:
+                    continue  # a restart may open what was settled
                 if has_ended and self._undone:
                     raise Breach("I7", f"the crawl is said to be over with {self._undone} URLs open", replica.name)
                 if was_over and opened == self.ledger.opened and not has_ended:
