@@ -100,8 +100,8 @@ class Packer:
         self._now_ms = now_ms
 
     async def pack(self, queues: Iterable[Queue], sizes: Sizes) -> None:
-        """Pack those of `queues` that are long."""
-        long = list(queues)
+        """Pack those of `queues` that are long. Of several reports of a queue, the last one counts."""
+        long = list({(queue.shard, queue.domain): queue for queue in queues}.values())
         for _ in range(ROUNDS):
             long = [queue for queue in long if sizes.surplus(queue.queued, queue.packed)]
             if not long:

@@ -8,16 +8,13 @@ priority, which is the hardest case for packing, because each push may change an
 `used_memory`, told apart by deleting the keys of each kind. Server time is CPU of the server's process, and client time
 that of this process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
 
-Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 100000 1000000`; three million URLs took 12.9 bytes:
+Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 1000000`, with other work on the machine:
 
                       bytes  largest       server us            client us        ms: median and longest
       URLs            a URL  key, kB       push lease, se      push lease, se
-   100,000    packed   13.1       51        8.0      10.0      11.3      22.0   push 3.2 4.6, pack 1.1 2.1, lease 0.1 0.9,
-                                                                                  settle 0.1 0.5, unpack 1.0 1.7
-   100,000  unpacked  115.1    9,232        9.3      11.0       8.8      21.6   push 4.7 9.5, lease 0.2 1.1, settle 0.1 0.6
- 1,000,000    packed   12.9       95       12.7      18.5      12.6      29.9   push 4.9 13.1, pack 1.7 4.7, lease 0.3 1.5,
-                                                                                  settle 0.2 0.9, unpack 2.1 3.8
- 1,000,000  unpacked  119.0  116,564       16.7      16.5       9.3      26.2   push 8.1 19.4, lease 0.3 2.1, settle 0.2 0.7
+ 1,000,000    packed   12.9       96       13.6      19.0      16.4      28.8   push 2.7 7.3, pack 1.8 6.8, lease 0.3 1.2,
+                                                                                  settle 0.2 1.9, unpack 2.3 3.4
+ 1,000,000  unpacked  119.0  116,625       18.3      23.5      12.3      34.7   push 4.2 13.0, lease 0.4 1.9, settle 0.3 2.1
 
 """
 
