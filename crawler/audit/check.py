@@ -8,7 +8,7 @@
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
 | `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
 | `forgotten` | a record, a line or an index names a URL of a domain that was forgotten (`crawler forget`) |
-| `signature` | a replica that signs sent a request without a signature, or with one that was not valid at that time |
+| `signature` | a request had a signature that was not valid at that time, or none after the crawl had begun to sign |
 
 The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
 delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
@@ -103,7 +103,8 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     if rules.purpose:
         _check_usage(archive.requests, timeline, rules, breaches)
     _check_forgotten(archive, breaches)
-    breaches += [Breach("signature", bad.url, bad.at, 0.0, 0.0, bad.problem) for bad in archive.signatures.bad]
+    bad_ones = archive.signatures.bad + archive.signatures.unsigned
+    breaches += [Breach("signature", bad.url, bad.at, 0.0, 0.0, bad.problem) for bad in bad_ones]
     rules_checked = ("too_close", "address_rate", "denied", "unrested", "refused", "forgotten", "signature")
     counts = dict.fromkeys(rules_checked, 0)
     for breach in breaches:

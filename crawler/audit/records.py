@@ -167,9 +167,11 @@ class _WarcReader:
                 self.signatures.read_keys(_values(fields, KEY_SET_FIELD))
                 return None
             if record.record_type == WarcRecordType.request:
+                url, start = record.headers.get("WARC-Target-URI") or "", record.headers.get("WARC-Date") or ""
                 if self.signatures.is_checking:
-                    url, start = record.headers.get("WARC-Target-URI") or "", record.headers.get("WARC-Date") or ""
                     self.signatures.check(url, _seconds(start), record.reader.read(LONGEST_HEAD))
+                else:
+                    self.signatures.note_unsigned(url, _seconds(start))
                 return None
             read = read_head(record)
             return self._request(record, *read) if read is not None else None

@@ -1,11 +1,13 @@
 """Checks that the requests in an archive were signed, and that each signature was valid when its request was sent.
 
-The keys are those in the warcinfo record of the same file, which a replica with `[identity] keys` writes. The packages for
-signatures are optional, and imported only if a file has keys.
+The keys are those in the warcinfo record of the same file, which a replica with `[identity] keys` writes. After the first
+signed request of a crawl, all have to be signed: sites cannot tell requests of a replica without keys from forged ones.
+The packages for signatures are optional, and imported only if a file has keys.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -31,11 +33,13 @@ class BadSignature(msgspec.Struct, frozen=True):
 
 
 class Signatures:
-    """The signatures of an archive. `checked`: how many requests should have one; `bad`: what is wrong with them."""
+    """The signatures of an archive. `checked`: how many requests were sent with keys; `bad`: what is wrong with them."""
 
     def __init__(self) -> None:
         self.checked = 0
         self.bad: list[BadSignature] = []
+        self._since = math.inf
+        self._without_keys: list[tuple[str, float]] = []
         self._keys: Keys | None = None
         self._unusable = ""
         self._nonces: dict[str, int] = {}
@@ -45,6 +49,12 @@ class Signatures:
     def is_checking(self) -> bool:
         """Whether the replica that wrote the current file has signed its requests."""
         return self._keys is not None
+
+    @property
+    def unsigned(self) -> list[BadSignature]:
+        """The requests of replicas without keys after the first request of one that signs."""
+        problem = "not signed, although the crawl signed its requests before"
+        return [BadSignature(url, at, problem) for url, at in self._without_keys if at > self._since]
 
     def read_keys(self, key_sets: Iterable[str]) -> None:
         """Remember the key sets of a warcinfo record for the requests after it, in the same file. Raises UserError if the
@@ -64,6 +74,10 @@ class Signatures:
         except NotDecided as error:
             self._unusable = str(error)
 
+    def note_unsigned(self, url: str, at: float) -> None:
+        """Remember a request of a replica without keys."""
+        self._without_keys.append((url, at))
+
     def check(self, url: str, at: float, head: bytes) -> None:
         """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since
         1970."""
@@ -72,6 +86,7 @@ class Signatures:
         from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
 
         self.checked += 1
+        self._since = min(self._since, at)
         if self._unusable:
             self.bad.append(BadSignature(url, at, self._unusable))
             return

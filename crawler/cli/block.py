@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.notes import note, unknown_domains
 from crawler.cli.shared_options import AsJson
 from crawler.cli.steer import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.terminal import emit
@@ -64,13 +65,17 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
-    async def work(store: RedisStore, opened: Crawl) -> None:
+    async def work(store: RedisStore, opened: Crawl) -> list[str]:
         control = Control(store, opened.keys)
         await control.refresh()
         await control.block(*(domain for domain in domains if not control.rules.is_forgotten(domain)))
 
-    if domains:
-        access.do(work)
+        return await unknown_domains(store, opened, domains)
+
+    if domains and (unknown := access.do(work)):
+        named = ", ".join(unknown[:SHOWN_LINES])
+        more = f" and {count_of(len(unknown) - SHOWN_LINES, 'other')}" if len(unknown) > SHOWN_LINES else ""
+        note(f"not known to this crawl, blocked nevertheless: {named}{more}")
     emit(
         Blocked(access.crawl, domains), as_json, Text(f"crawl {access.crawl}: block {count_of(len(domains), 'domain')}")
     )

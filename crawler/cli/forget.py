@@ -14,7 +14,7 @@ import typer
 from crawler.app.build import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note
+from crawler.cli.notes import note, unknown_domain
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.steer import DomainArgument, site_named
@@ -28,6 +28,7 @@ from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.segment import translated
 from crawler.sinks.upload import Depot, UploadFailed
 from crawler.wording import count_of
+from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock
 from frontier.forgetting import Forgetting, Removed
 from frontier.queue import Frontier, FrontierSettings
@@ -62,6 +63,9 @@ def forget(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: only count what would be removed.")
     ] = False,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Also if the crawl has no URL of the domain, but perhaps links to it.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Remove everything that a crawl has of a domain, for good: from Redis, and from the files in its output folders.
@@ -82,10 +86,25 @@ def forget(
     found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]
 
     async def work(store: RedisStore, opened: Crawl) -> Result:
+        if not unknown:
+            await _check_known(store, opened, named, dry_run)
         return await _forget(store, opened, access, (named, found, dry_run))
 
     result = access.do(work)
     emit(result, json, _render(result), wraps=False)
+
+
+async def _check_known(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool) -> None:
+    """Raises UserError if the crawl has no URL of `domain` and has not forgotten it before: nobody can undo a mistake."""
+    control = Control(store, crawl.keys)
+    await control.refresh()
+    if control.rules.is_forgotten(domain):
+        return
+    doubt = await unknown_domain(store, crawl, domain)
+    if doubt and is_dry:
+        note(doubt)
+    elif doubt:
+        raise UserError(f"{doubt}: nothing was changed; repeat the command with --unknown if the name is right")
 
 
 async def _forget(

@@ -9,12 +9,17 @@ from crawler.cli.terminal import Terminal
 from crawler.errors import closest
 from crawler.observe import summary
 from frontier.clock import ServerClock, SystemClock
+from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
+from frontier.domains import shard_of
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings
-from frontier.store import RedisStore
+from frontier.store import RedisStore, command
+
+AT_ONCE = 500
+"""Domains that one call asks for."""
 
 
 def note(text: str) -> None:
@@ -32,6 +37,19 @@ async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
     found = await summary.take(store, crawl.keys, int(await now_ms()), "", ())
     known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
     return f"{domain} is not known to this crawl{did_you_mean(domain, known)}"
+
+
+async def unknown_domains(store: RedisStore, crawl: Crawl, domains: Iterable[str]) -> list[str]:
+    """Return those of `domains` of which `crawl` has no URL and has not forgotten any. Raises RedisAway."""
+    control = Control(store, crawl.keys)
+    await control.refresh()
+    asked = [domain for domain in domains if not control.rules.is_forgotten(domain)]
+    shards = crawl.keys.shards
+    counts: list[object] = []
+    for at in range(0, len(asked), AT_ONCE):
+        keys = [shards[shard_of(domain, len(shards))].domain(domain) for domain in asked[at : at + AT_ONCE]]
+        counts += await store.send([command("HGET", key, "accepted") for key in keys])
+    return [domain for domain, count in zip(asked, counts, strict=True) if not count]
 
 
 async def unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:

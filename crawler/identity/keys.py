@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import tempfile
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,16 +101,17 @@ def make_key(path: Path) -> SigningKey:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a new file, whole or not at all."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a new file, whole or not at all: it gets its name when it is complete. A process that is killed before leaves
+    a file under another name."""
+    file, unnamed = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only the owner can read it
     try:
         with os.fdopen(file, "wb") as opened:
             opened.write(data)
             opened.flush()
             os.fsync(file)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+        os.link(unnamed, path)  # unlike a rename, this fails if there is a file
+    finally:
+        Path(unnamed).unlink()
 
 
 def read_keys(paths: Sequence[Path]) -> list[SigningKey]:

@@ -120,6 +120,9 @@ def _check_one(
     if not key_id:
         raise NotValid("the signature does not name its key (keyid)")
     key = find_keys(agent).get(key_id)
+    if key is None and signature.parameters.get("alg", "ed25519") != "ed25519":
+        algorithm = signature.text("alg")
+        raise NotDecided(f"the signature by {key_id} has the algorithm {algorithm!r}, and only ed25519 can be checked")
     if key is None:
         raise NotDecided(f"the key {key_id} is not in {source or f'the directory at {agent}'}")
     check(message, signature, key)

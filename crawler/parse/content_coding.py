@@ -24,6 +24,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+from crawler.page import Exchange
+
 DEFAULT_LIMIT = 16 * 1024 * 1024
 """Bytes of a decoded body: 100 times the size of a large page."""
 
@@ -105,6 +107,16 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, 
         error = "too_much_work" if work.has_ended else decoded.error or layer.error
         decoded = Decoded(layer.data, decoded.truncated or layer.truncated, error)
     return decoded
+
+
+def decoded_start(exchange: Exchange, size: int) -> bytes | None:
+    """Return the first `size` bytes of the decoded body, or None if it has no content coding or cannot be decoded."""
+    coding = exchange.header_list(b"content-encoding")
+    if not coding:
+        return None
+    # So many bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
+    decoded = decode_body(exchange.body[:size], coding.decode("latin-1"), size, max_work=size)
+    return None if decoded.error else decoded.data
 
 
 def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int, work: _Work) -> Decoded:

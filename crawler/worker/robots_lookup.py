@@ -11,19 +11,21 @@ from crawler.errors import FetchFailed
 from crawler.events import RobotsFetchEnded
 from crawler.fetch.client import host_of
 from crawler.page import Exchange
+from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
 from crawler.worker.outcomes import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.tdmrep_lookup import TdmrepLookup, decoded
+from crawler.worker.tdmrep_lookup import TdmrepLookup
 from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.urls import domain_of, origin_of
 from politeness.robots_cache import KnownRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
+from politeness.robots_syntax import MAX_BODY
 
 
 class RobotsLookup:
@@ -123,7 +125,7 @@ class RobotsLookup:
             result = self._defect(fetch, error)
         else:
             try:
-                result = fetch.received(exchange, self._now_ms(), decoded(exchange))
+                result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
                 result = None if result is None else await self._cache.condense(result)
             except Exception as error:
                 result = self._defect(fetch, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.page import Exchange
-from crawler.parse.content_coding import decode_body
+from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
 from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.polite_fetch import PoliteFetch
@@ -66,7 +66,7 @@ class TdmrepLookup:
             result = self._defect(fetch, error)
         else:
             try:
-                result = fetch.received(exchange, self._now_ms(), decoded(exchange))
+                result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
             except Exception as error:
                 result = self._defect(fetch, error)
             self._fetch.throttle.back_off(visit, judge_status(exchange.status), exchange)
@@ -96,13 +96,3 @@ class TdmrepLookup:
 
     def _now_ms(self) -> int:
         return self._runtime.server_clock.now_ms()
-
-
-def decoded(exchange: Exchange) -> bytes | None:
-    """Return the decoded body, or None if it has no content coding or cannot be decoded."""
-    coding = exchange.header_list(b"content-encoding")
-    if not coding:
-        return None
-    # MAX_BODY bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
-    decoded = decode_body(exchange.body[:MAX_BODY], coding.decode("latin-1"), MAX_BODY, max_work=MAX_BODY)
-    return None if decoded.error else decoded.data

@@ -96,6 +96,21 @@ async def test_a_signature_that_was_not_valid_at_its_time_is_a_breach(
     assert said in breach.detail
 
 
+async def test_a_request_of_a_replica_without_keys_is_a_breach_once_the_crawl_signs(
+    tmp_path: Path, signer: RequestSigner
+) -> None:
+    """Given requests before the operator made a key, and one by a replica that joined without it."""
+    out, earlier, later = tmp_path / "out", exchange("1", b"text"), exchange("9", b"text")
+    await report(out, [structs.replace(earlier, started_at=NOON + 1)], replica="a")
+    await report(out, [structs.replace(later, started_at=NOON + 9)], replica="b")
+    assert audit(read_archive(out), RULES).ok
+    found = await report(out, [signed(signer, 5)], published(tmp_path, "one.pem"), replica="c")
+    assert [(breach.rule, breach.at, breach.detail) for breach in found.breaches] == [
+        ("signature", NOON + 9, "not signed, although the crawl signed its requests before")
+    ]
+    assert found.signed == 1
+
+
 async def test_a_signature_that_was_sent_twice_is_a_breach(tmp_path: Path, signer: RequestSigner) -> None:
     one = signed(signer, 0)
     again = structs.replace(one, started_at=one.started_at + 5)

@@ -156,6 +156,26 @@ def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
     assert traces_in_keys(commands.folder / "data") == []
 
 
+def test_a_domain_that_the_crawl_does_not_know_is_forgotten_only_on_demand(commands: Bench, typed: Typed) -> None:
+    """A typing error would block another site for good."""
+
+    def type_(*words: str) -> Finished:
+        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
+
+    commands.seed()
+    done = type_("forget", "d0001.test")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: d0001.test is not known to this crawl (did you mean d0000")
+    assert done.err.endswith("nothing was changed; repeat the command with --unknown if the name is right\n")
+    assert commands.status()["rules"] == []
+    counted = type_("forget", "d0001.test", "--dry-run")
+    assert counted.code == 0
+    assert "note: d0001.test is not known to this crawl" in counted.err
+    assert type_("forget", "d0001.test", "--unknown").code == 0
+    again = type_("forget", "d0001.test")  # as on another machine of the crawl
+    assert (again.code, again.err) == (0, "")
+
+
 def listed(folder: Path, text: str) -> Path:
     path = folder / "domains.txt"
     path.write_text(text)
@@ -174,7 +194,11 @@ def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Type
     assert "; line 5: " in done.err
     assert commands.status()["rules"] == []
     done = block("# objections\n\nwww.d00002.test\nhttps://d00003.test/a # by mail\nd00002.test\n")
+    assert (done.code, done.out, done.err) == (0, "crawl crawl: block 2 domains\n", "")
+    done = block("d00002.test\ntypo.test\n")
     assert (done.code, done.out) == (0, "crawl crawl: block 2 domains\n")
+    assert done.err == "note: not known to this crawl, blocked nevertheless: typo.test\n"
+    assert commands.run("unblock", "typo.test").code == 0
     assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]
     assert typed("block", "--settings", str(commands.settings)).code == 2
 

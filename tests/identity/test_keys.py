@@ -158,3 +158,40 @@ def test_both_implementations_make_the_same_signature(message: bytes) -> None:
     signature = SigningKey(ED).sign(message)
     assert signature == ED.sign(message)
     ED.public_key().verify(signature, message)
+
+
+def test_a_process_killed_while_it_writes_leaves_no_key_under_the_name(tmp_path: Path) -> None:
+    """The process kills itself before the file is complete on the disk."""
+    path = tmp_path / "key.pem"
+    code = (
+        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
+        "os.fsync = lambda file: os.kill(os.getpid(), 9); make_key(Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == -9
+    assert not path.exists()
+    assert [one.stat().st_mode & 0o777 for one in tmp_path.iterdir()] == [0o600]
+    assert make_key(path).thumbprint == read_key(path).thumbprint
+
+
+def test_a_key_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    """Another process makes the same file between the first look and the name."""
+    path = tmp_path / "key.pem"
+    code = (
+        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; path = Path(sys.argv[1]); "
+        "os.fsync = lambda file: path.write_text('theirs'); make_key(path)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"{path} exists already and was not changed" in done.stderr
+    assert path.read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [path]

@@ -15,9 +15,12 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body
+from crawler.page import Exchange
+from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
 from tests.fuzz.slots import EMPTY_BLOCKS
+from tests.sinks.values import exchange
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -204,3 +207,15 @@ def test_the_reference_states_the_limits() -> None:
     assert f"`MAX_LAYERS`: {MAX_LAYERS} " in page
     assert f"`MAX_MEMBERS`: {MAX_MEMBERS} " in page
     assert f"`EXTRA_WORK`: {EXTRA_WORK >> 20} MiB" in page
+
+
+def test_the_start_of_a_body_is_decoded_only_if_it_is_coded_and_sound() -> None:
+    def received(body: bytes, *headers: tuple[bytes, bytes]) -> Exchange:
+        return structs.replace(exchange("x", body), headers=headers, body=body)
+
+    coded = (b"Content-Encoding", b"gzip")
+    assert decoded_start(received(b"plain"), 100) is None
+    assert decoded_start(received(gzip.compress(b"some text"), coded), 100) == b"some text"
+    assert decoded_start(received(gzip.compress(b"some text"), coded), 4) is None  # its first 4 bytes are no whole body
+    assert decoded_start(received(gzip.compress(b"x" * 5_000), coded), 100) == b"x" * 100
+    assert decoded_start(received(b"no gzip", coded), 100) is None
