@@ -17,6 +17,7 @@ How a replica lives, in the order in which data flows:
    `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
 `crawl` is the same replica in a program of a user (`crawler.Crawl`), and `seeding` queues its seeds and those of commands.
+`trial` fetches a single page with it.
 
 The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff
 (`domain_retry`) and queue failed URLs again (`requeue`). `key_server` serves the key directory of `[identity]`, and
@@ -24,5 +25,5 @@ The command line starts crawls with it. Its commands also set the delay of a dom
 
 Other rooms import: `build`, `crawl`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `key_lookup`,
 `key_server`, `listen_addresses`, `progress`, `requeue`, `run`, `seed_check`, `seeding`, `settings_reload`, `signals`,
-`signing`, `start_settings`, `supervisor`.
+`signing`, `start_settings`, `supervisor`, `trial`.
 """

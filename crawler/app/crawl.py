@@ -26,6 +26,7 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
 from crawler.app.run import local_settings
+from crawler.app.seams import Seams
 from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
 from crawler.app.signing import identity_of
@@ -191,11 +192,16 @@ class Crawl:
         waiting = _WaitingSink(reaching.sink, self._room)
         reaching = msgspec.structs.replace(reaching, sink=waiting, router=self._router or reaching.router)
         reaching.events.subscribe(self._take, PageSettled)
+        reaching = self._adapted(reaching)
         await queue_seeds(store, opened, seeds, stored)
         await Control(store, opened.keys).set("run")
         replica = Replica(store, reaching, stored, local, RecentUrls(RECENT_URLS))
         await replica.start(until_empty=True)
         return replica
+
+    def _adapted(self, reaching: Seams) -> Seams:
+        """Return what reaches the outside of the engine: a subclass may replace parts of it."""
+        return reaching
 
     def _parsed(self) -> list[Seed]:
         seeds, errors = read_seeds(self._seeds, url_rules(self._settings))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crawler.app.build import frontier_settings
 from crawler.app.requeue import requeue_urls
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed
@@ -13,7 +12,7 @@ from crawler.settings.policies import scorer
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock
 from frontier.entries import Entry, PushMode
-from frontier.queue import Frontier, PushReply
+from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.store import RedisStore
 
 SEED_CHUNK = 5_000
@@ -26,7 +25,12 @@ async def queue_seeds(
     """Queue `seeds` at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue` does.
     `settings`: those of the crawl. Raises UserError if their scorer cannot be loaded."""
     clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, frontier_settings(settings), crawl.fingerprint_key)
+    limits = FrontierSettings(
+        domain_cap=settings.limits.domain_cap,
+        replicas_ack=settings.frontier.replicas_ack,
+        pack_above=settings.frontier.pack_above,
+    )
+    frontier = Frontier(store, crawl.keys, clock, limits, crawl.fingerprint_key)
     score = scorer(settings.frontier.scorer)
     entries = [
         Entry(

@@ -101,7 +101,9 @@ class HandlerRunner:
         def run() -> None:
             failure: BaseException | None = None
             try:
-                function(parsed, handle)
+                if inspect.isawaitable(returned := function(parsed, handle)):
+                    _drop(returned)
+                    raise TypeError("returned something to await: declare it with `async def`")
             except BaseException as error:  # a user's function may raise anything
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -109,6 +111,12 @@ class HandlerRunner:
 
         Thread(target=run, name="handler", daemon=True).start()
         return ended
+
+
+def _drop(returned: object) -> None:
+    """Drop a coroutine that will not be awaited, without a warning about it."""
+    if inspect.iscoroutine(returned):
+        returned.close()
 
 
 async def _awaited(function: Handler, parsed: ParsedPage, handle: Handle) -> None:

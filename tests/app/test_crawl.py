@@ -114,6 +114,28 @@ async def test_after_a_break_and_an_error_another_run_goes_on(settings: dict[str
         await crawl.__aenter__()
 
 
+async def test_a_page_whose_handler_still_runs_at_the_end_is_left_to_the_next_run(settings: dict[str, Any]) -> None:
+    stuck = Router()
+    began = asyncio.Event()
+
+    @stuck.handler(r"/2$")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("headings", {"text": page.select_text("h1")})
+        began.set()
+        await asyncio.Event().wait()
+
+    stuck.handler()(heading)
+    brief = settings | {"replica": {**settings["replica"], "grace": 0.1}}
+    async with Crawl(["http://a.test/"], handlers=stuck, max_pages=PAGES, settings=brief) as crawl:
+        await began.wait()
+    assert "page 2" not in headings(crawl)
+    again = Router()
+    again.handler()(heading)
+    async with Crawl(handlers=again, settings=settings) as crawl:
+        await crawl.finish()
+    assert headings(crawl) == sorted(f"page {number}" for number in range(PAGES))
+
+
 async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages do not pile up in memory."""
     monkeypatch.setattr("crawler.app.crawl.WAITING", 2)

@@ -42,6 +42,17 @@ async def test_whatever_a_handler_raises_is_a_reason(raised: BaseException) -> N
         assert handled.items == ()
 
 
+async def test_a_plain_function_that_returns_something_to_await_has_failed() -> None:
+    """Nobody would await it, and its items would be missing without a word."""
+
+    async def inner() -> None: ...
+
+    router = Router()
+    router.handler()(lambda page, crawl: inner())
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
+    assert (handled.reason, "async def" in handled.error) == ("handler_failed", True)
+
+
 async def test_what_takes_too_long_has_failed_and_does_not_hold_up_others() -> None:
     router, release = Router(), threading.Event()
 
