@@ -1,17 +1,21 @@
 """A polite web crawler: it starts from seed URLs, runs in any number of replicas, and writes pages to files.
 
-This package is also the public API. Page hooks and sinks import what they need from here and from nowhere else
-(`docs/reference/api.md`): these names stay when modules move. They are loaded on first use, so that a command which needs
-none of them starts without them.
+This package is also the public API. Programs, handlers, page hooks and sinks import what they need from here and from
+nowhere else (`docs/reference/api.md`): these names stay when modules move. They are loaded on first use, so that a command
+which needs none of them starts without them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawler.errors import SinkFull
+    from crawler.app.crawl import Crawl
+    from crawler.errors import SinkFull, UserError
+    from crawler.handlers.handle import Handle
+    from crawler.handlers.parsed_page import ParsedPage
+    from crawler.handlers.router import Router
     from crawler.hooks import PageHook
-    from crawler.page import Cut, Exchange, Link, LinkKind, Outcome, Page, Phases
+    from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
     from crawler.sinks.content import decoded
     from crawler.sinks.sink import Sink, SinkContext
 
@@ -19,25 +23,35 @@ __version__ = "0.1.0"
 """The build reads the version from here. Reading it from the package metadata instead would cost each command 40 ms."""
 
 _MODULES = {
-    "crawler.errors": ("SinkFull",),
+    "crawler.app.crawl": ("Crawl",),
+    "crawler.errors": ("SinkFull", "UserError"),
+    "crawler.handlers.handle": ("Handle",),
+    "crawler.handlers.parsed_page": ("ParsedPage",),
+    "crawler.handlers.router": ("Router",),
     "crawler.hooks": ("PageHook",),
-    "crawler.page": ("Cut", "Exchange", "Link", "LinkKind", "Outcome", "Page", "Phases"),
+    "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
     "crawler.sinks.content": ("decoded",),
     "crawler.sinks.sink": ("Sink", "SinkContext"),
 }
 
 __all__ = [
+    "Crawl",
     "Cut",
     "Exchange",
+    "Handle",
+    "Item",
     "Link",
     "LinkKind",
     "Outcome",
     "Page",
     "PageHook",
+    "ParsedPage",
     "Phases",
+    "Router",
     "Sink",
     "SinkContext",
     "SinkFull",
+    "UserError",
     "decoded",
 ]
 

@@ -156,6 +156,15 @@ class HookFailed(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
+class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
+    """The handler of a page raised, or took too long. The page is settled as dead with this `reason`, without items."""
+
+    handler: str
+    url: str
+    error: str
+    reason: str
+
+
 class DefectFound(msgspec.Struct, frozen=True, gc=False):
     """An unexpected exception while handling data from a site. The URL is settled without the failed step. `stage`: see
     `crawler.defects.Stage`; `error`: type and message, at most 200 characters."""
@@ -212,6 +221,7 @@ Event = (
     | ReplicasMissed
     | WritesRepeated
     | HookFailed
+    | HandlerFailed
     | DefectFound
     | SinkBlocked
     | SettingsFollowed

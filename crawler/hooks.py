@@ -1,4 +1,4 @@
-"""User code in a crawl: page hooks and additional sinks. `docs/how-to/extend.md` explains how to write them.
+"""User code in a crawl: page hooks, handlers and additional sinks. `docs/how-to/extend.md` explains how to write them.
 
 A page hook is a function that takes a `Page`. It is called for each page before the page is written and settled, in the
 archive's thread: usually once, and again if the disk was full or after a crash. It returns None, a dict of fields for
@@ -8,24 +8,27 @@ the page's row (`extra`), or False to store the row without the body. A hook is 
 
 If a hook raises, only its fields are missing, and the failure is counted and logged with the URL. If a sink raises, see
 `crawler.sinks.sink`.
+
+Handlers (`crawler.handlers`) find items on pages. What they ask for is a `Handled`.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from crawler.errors import UserError
 from crawler.events import HookFailed
-from crawler.page import Page
+from crawler.page import Item, Page
 
-PAGE_HOOKS, SINKS = "peercrawl.page_hooks", "peercrawl.sinks"
+PAGE_HOOKS, SINKS, ROUTERS = "peercrawl.page_hooks", "peercrawl.sinks", "peercrawl.routers"
 
 PageHook = Callable[[Page], "dict[str, Any] | bool | None"]
 
@@ -82,24 +85,55 @@ class PageHooks:
         return failures
 
 
+class Handled(msgspec.Struct, frozen=True):
+    """What a handler asks for: items, links to follow with their priorities (None: that of other links), and the patterns
+    of links not to follow. Or how it failed: its name (`handler`), one word (`reason`, empty if it did not fail) and the
+    `error`."""
+
+    items: tuple[Item, ...] = ()
+    added: tuple[tuple[str, float | None], ...] = ()
+    dropped: tuple[re.Pattern[str], ...] = ()
+    handler: str = ""
+    reason: str = ""
+    error: str = ""
+
+
+NOTHING = Handled()
+
+
+class PageHandlers(Protocol):
+    """Handles pages that were fetched, before they are written and settled."""
+
+    def wants(self, page: Page) -> bool:
+        """Return whether `page` has a handler."""
+
+    async def handle(self, page: Page) -> Handled:
+        """Return what the handler of `page` asks for. Raises nothing that the handler raises."""
+
+
 def load(name: str, group: str) -> Callable[..., Any]:
     """Return the function at the import path `name` ("module:function"), or of the entry point `name` in `group`.
 
     Raises UserError if it cannot be imported or is not callable.
     """
+    found = imported(name, group)
+    if not callable(found):
+        raise UserError(f"{name!r} is not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def imported(name: str, group: str) -> Any:
+    """Return what is at the import path `name` ("module:name"), or what the entry point `name` in `group` stands for.
+    Raises UserError if it cannot be imported."""
     try:
         if ":" in name:
             if (here := str(Path.cwd())) not in sys.path:
                 sys.path.append(here)  # so that modules in the working directory are found
             module, _, attribute = name.partition(":")
-            found = getattr(importlib.import_module(module), attribute)
-        else:
-            (point,) = entry_points(group=group, name=name)
-            found = point.load()
+            return getattr(importlib.import_module(module), attribute)
+        (point,) = entry_points(group=group, name=name)
+        return point.load()
     except ValueError as error:
         raise UserError(f"{name!r}: no installed package offers it in {group}; or write package.module:name") from error
     except (ImportError, AttributeError) as error:
         raise UserError(f"{name!r} cannot be imported: {error}") from error
-    if not callable(found):
-        raise UserError(f"{name!r} is not a function")
-    return found  # type: ignore[no-any-return]

@@ -122,6 +122,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.RedisOutageEnded,
     ev.ReplicasMissed,
     ev.HookFailed,
+    ev.HandlerFailed,
     ev.DefectFound,
     ev.SinkBlocked,
     ev.GroupCommitted,
@@ -213,8 +214,9 @@ class LogListener:
             case ev.RedisOutageEnded(away_s, node):
                 named = {"node": node} if node else {}
                 log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))
-            case ev.HookFailed(hook, url, error):
-                log(logging.WARNING, "hook_failed", replica=self._replica, hook=hook, url=url, error=error)
+            case ev.HookFailed(name, url, error) | ev.HandlerFailed(name, url, error):
+                kind, word = ("hook", "hook_failed") if isinstance(event, ev.HookFailed) else ("handler", event.reason)
+                log(logging.WARNING, word, replica=self._replica, **{kind: name}, url=url, error=error)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
             case ev.SinkBlocked(error) if not self._sink_blocked:

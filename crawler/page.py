@@ -6,8 +6,9 @@ They cannot be part of a reference cycle, so they are created with `gc=False` an
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -109,6 +110,22 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         return b", ".join(values) if values else None
 
 
+DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+"""Names of data sets, which become names of files."""
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """An item that a handler has found on a page: the name of its data set, and its fields as a JSON object."""
+
+    name: str
+    json: bytes
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields as they will be read from the output."""
+        return msgspec.json.decode(self.json, type=dict[str, Any])
+
+
 class Page(msgspec.Struct, frozen=True, gc=False):
     """A settled URL with everything that sinks may need.
 
@@ -116,7 +133,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
     `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so nothing
     of the page is kept, and the body of `exchange` is missing.
-    `licenses`: the URLs of licence offers in the robots.txt that applies to it.
+    `licenses`: the URLs of licence offers in the robots.txt that applies to it. `items`: what its handler has found;
+    `handler_error`: with which error its handler has failed, empty if it has not.
     """
 
     url: str
@@ -144,6 +162,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     usage: Usage = NO_USAGE
     is_withheld: bool = False
     licenses: tuple[str, ...] = ()
+    items: tuple[Item, ...] = ()
+    handler_error: str = ""
 
     def withheld(self) -> Page:
         """Return this page without anything that its response contains. It is denied unless it failed."""

@@ -24,7 +24,7 @@ FLOORS = (
     {"cli"},
     {"app", "simweb"},
     {"observe", "audit"},
-    {"worker", "sinks"},
+    {"worker", "sinks", "handlers"},
     {"parse", "settings"},
     {"fetch", "scope", "plan", "identity"},
     {"crawler"},
@@ -35,13 +35,13 @@ FLOORS = (
 
 ALLOWED = {
     "__main__": {"cli"},
-    "api": {"sinks", "crawler"},
+    "api": {"app", "handlers", "sinks", "crawler"},
     "cli": {
         *("app", "simweb", "observe", "audit", "sinks", "settings", "fetch", "scope", "plan", "identity"),
         *("crawler", "frontier"),
     },
     "app": {
-        *("observe", "worker", "sinks", "parse", "settings", "fetch", "scope", "identity"),
+        *("observe", "worker", "sinks", "handlers", "parse", "settings", "fetch", "scope", "identity"),
         *("crawler", "politeness", "frontier"),
     },
     "simweb": set(),
@@ -49,6 +49,7 @@ ALLOWED = {
     "audit": {"sinks", "parse", "fetch", "identity", "crawler", "politeness", "frontier"},
     "worker": {"parse", "fetch", "scope", "crawler", "politeness", "frontier"},
     "sinks": {"parse", "crawler", "politeness", "frontier"},
+    "handlers": {"parse", "crawler"},
     "parse": {"scope", "crawler", "politeness", "frontier"},
     "settings": {"fetch", "scope", "identity", "crawler", "politeness", "frontier"},
     "fetch": {"crawler", "frontier"},

@@ -16,11 +16,14 @@ How a replica lives, in the order in which data flows:
 7. Meanwhile, `settings_reload` applies changed settings, `periodic` queues seed files and sitemaps again on schedule,
    `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
+`crawl` is the same replica in a program of a user (`crawler.Crawl`), and `seeding` queues its seeds and those of commands.
+`trial` fetches a single page with it.
+
 The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff
 (`domain_retry`) and queue failed URLs again (`requeue`). `key_server` serves the key directory of `[identity]`, and
 `key_lookup` fetches one as a site would.
 
-Other rooms import: `build`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `key_lookup`, `key_server`,
-`listen_addresses`, `progress`, `requeue`, `run`, `seed_check`, `settings_reload`, `signals`, `signing`, `start_settings`,
-`supervisor`.
+Other rooms import: `build`, `crawl`, `domain_delay`, `domain_retry`, `embedded_valkey`, `installed`, `key_lookup`,
+`key_server`, `listen_addresses`, `progress`, `requeue`, `run`, `seed_check`, `seeding`, `settings_reload`, `signals`,
+`signing`, `start_settings`, `supervisor`, `trial`.
 """

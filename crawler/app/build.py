@@ -12,8 +12,11 @@ from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
+from crawler.handlers.router import load_router
+from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
+from crawler.parse.offload import StandIn
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
@@ -25,7 +28,8 @@ from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
-from crawler.worker.page_builder import BuildSettings
+from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.page_handling import PageHandling
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
 from frontier.peer_loop import new_replica_id
@@ -72,6 +76,7 @@ def seams(
         sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
         identity=identity,
+        router=load_router(settings.handlers.app) if settings.handlers.app else None,
     )
 
 
@@ -93,6 +98,14 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
         BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
     )
+
+
+def page_handling(seams: Seams, settings: CrawlSettings, builder: PageBuilder, stand_in: StandIn) -> PageHandling:
+    """Return what passes the pages of `builder` to the handlers of users, if there are any. `stand_in`: while its block
+    runs, another worker has the slot of the one that waits in it."""
+    limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
+    runner = None if seams.router is None else HandlerRunner(seams.router, limits)
+    return PageHandling(builder, runner, stand_in, seams.events)
 
 
 def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:

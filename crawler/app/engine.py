@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
-from crawler.app.build import PageRules, frontier_settings, page_rules
+from crawler.app.build import PageRules, frontier_settings, page_handling, page_rules
 from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
@@ -168,7 +168,8 @@ class Engine:
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
-        pages = UrlHandler(runtime, self._fetch, self._builder, self.committer, self.allowance)
+        handling = page_handling(seams, self._settings, self._builder, self._pool.stand_in)
+        pages = UrlHandler(runtime, self._fetch, handling, self.committer, self.allowance)
         self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:

@@ -28,6 +28,10 @@ def missing(settings: CrawlSettings) -> Iterator[str]:
     for name, (functions, group) in groups.items():
         for function in functions:
             yield from _problem(settings, name, lambda function=function, group=group: load(function, group))  # type: ignore[misc]
+    if settings.handlers.app:
+        from crawler.handlers.router import load_router  # noqa: PLC0415 - imports the parsers, which takes long
+
+        yield from _problem(settings, "handlers.app", lambda: load_router(settings.handlers.app))
     if archive.parquet:
         from crawler.sinks.parquet import require_pyarrow  # noqa: PLC0415 - imports the parsers, which takes long
 

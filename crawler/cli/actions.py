@@ -13,8 +13,8 @@ from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
-from crawler.app.requeue import requeue_urls
 from crawler.app.seed_check import refused_seeds
+from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
 from crawler.app.signing import UNSIGNED, identity_of
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
@@ -27,24 +27,20 @@ from crawler.cli.seed_lists import about, gather_seeds
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.observe.health_record import health_records
-from crawler.page import LinkKind
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.policies import check, scorer, url_rules
+from crawler.settings.policies import check, url_rules
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters, Counts
-from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
-from frontier.entries import Entry, PushMode
+from frontier.crawls import Crawl, create_crawl, open_crawl
+from frontier.entries import PushMode
 from frontier.errors import BadInput
-from frontier.queue import Frontier, FrontierSettings, PushReply
+from frontier.queue import PushReply
 from frontier.store import RedisStore
-
-SEED_CHUNK = 5_000
-"""Seeds pushed in one round trip."""
 
 QUIET, VERBOSE = "warning", ("debug", "info")
 """The log level of the replicas of `crawler crawl` unless one is set, and the levels at which the log replaces the live
@@ -177,38 +173,11 @@ async def push_seeds(
     check_guarded(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
         seeds = _read_again(seeds, settings)
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(
-        store,
-        crawl.keys,
-        clock,
-        FrontierSettings(
-            domain_cap=settings.limits.domain_cap,
-            replicas_ack=settings.frontier.replicas_ack,
-            pack_above=settings.frontier.pack_above,
-        ),
-        crawl.fingerprint_key,
-    )
-    score = scorer(settings.frontier.scorer)
-    entries = [
-        Entry(
-            seed.url.href,
-            seed.url.domain,
-            score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
-            mode=mode,
-        )
-        for seed in seeds
-    ]
-    requeued = await requeue_urls(store, crawl, {entry.url for entry in entries}) if mode == "again" else set()
-    entries = [entry for entry in entries if entry.url not in requeued]
-    parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
-    await Control(store, crawl.keys).seeded()
-    accepted_now, known, capped = (
-        sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped")
-    )
-    if forgotten := sum(part.outside for part in parts):  # no seed is dropped for another reason
-        note(f"{count_of(forgotten, 'seed')} dropped, because `crawler forget` has removed their domains for good")
-    return PushReply(accepted_now + len(requeued), known, capped)
+    pushed = await queue_seeds(store, crawl, seeds, settings, mode)
+    if pushed.outside:  # no seed is dropped for another reason
+        gone = count_of(pushed.outside, "seed")
+        note(f"{gone} dropped, because `crawler forget` has removed their domains for good")
+    return pushed
 
 
 def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:

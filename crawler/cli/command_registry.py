@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -13,7 +14,7 @@ from crawler.cli.command_errors import check_dashes, in_one_line
 from crawler.cli.value_names import name_value
 
 GROUPS = {
-    "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "plan": "plan"},
+    "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "try": "trial", "plan": "plan"},
     "Look": {"status": "watch", "top": "watch", "domains": "watch", "shards": "watch", "why": "why"},
     "Steer": {
         "pause": "steer",
@@ -89,7 +90,7 @@ class Commands(Group):
 @cache
 def load_command(name: str) -> Any:
     """Return the command `name` with its parameters, as a Click command."""
-    found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), name)
+    found = getattr(import_module(f"crawler.cli.{MODULES[name]}"), f"{name}_" if iskeyword(name) else name)
     (panel,) = (panel for panel, commands in GROUPS.items() if name in commands)
     app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     if isinstance(found, typer.Typer):

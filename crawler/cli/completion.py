@@ -14,7 +14,7 @@ REASONS = tuple(
         {
             *({str(kind) for kind in FailureKind} - {"lease_expired", "stopped", "stale_connection"}),
             *("robots_unreachable", "robots", "usage", "usage_unreachable"),
-            *("blocked", "crawl_delay", "defect", "payment_required"),
+            *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504)),
         }
     )

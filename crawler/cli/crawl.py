@@ -74,6 +74,12 @@ OnPage = Annotated[
     list[str] | None,
     typer.Option(help="package.module:function to call with each page; see docs/how-to/extend.md.", show_default=False),
 ]
+App = Annotated[
+    str | None,
+    typer.Option(
+        help="package.module:router with the handlers of pages; see docs/how-to/extract-data.md.", show_default=False
+    ),
+]
 Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display and no lines of progress.")]
 Capacity = Annotated[
     float | None, typer.Option(min=0.01, help="Weight in the distribution of shards.", show_default=False)
@@ -113,6 +119,7 @@ def crawl(
     port: Port = None,
     concurrency: Concurrency = None,
     on_page: OnPage = None,
+    app: App = None,
     listen: Listen = None,
     crawl: CrawlName = "crawl",
     redis: Redis = None,
@@ -151,6 +158,7 @@ def crawl(
         politeness={"delay": delay},
         fetch={"host_map": host_map},
         archive={"on_page": on_page},
+        handlers={"app": app},
         replica={"redis": redis, "data_dir": data_dir, "out": out, "listen": listen}
         | {"concurrency": concurrency, "log_level": log_level, "log_format": log_format},
     )
@@ -163,6 +171,7 @@ def seed(
     urls: Urls = None,
     file: SeedFile = None,
     again: Annotated[bool, typer.Option("--again", help="Queue also seeds that were queued before.")] = False,
+    app: App = None,
     allow: Allow = None,
     port: Port = None,
     crawl: CrawlName = "crawl",
@@ -187,7 +196,10 @@ def seed(
     from crawler.cli.actions import SeedLists, seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
-    given = flags(replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log_format": log_format})
+    given = flags(
+        replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log_format": log_format},
+        handlers={"app": app},
+    )
     loaded = load(settings, given).adding(allow or (), port or ())
     logs.configure(loaded.replica.log_format, loaded.replica.log_level)
     _finish(seed_crawl(crawl, loaded, SeedLists(tuple(urls or ()), tuple(file or ()), again), otherwise))
@@ -198,6 +210,7 @@ def run(
     replicas: Replicas = 1,
     out: Out = None,
     concurrency: Concurrency = None,
+    app: App = None,
     capacity: Capacity = None,
     listen: Listen = None,
     until_empty: UntilEmpty = False,
@@ -233,7 +246,8 @@ def run(
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
         replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency, "capacity": capacity}
-        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log_format": log_format}
+        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log_format": log_format},
+        handlers={"app": app},
     )
     loaded = load(settings, given)
     logs.configure(loaded.replica.log_format, loaded.replica.log_level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,14 +16,17 @@ from crawler.cli.shared_options import Use, flags
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
+from crawler.page import DATA_SET
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
-from crawler.sinks.export import Exported, ExportSettings, Form
+from crawler.sinks.export import Exported, ExportSettings
+from crawler.sinks.items import export_items
 from crawler.sinks.open_files import is_open
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
 
+AnyForm = Literal["jsonl", "parquet", "markdown", "csv"]
 Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
 Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
@@ -41,9 +44,17 @@ Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of ea
 
 
 def export(
-    archives: Annotated[list[Path], typer.Argument(help="WARC files, or folders with WARC files.")],
+    archives: Annotated[
+        list[Path], typer.Argument(help="WARC files, or folders with WARC files; with --items, output folders.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("export"),
-    form: Annotated[Form, typer.Option("--format", help="jsonl, parquet or markdown.")] = "jsonl",
+    form: Annotated[
+        AnyForm, typer.Option("--format", help="jsonl, parquet or markdown; with --items jsonl, csv or parquet.")
+    ] = "jsonl",
+    items: Annotated[
+        str | None,
+        typer.Option(help="Data set whose items to write, instead of pages.", show_default=False),
+    ] = None,
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
@@ -51,20 +62,34 @@ def export(
     usage: Usage = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
-    """Convert WARC files to a table of pages, or to one Markdown file per page.
+    """Convert WARC files to a table of pages, or to one Markdown file per page, or write the items of a data set.
 
     Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
     that were exported with other options are replaced.
+
+    With `--items`, open files are not read. An item with a field whose type differs from that in earlier items is left out
+    and reported, and the exit code is then 1.
 
     [bold]Examples[/bold]
 
         crawler export crawl-out --format parquet --text text
 
+        crawler export crawl-out --items products --format csv
+
         crawler export crawl-out --format markdown --out notes
 
         crawler export crawl-out --usage train-ai --text text
     """
+    if items is not None:
+        _export_items(archives, items, out, form)
+        return
+    if form == "csv":
+        raise UserError("--format csv needs --items: pages have lists of links")
     settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
+    _export_pages(archives, settings, processes)
+
+
+def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None) -> None:
     files = exporting.warc_files(archives)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Terminal(stderr=True)) as progress:
@@ -84,6 +109,27 @@ def export(
         Terminal(stderr=True).tell(
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
             f"replicas were killed, finish them: crawler finish {still_open[0].parent}"
+        )
+
+
+def _export_items(paths: list[Path], name: str, out: Path, form: AnyForm) -> None:
+    if form == "markdown":
+        raise UserError("items have the formats jsonl, csv and parquet")
+    if not DATA_SET.fullmatch(name):
+        raise UserError(f"{name!r} cannot be the name of a data set")
+    done = export_items(paths, name, out, form)
+    Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
+    if done.left_open:
+        note(
+            f"not read, because open: {count_of(len(done.left_open), 'file')}; if their replicas were killed, finish them: "
+            f"crawler finish {done.left_open[0].parent}"
+        )
+    for one in done.refused:
+        Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
+    if done.refused_count:
+        raise UserError(
+            f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
+            f"{done.file.with_name(name + '.refused.jsonl')}"
         )
 
 

@@ -29,6 +29,7 @@ from crawler.settings.crawl_tables import (
     ScheduleTable,
     ScopeTable,
 )
+from crawler.settings.handlers_table import HandlersTable
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
 from crawler.settings.replica_table import ReplicaTable
@@ -45,6 +46,7 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     frontier: FrontierTable = FrontierTable()
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
+    handlers: HandlersTable = HandlersTable()
     schedule: tuple[ScheduleTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:

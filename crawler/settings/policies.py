@@ -47,6 +47,8 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         example = '["www.example.org"]' if kind == "hosts" else '["example.org"]'
         reason = f'"{kind}" needs the list scope.domains, such as domains = {example}, or every link is out of scope'
         yield located(settings, "scope.kind", reason)
+    if settings.handlers.app and not settings.archive.pages:
+        yield located(settings, "handlers.app", "needs archive.pages = true: items are written in the lines of pages")
 
 
 def located(settings: CrawlSettings, name: str, problem: str) -> str:

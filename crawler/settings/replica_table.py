@@ -11,7 +11,7 @@ from frontier.store import check_url
 
 GUARDED = frozenset(
     {
-        *("archive.on_page", "archive.sinks", "frontier.scorer"),  # code
+        *("archive.on_page", "archive.sinks", "frontier.scorer", "handlers.app"),  # code
         *("fetch.allow", "fetch.allow_private", "fetch.host_map", "fetch.ports", "fetch.verify_tls"),  # the network
         *("archive.upload", "schedule.seeds"),  # files of the machine: where copies go, and what is read
     }

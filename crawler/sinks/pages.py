@@ -6,12 +6,12 @@ settled URLs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.page import Page
+from crawler.page import Item, Page
 from crawler.sinks.content import NOTHING, Content
 from crawler.sinks.times import iso_time
 
@@ -34,7 +34,8 @@ class Line(msgspec.Struct, frozen=True):
     JSON readers support integers of 64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `text` if
     text and data after the first 4 MiB are missing, or took too long to extract, and `defect` if the line could not be
     written completely. `usage`: what the owner says about the use of the page, such as `train-ai=n, search=y`, null if
-    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer.
+    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer. `items`: those that a
+    handler has found, by the name of their data set; null if there are none. `handler_error`: with which error it failed.
     """
 
     url: str
@@ -77,6 +78,8 @@ class Line(msgspec.Struct, frozen=True):
     tdm_policy: str | None = None
     licenses: list[str] | None = []
     extra: Any = None  # already encoded; a dict when the line is read
+    items: Any = None  # the same
+    handler_error: str | None = None
 
 
 class Row(NamedTuple):
@@ -156,8 +159,18 @@ class PageLines:
             tdm_policy=page.usage.tdm_policy or None,
             licenses=list(page.licenses),
             extra=row.extra,
+            items=_by_name(page.items) if page.items else None,
+            handler_error=page.handler_error or None,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
+
+
+def _by_name(items: Sequence[Item]) -> msgspec.Raw:
+    """The `items` as a JSON object: name of the data set -> its items."""
+    named: dict[str, list[msgspec.Raw]] = {}
+    for item in items:
+        named.setdefault(item.name, []).append(msgspec.Raw(item.json))
+    return msgspec.Raw(msgspec.json.encode(named))
 
 
 _DEEPEST = 100

@@ -12,6 +12,7 @@ import msgspec
 
 from crawler.events import Events, LinkDropped
 from crawler.fetch.client import host_of
+from crawler.hooks import Handled
 from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
@@ -138,6 +139,33 @@ class PageBuilder:
         page = reading.describe(page, content_type, exchange.truncated)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
+
+    def relinked(self, entry: Entry, links: Sequence[Entry], handled: Handled) -> Sequence[Entry]:
+        """Return the `links` of `entry` with the changes that its handler asks for. Added URLs that are malformed, or that
+        the crawl does not follow, are dropped and counted."""
+        kept = {link.url: link for link in links if not any(pattern.search(link.url) for pattern in handled.dropped)}
+        wanted: dict[str, float | None] = {}
+        found: dict[str, Url] = {}
+        for url, priority in handled.added:
+            try:
+                target = canonicalize(url, entry.url, self._settings.extract.rules)
+            except BadUrl as error:
+                self._report_dropped({error.reason: 1})
+                continue
+            wanted[target.href], found[target.href] = priority, target
+        if self._control is not None:
+            rules = self._control.rules
+            gone = [href for href, url in found.items() if rules.is_forgotten(url.domain)]
+            self._report_dropped({"forgotten": len(gone)} if gone else {})
+            found = {href: url for href, url in found.items() if href not in gone}
+        new = [(url, LinkKind.ANCHOR) for href, url in found.items() if href not in kept]
+        entries, dropped = self._links.select(new, entry)
+        self._report_dropped(dropped)
+        kept |= {one.url: one for one in self._found_on(entry.url, entries)}
+        for href, priority in wanted.items():
+            if priority is not None and href in kept:
+                kept[href] = msgspec.structs.replace(kept[href], priority=priority)
+        return list(kept.values())
 
     def _document(
         self, exchange: Exchange, content_type: str, tags: tuple[str, ...], is_named_sitemap: bool

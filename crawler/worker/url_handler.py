@@ -14,7 +14,8 @@ from crawler.parse.usage import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
-from crawler.worker.page_builder import PageBuilder, bare_page
+from crawler.worker.page_builder import bare_page
+from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
@@ -27,14 +28,16 @@ from politeness.site_usage import NOT_STATED
 
 
 class UrlHandler:
-    """Requests the URLs of visits or settles them without a request, and passes the results to the committer."""
+    """Requests the URLs of visits or settles them without a request, and passes the results to the committer. `handling`:
+    builds pages and passes them to handlers."""
 
     def __init__(
-        self, runtime: Runtime, fetch: PoliteFetch, builder: PageBuilder, committer: Committer, allowance: Allowance
+        self, runtime: Runtime, fetch: PoliteFetch, handling: PageHandling, committer: Committer, allowance: Allowance
     ) -> None:
         self._runtime = runtime
         self._fetch = fetch
-        self._builder = builder
+        self._builder = handling.builder
+        self._handling = handling
         self._committer = committer
         self._allowance = allowance
 
@@ -132,6 +135,8 @@ class UrlHandler:
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known
+        if page.outcome is Outcome.DONE:
+            page, links = await self._handling.handle(entry, page, links)
         if result.outcome is Outcome.DONE and page.outcome is not Outcome.DONE:
             self._allowance.give_back()
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason

@@ -23,6 +23,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "fetch.ports": ({"fetch": {"ports": [25]}}, "25"),
     "fetch.verify_tls": ({"fetch": {"verify_tls": False}}, "false"),
     "frontier.scorer": ({"frontier": {"scorer": "os:system"}}, "os:system"),
+    "handlers.app": ({"handlers": {"app": "os:system"}}, "os:system"),
     "schedule.seeds": ({"schedule": [{"every": "6h", "seeds": "/etc/passwd"}]}, "/etc/passwd"),
 }
 """Guarded setting -> tables that set it, and how its value is shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
+from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
@@ -45,7 +47,8 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
-    pages = UrlHandler(shared, polite_fetch, builder, AsyncMock(), nobody)
+    handling = PageHandling(builder, None, nullcontext, nobody)
+    pages = UrlHandler(shared, polite_fetch, handling, AsyncMock(), nobody)
     worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_lookup, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)

@@ -1,0 +1,300 @@
+"""A crawl in a Python program: `crawler.Crawl`. It seeds a crawl and runs one replica of it in the event loop of
+the caller.
+
+This is the same replica that `crawler run` starts, on the same stores and with the same settings. It installs no signal
+handlers, and does not change the garbage collection. It logs warnings to standard error unless the program logs itself.
+
+A loop over the crawl yields pages once they are settled. At most `WAITING` of them wait for the body of the loop. Beyond
+that, the sink waits, and so does the crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from crawler.app.build import RECENT_URLS, seams
+from crawler.app.embedded_valkey import open_store
+from crawler.app.installed import check_installed
+from crawler.app.replica import Replica
+from crawler.app.run import local_settings
+from crawler.app.seams import Seams
+from crawler.app.seed_check import refused_seeds
+from crawler.app.seeding import queue_seeds
+from crawler.app.signing import identity_of
+from crawler.app.start_settings import choose_and_adopt
+from crawler.errors import UserError
+from crawler.events import Event, PageSettled
+from crawler.handlers.parsed_page import ParsedPage
+from crawler.handlers.router import Router
+from crawler.logs import configure, log, logger
+from crawler.page import Exchange, Outcome, Page, Written
+from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.seeds import Seed, read_seeds
+from crawler.settings.contact import missing_contact
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.policies import check, url_rules
+from crawler.sinks.items import read_items
+from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
+from frontier.control import Control
+from frontier.crawls import Crawl as StoredCrawl
+from frontier.crawls import create_crawl, mark_signing, open_crawl
+from frontier.errors import NoSuchCrawl
+from frontier.queue import LeasedUrl
+from frontier.store import RedisStore
+
+WAITING = 100
+"""Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
+
+
+class Crawl:
+    """A crawl from the URLs `seeds`. It ends when nothing is left, or after `max_pages` pages over all its runs.
+
+    `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
+    `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store.
+
+    As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others, and a
+    crawl that exists there goes on where it stopped; settings that are given change its own.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[str] = (),
+        *,
+        handlers: Router | None = None,
+        max_pages: int | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | Path | str | None = None,
+        name: str = "crawl",
+    ) -> None:
+        path = Path(settings) if isinstance(settings, (str, Path)) else None
+        tables: dict[str, dict[str, Any]] = {}
+        if isinstance(settings, Mapping):
+            tables = {table: dict(keys) for table, keys in settings.items()}
+        if max_pages is not None:
+            tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
+        self._settings = load(path, tables)
+        self._seeds = [seeds] if isinstance(seeds, str) else list(seeds)
+        self._router = handlers
+        self._name = name
+        self._stack = contextlib.AsyncExitStack()
+        self._replica: Replica | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._pages: deque[Page] | None = deque()  # None if nobody will take them
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._room.set()
+
+    def __repr__(self) -> str:
+        return f"<Crawl {self._name} {self._replica!r}>"
+
+    def run(self) -> None:
+        """Crawl to the end. For programs without asyncio. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt.
+        Raises UserError for seeds and settings that cannot be used."""
+
+        async def whole() -> None:
+            async with self as crawl:
+                await crawl.finish()
+
+        asyncio.run(whole())
+
+    def items(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the items of the data set `name` in the output folder, from all runs. Those of a run are there when it has
+        ended."""
+        for item in read_items([self._settings.replica.out], name):
+            yield msgspec.json.decode(item.json, type=dict[str, Any])
+
+    async def __aenter__(self) -> Crawl:
+        """Start crawling. Raises UserError for seeds and settings that cannot be used."""
+        if self._ending is not None:
+            raise RuntimeError("a Crawl runs once: make another one to go on")
+        async with self._stack as stack:
+            self._replica = await self._start(stack)
+            self._stack = stack.pop_all()
+        self._ending = asyncio.create_task(self._end_with(self._replica))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the crawl if it still runs: requests in flight end, within `replica.grace` seconds, and are committed."""
+        assert self._replica is not None
+        assert self._ending is not None
+        self._replica.engine.ended.set()
+        self._let_go()
+        try:
+            await asyncio.shield(self._ending)
+        finally:
+            if not self._ending.done():  # this task was cancelled again
+                self._replica.engine.skip_grace()
+                await asyncio.wait([self._ending])
+            await self._stack.aclose()
+        self._raise_failure()
+
+    async def finish(self) -> None:
+        """Crawl to the end. Pages are not kept for a loop from now on."""
+        assert self._ending is not None
+        self._let_go()
+        await asyncio.shield(self._ending)
+        self._raise_failure()
+
+    def __aiter__(self) -> Crawl:
+        return self
+
+    async def __anext__(self) -> ParsedPage:
+        """Return the next page that is settled, whatever its outcome."""
+        assert self._ending is not None
+        while not self._pages:
+            if self._ending.done() or self._pages is None:
+                await self._ending
+                self._raise_failure()
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        page = self._pages.popleft()
+        if len(self._pages) < WAITING:
+            self._room.set()
+        return ParsedPage.of(page)
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> Replica:
+        settings = self._settings
+        if not logger.hasHandlers():  # otherwise warnings would lack their fields
+            level = settings.replica.log_level if settings.names("replica.log_level") else "warning"
+            configure(settings.replica.log_format, level)
+        check(settings)
+        check_installed(settings)
+        if self._router is not None and settings.handlers.app:
+            raise UserError("give either handlers or the setting handlers.app, not both")
+        identity = identity_of(settings.identity)
+        check_output_folder(settings.replica.out)
+        seeds = await self._fetchable(self._parsed(), settings.crawl)
+        store = await stack.enter_async_context(open_store(settings.replica))
+        opened = await self._open(store, has_seeds=bool(seeds))
+        stored = CrawlSettings.from_json(opened.settings)
+        check_guarded(stored, accepted(settings))
+        check_installed(stored)
+        if doubt := missing_contact(stored):
+            log(logging.WARNING, "no_contact", problem=doubt)
+        if self._router is not None and not stored.archive.pages:
+            raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
+        if identity is not None:
+            await mark_signing(store, opened)
+        local = local_settings(settings)
+        reaching = seams(opened, store, stored, local, identity=identity)
+        waiting = _WaitingSink(reaching.sink, self._room)
+        reaching = msgspec.structs.replace(reaching, sink=waiting, router=self._router or reaching.router)
+        reaching.events.subscribe(self._take, PageSettled)
+        reaching = self._adapted(reaching)
+        await queue_seeds(store, opened, seeds, stored)
+        await Control(store, opened.keys).set("run")
+        replica = Replica(store, reaching, stored, local, RecentUrls(RECENT_URLS))
+        await replica.start(until_empty=True)
+        return replica
+
+    def _adapted(self, reaching: Seams) -> Seams:
+        """Return what reaches the outside of the engine: a subclass may replace parts of it."""
+        return reaching
+
+    def _parsed(self) -> list[Seed]:
+        seeds, errors = read_seeds(self._seeds, url_rules(self._settings))
+        if errors:
+            raise UserError(
+                f"seed {errors[0].text!r} cannot be used ({errors[0].reason}): write it as https://HOST/PATH"
+            )
+        return seeds
+
+    @staticmethod
+    async def _fetchable(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+        refused = await refused_seeds(seeds, settings)
+        if seeds and len(refused) == len(seeds):
+            first = next(iter(refused.values()))
+            raise UserError(f"no seed can be fetched: {first.url}: {', and '.join(first.reasons)}")
+        for one in refused.values():
+            log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
+        return [seed for seed in seeds if seed not in refused]
+
+    async def _open(self, store: RedisStore, has_seeds: bool) -> StoredCrawl:
+        """Return the crawl. If it exists, it gets the settings that were given."""
+        try:
+            opened = await open_crawl(store, self._name)
+        except NoSuchCrawl:
+            if not has_seeds:
+                raise UserError(f"there is no crawl {self._name!r} yet, and no seed") from None
+            created = self._settings.created
+            missing_contact(created)  # raises an error
+            opened = await create_crawl(store, self._name, created.frontier.shards, created.to_json())
+            if opened.created:
+                return opened
+        return await choose_and_adopt(store, opened, self._settings, "apply")
+
+    async def _end_with(self, replica: Replica) -> None:
+        try:
+            await replica.engine.ended.wait()
+            await replica.stop(replica.local.grace)
+        finally:
+            self._news.set()
+            self._room.set()
+
+    def _take(self, event: Event) -> None:
+        if self._pages is None or not isinstance(event, PageSettled) or event.page.outcome is Outcome.RETRY:
+            return
+        self._pages.append(event.page)
+        self._news.set()
+        if len(self._pages) >= WAITING and not self._stops:
+            self._room.clear()
+
+    @property
+    def _stops(self) -> bool:
+        return self._replica is not None and self._replica.engine.ended.is_set()
+
+    def _let_go(self) -> None:
+        """Keep no more pages for a loop."""
+        self._pages = None
+        self._news.set()
+        self._room.set()
+
+    def _raise_failure(self) -> None:
+        assert self._replica is not None
+        if (failure := self._replica.engine.tasks.failure) is not None:
+            raise failure
+
+
+class _WaitingSink:
+    """A sink that waits, before it writes a group, until there is `room` for its pages."""
+
+    def __init__(self, sink: DurableSink, room: asyncio.Event) -> None:
+        self._sink = sink
+        self._room = room
+
+    @property
+    def written_bytes(self) -> int:
+        return self._sink.written_bytes
+
+    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
+        await self._sink.start(revoke, may_repeat)
+
+    async def write(
+        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+    ) -> Written:
+        await self._room.wait()
+        return await self._sink.write(pages, exchanges, leased)
+
+    async def settled(self, unsettled: Collection[int] = ()) -> None:
+        await self._sink.settled(unsettled)
+
+    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
+        await self._sink.take_back(urls)
+
+    async def set_aside(self) -> SettleLater:
+        return await self._sink.set_aside()
+
+    async def stop(self, is_in_doubt: bool = False) -> None:
+        await self._sink.stop(is_in_doubt)

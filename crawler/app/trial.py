@@ -1,0 +1,188 @@
+"""Fetches one page as a crawl would, and says what became of it: the loop in which handlers and settings are written.
+
+It is a crawl of one page with a store and an output folder of its own, which are removed at the end. So robots.txt, scope,
+handlers and the archive work as in the crawl itself, and nothing of a real crawl changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.app.crawl import Crawl
+from crawler.app.seams import Seams
+from crawler.errors import UserError
+from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, UrlPostponed
+from crawler.fetch.client import HttpClient
+from crawler.page import Exchange, Item, Page
+from crawler.settings.loading import Settings
+from frontier.entries import Entry, parse_entry
+from frontier.keys import CrawlKeys
+from frontier.store import Store, command
+
+MOST = 10_000
+"""Queued URLs of a domain that are read."""
+
+ENDED_S = 30.0
+"""Seconds for robots.txt and for starting and ending the crawl, besides those that `fetch` allows for the page."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
+    handler, its items, and its links. `queued`: the URLs that a crawl would fetch, with depth and priority, the highest
+    priority first. `dropped`: how many links it would not fetch, by reason."""
+
+    url: str
+    outcome: str
+    reason: str
+    status: int | None
+    content_type: str
+    title: str
+    handler_error: str
+    items: list[dict[str, Any]]
+    links: list[str]
+    queued: list[dict[str, Any]]
+    dropped: dict[str, int]
+
+
+class _OnePage(Crawl):
+    """A crawl that ends with its first page, or when it is put off."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__([url])
+        self._settings = settings
+        self.dropped = Counter[str]()
+        self.postponed = ""
+
+    async def queued(self) -> list[Entry]:
+        """Return what is queued now, which is what the page has led to."""
+        assert self._replica is not None
+        return await queued(self._replica.store, self._replica.crawl.keys)
+
+    def _adapted(self, reaching: Seams) -> Seams:
+        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, UrlPostponed)
+        return msgspec.structs.replace(reaching, http=_OneRequest(reaching.http, self._parsed()[0].url.href))
+
+    def _observe(self, event: Event) -> None:
+        match event:
+            case LinkDropped(reason, count):
+                self.dropped[reason] += count
+            case LinksPushed(_, _, capped, outside):
+                self.dropped += Counter(outside=outside, capped=capped)
+            case PageSettled():
+                self._end()
+            case UrlPostponed(reason):
+                self.postponed = reason
+                self._end()
+            case _:
+                pass
+
+    def _end(self) -> None:
+        assert self._replica is not None
+        self._replica.engine.ended.set()
+        self._replica.engine.skip_grace()
+
+
+class _OneRequest:
+    """An HTTP client that requests `url` once, and nothing after that: whoever asks waits until it is cancelled. A page
+    whose handler fails would not count as the one page of the crawl, and the next URL would have its turn."""
+
+    def __init__(self, http: HttpClient, url: str) -> None:
+        self._http = http
+        self._url = url
+        self._is_over = False
+
+    async def start(self, hosts_in_turn: Callable[[], int]) -> None:
+        await self._http.start(hosts_in_turn)
+
+    async def fetch(
+        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+    ) -> Exchange:
+        if self._is_over:
+            await asyncio.Event().wait()
+        self._is_over = url == self._url
+        return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
+
+    async def locate(self, url: str) -> str:
+        return await self._http.locate(url)
+
+    def apply(self, max_body_bytes: int, parallel: int) -> None:
+        self._http.apply(max_body_bytes, parallel)
+
+    async def stop(self, grace_s: float) -> None:
+        await self._http.stop(grace_s)
+
+
+async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
+    """Return the URLs in the queues of the crawl with `keys`, the highest priority first. For small crawls. Raises
+    RedisAway."""
+    found: list[Entry] = []
+    for shard in keys.shards:
+        (domains,) = await store.send([command("ZRANGE", shard.due, 0, -1)])
+        for domain in (name.decode() for name in domains):
+            (rows,) = await store.send([command("ZRANGE", shard.queue(domain), 0, MOST, "WITHSCORES")])
+            found += [parse_entry(raw.decode(), domain, float(priority)) for raw, priority in _in_pairs(rows)]
+    return sorted(found, key=lambda entry: (-entry.priority, entry.url))
+
+
+def _in_pairs(rows: Iterable[Any]) -> Iterable[tuple[Any, Any]]:
+    flat = iter(rows)
+    return zip(flat, flat, strict=True)
+
+
+async def try_url(url: str, settings: Settings) -> Trial:
+    """Fetch `url` with `settings`, but one time at most, and keep nothing. Raises UserError if it cannot be fetched now."""
+    patience_s = settings.fetch.timeout + settings.fetch.connect_timeout + ENDED_S
+    with tempfile.TemporaryDirectory(prefix="peercrawl-try-") as folder:
+        crawl = _OnePage(url, _alone(settings, Path(folder)))
+        try:
+            async with asyncio.timeout(patience_s), crawl:
+                page = await anext(aiter(crawl), None)
+                await crawl.finish()
+                entries = [entry for entry in await crawl.queued() if page is None or entry.url != page.url]
+        except TimeoutError:
+            raise UserError(f"{url} was not fetched within {patience_s:g} s") from None
+    if page is None:
+        raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
+    return _told(page, entries, crawl.dropped)
+
+
+def _alone(settings: Settings, folder: Path) -> Settings:
+    """Return `settings` for a crawl of one page in `folder`, without copies elsewhere and without further tries."""
+    return replace(
+        settings,
+        limits=replace(settings.limits, max_pages=1),
+        politeness=replace(settings.politeness, tries=1),
+        schedule=(),
+        archive=replace(
+            settings.archive, warc=False, index=False, pages=True, parquet=False, upload="", sinks=(), on_page=()
+        ),
+        replica=replace(settings.replica, redis="", data_dir=folder / "data", out=folder / "out", concurrency=1),
+    )
+
+
+def _told(page: Page, entries: list[Entry], dropped: Counter[str]) -> Trial:
+    return Trial(
+        url=page.url,
+        outcome=page.outcome.value,
+        reason=page.reason,
+        status=page.exchange.status if page.exchange else None,
+        content_type=page.content_type,
+        title=page.title,
+        handler_error=page.handler_error,
+        items=[_with_name(item) for item in page.items],
+        links=[link.url for link in page.links],
+        queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
+        dropped=dict(dropped),
+    )
+
+
+def _with_name(item: Item) -> dict[str, Any]:
+    return {"data_set": item.name, "item": item.fields}

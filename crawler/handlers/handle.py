@@ -1,0 +1,76 @@
+"""What a handler receives besides the page: it takes items, and changes which links are followed.
+
+Nothing is sent or written at once. What the handler asked for takes effect when it returns, all of it or, if it raises,
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Generator, Iterable
+
+import msgspec
+
+from crawler.hooks import Handled
+from crawler.page import DATA_SET, Item, Link
+
+MAX_ITEM_BYTES = 8 << 20
+"""Bytes of all items of a page, as JSON."""
+
+MAX_ADDED = 50_000
+"""Links that a handler may add to a page."""
+
+
+class _Nothing(Awaitable[None]):
+    """Something to await that has already happened."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_DONE = _Nothing()
+
+
+class Handle:
+    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._item_bytes = 0
+        self._added: list[tuple[str, float | None]] = []
+        self._dropped: list[re.Pattern[str]] = []
+
+    def push(self, name: str, item: object) -> Awaitable[None]:
+        """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or a
+        msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that JSON
+        does not have."""
+        if not DATA_SET.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
+        encoded = msgspec.json.encode(item)
+        if not encoded.startswith(b"{"):
+            raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
+        self._item_bytes += len(encoded)
+        if self._item_bytes > MAX_ITEM_BYTES:
+            raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
+        self._items.append(Item(name, encoded))
+        return _DONE
+
+    def enqueue(self, urls: str | Link | Iterable[str | Link], priority: float | None = None) -> Awaitable[None]:
+        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`: a higher one
+        is fetched earlier; None: that of other links. A link that the page has gets this priority."""
+        for url in [urls] if isinstance(urls, (str, Link)) else urls:
+            if len(self._added) == MAX_ADDED:
+                raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")
+            self._added.append((url.url if isinstance(url, Link) else url, priority))
+        return _DONE
+
+    def drop(self, pattern: str = "") -> Awaitable[None]:
+        """Do not follow those links of the page in whose URLs the regular expression `pattern` is found: without one, none.
+        Links that `enqueue` names are followed nevertheless."""
+        self._dropped.append(re.compile(pattern))
+        return _DONE
+
+    def result(self) -> Handled:
+        """Return what the handler asked for."""
+        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped))

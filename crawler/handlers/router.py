@@ -1,0 +1,70 @@
+"""Says which function handles a page: by the pattern of its URL, its content type, or both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from crawler.errors import UserError
+from crawler.handlers.handle import Handle
+from crawler.handlers.parsed_page import ParsedPage
+from crawler.hooks import ROUTERS, imported
+from crawler.page import Page
+
+Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
+"""Handles a page. An async function runs in the event loop, a plain one in a thread."""
+
+H = TypeVar("H", bound=Handler)
+
+
+class _Route(NamedTuple):
+    pattern: re.Pattern[str]
+    content_type: str
+    function: Handler
+
+
+class Router:
+    """The handlers of a crawl. The first one whose conditions a page meets handles it."""
+
+    def __init__(self) -> None:
+        self._routes: list[_Route] = []
+
+    def __repr__(self) -> str:
+        return f"<Router {', '.join(name_of(route.function) for route in self._routes)}>"
+
+    def handler(self, pattern: str = "", *, content_type: str = "") -> Callable[[H], H]:
+        """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
+        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`."""
+        found = re.compile(pattern)
+
+        def register(function: H) -> H:
+            self._routes.append(_Route(found, content_type.lower(), function))
+            return function
+
+        return register
+
+    def handler_of(self, page: Page) -> Handler | None:
+        """Return the function that handles `page`, None if there is none."""
+        for pattern, content_type, function in self._routes:
+            if _is_of(page.content_type, content_type) and pattern.search(page.url):
+                return function
+        return None
+
+
+def _is_of(found: str, wanted: str) -> bool:
+    return found.startswith(wanted[:-1]) if wanted.endswith("/*") else not wanted or found == wanted
+
+
+def name_of(function: Handler) -> str:
+    """Return the name of `function` for logs."""
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def load_router(name: str) -> Router:
+    """Return the router at the import path `name` ("module:router"), or of the entry point `name`. Raises UserError
+    if there is none."""
+    found = imported(name, ROUTERS)
+    if not isinstance(found, Router):
+        raise UserError(f"{name!r} is not a crawler.Router")
+    return found

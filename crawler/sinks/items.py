@@ -1,0 +1,230 @@
+"""Reads the items of a data set from the lines of pages, and writes them as a table.
+
+The fields of a data set have types: that of the first value that is not null. Whole numbers may become decimal ones. An
+item with a field of another type would make the table wrong, so it is left out, reported, and written to a file of its
+own (`NAME.refused.jsonl`) with the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from crawler.errors import UserError, reason_of
+from crawler.sinks.open_files import is_open, open_and_finished
+from crawler.sinks.parquet import require_pyarrow
+from crawler.sinks.segment import LINES, whole_file
+
+ItemForm = Literal["jsonl", "csv", "parquet"]
+Kind = Literal["bool", "int", "float", "text", "list", "object"]
+
+GROUP_ITEMS = 2_000
+"""Items in a row group of a Parquet file."""
+
+SHOWN = 20
+"""Items that were left out, of which each is reported."""
+
+_LARGEST = 1 << 63
+"""Whole numbers from here on have no column type. Nor has JSON for many of its readers."""
+
+
+class FoundItem(NamedTuple):
+    """An item as JSON, and the URL of its page."""
+
+    url: str
+    json: bytes
+
+
+class Refused(NamedTuple):
+    """An item that was left out, and why."""
+
+    item: FoundItem
+    reason: str
+
+
+class ItemsExported(msgspec.Struct, frozen=True):
+    """The result of an export. `file`: where the items are; `refused`: the first items that were left out, and their number
+    in all; `left_open`: files that were not read because they are open."""
+
+    file: Path
+    items: int
+    refused: tuple[Refused, ...]
+    refused_count: int
+    left_open: tuple[Path, ...]
+
+
+class _Line(msgspec.Struct):
+    url: str
+    items: dict[str, list[msgspec.Raw]] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def line_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the files with lines of pages among `paths` and in the folders among them, open ones included. Raises
+    UserError for a path that does not exist."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += open_and_finished(path, (LINES,))
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"{path}: no such file or folder")
+    return found
+
+
+def read_items(paths: Sequence[Path], name: str) -> Iterator[FoundItem]:
+    """Yield the items of the data set `name` in the finished files among `paths`. An open file may end with pages that are
+    not settled. Raises UserError for a file that cannot be read."""
+    for path in line_files(paths):
+        if not is_open(path):
+            yield from _items_in(path, name)
+
+
+def _items_in(path: Path, name: str) -> Iterator[FoundItem]:
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if b'"items":{' not in line:
+                    continue
+                read = _decoder.decode(line)
+                for item in (read.items or {}).get(name, ()):
+                    yield FoundItem(read.url, bytes(item))
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{path}: {reason_of(error, path)}") from error
+
+
+class Schema:
+    """The fields of a data set in the order in which they were found, and their types."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, Kind | None] = {}
+
+    def add(self, item: dict[str, Any]) -> str:
+        """Add the fields of `item`. Returns why this is impossible, "" if it is not. Then the schema has not changed."""
+        found: dict[str, Kind | None] = {}
+        for name, value in item.items():
+            known, kind = self.kinds.get(name), _kind(value)
+            if value is not None and kind is None:
+                return f"{name}: {str(value)[:40]} is too large a number"
+            if known is None or kind is None or known == kind:
+                found[name] = known or kind
+            elif {known, kind} == {"int", "float"}:
+                found[name] = "float"
+            else:
+                return f"{name}: {kind} ({_shown(value)}), where earlier items have {known}"
+        self.kinds |= found
+        return ""
+
+
+def _kind(value: object) -> Kind | None:
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "int" if -_LARGEST <= value < _LARGEST else None
+        case float():
+            return "float"
+        case str():
+            return "text"
+        case list():
+            return "list"
+        case dict():
+            return "object"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) -> ItemsExported:
+    """Write the data set `name` to a file in the folder `out`, in place of one from an earlier export. Raises UserError if
+    there is no such item, and for a file that cannot be read or written."""
+    if form == "parquet":
+        require_pyarrow("--format parquet")
+    schema, refused = Schema(), list[Refused]()
+    count = 0
+    for item in read_items(paths, name):
+        if reason := schema.add(msgspec.json.decode(item.json)):
+            refused.append(Refused(item, reason))
+        else:
+            count += 1
+    left_open = tuple(path for path in line_files(paths) if is_open(path))
+    if not count and not refused:
+        more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
+        raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}{more}")
+    target = out / f"{name}.{form}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        left_out = {(item.url, item.json) for item, _ in refused}
+        kept = (item for item in read_items(paths, name) if (item.url, item.json) not in left_out)
+        with whole_file(target) as scratch:
+            _WRITERS[form](scratch, kept, schema)
+        _write_refused(out / f"{name}.refused.jsonl", refused)
+    except OSError as error:
+        raise UserError(f"{target}: {reason_of(error, target)}") from error
+    return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), left_open)
+
+
+def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
+    if not refused:
+        path.unlink(missing_ok=True)
+        return
+    with whole_file(path) as scratch, scratch.open("wb") as file:
+        for item, reason in refused:
+            line = {"url": item.url, "reason": reason, "item": msgspec.Raw(item.json)}
+            file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+    with path.open("wb") as file:
+        for item in items:
+            file.write(item.json + b"\n")
+
+
+def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        assert isinstance(file, io.TextIOWrapper)
+        writer = csv.DictWriter(file, list(schema.kinds))
+        writer.writeheader()
+        for item in items:
+            writer.writerow(_row(item, schema, as_text=True))
+
+
+def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+    shape = pa.schema([(name, types.get(kind or "", pa.string())) for name, kind in schema.kinds.items()])
+    with pq.ParquetWriter(path, shape, compression="zstd") as writer:
+        rows: list[dict[str, Any]] = []
+        for item in items:
+            rows.append(_row(item, schema, as_text=False))
+            if len(rows) == GROUP_ITEMS:
+                writer.write_table(pa.Table.from_pylist(rows, shape))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, shape))
+
+
+def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
+    """The fields of `item`: lists and objects as JSON text. `as_text`: also true and false, as JSON writes them."""
+    row: dict[str, Any] = {}
+    for name, value in msgspec.json.decode(item.json).items():
+        is_json = isinstance(value, (list, dict)) or (as_text and isinstance(value, bool))
+        row[name] = msgspec.json.encode(value).decode() if is_json else value
+        if schema.kinds[name] == "float" and isinstance(value, int) and not as_text:
+            row[name] = float(value)
+    return row
+
+
+_WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}

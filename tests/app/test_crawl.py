@@ -1,0 +1,219 @@
+"""`crawler.Crawl` in programs: in a running event loop, with a loop that ends early, and with Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
+from tests.e2e.harness import PATIENCE_S, ROOT, answering, wait_until
+
+PAGES = 40
+
+
+class _Tree(BaseHTTPRequestHandler):
+    """Page n links to pages 2n+1 and 2n+2."""
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/") or "0"
+        if not name.isdecimal():
+            self.send_error(404)
+            return
+        number = int(name)
+        links = "".join(f'<a href="/{one}">' for one in (2 * number + 1, 2 * number + 2) if one < PAGES)
+        body = f"<h1>page {number}</h1>{links}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Tree)) as site:
+        yield {
+            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
+            "politeness": {"delay": 0},
+            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
+        }
+
+
+router = Router()
+
+
+@router.handler(r"/13$")
+def broken(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("headings", {"text": "lost"})
+    raise ValueError("the thirteenth")
+
+
+@router.handler(r"/1$")
+async def chosen(page: ParsedPage, crawl: Handle) -> None:
+    await crawl.push("headings", {"text": page.select_text("h1")})
+    await crawl.drop()
+    await crawl.enqueue(["/4", "https://b.test/outside", "http://[bad"], priority=9)
+
+
+@router.handler()
+def heading(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("headings", {"text": page.select_text("h1")})
+
+
+def headings(crawl: Crawl) -> list[str]:
+    return sorted(item["text"] for item in crawl.items("headings"))
+
+
+def below(root: int) -> set[int]:
+    return {root}.union(*(below(one) for one in (2 * root + 1, 2 * root + 2) if one < PAGES))
+
+
+async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(settings: dict[str, Any]) -> None:
+    """In a running event loop, as in a notebook. One page's handler fails, and another one chooses its links."""
+    async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        pages = {page.url: page async for page in crawl}
+    numbers = {0, 1} | below(4) | below(2)
+    assert 3 not in numbers
+    assert 13 in numbers
+    assert {int(url.rpartition("/")[2] or 0) for url in pages} == numbers
+    failed = pages["http://a.test/13"]
+    assert (failed.outcome, failed.reason, failed.items) == (Outcome.DEAD, "handler_failed", ())
+    assert failed.handler_error == "ValueError: the thirteenth"
+    assert pages["http://a.test/2"].items[0].fields == {"text": "page 2"}
+    assert headings(crawl) == sorted(f"page {number}" for number in numbers - {13})
+
+
+async def test_after_a_break_and_an_error_another_run_goes_on(settings: dict[str, Any]) -> None:
+    first = Crawl(
+        ["http://a.test/"], handlers=router, settings=settings | {"replica": {**settings["replica"], "concurrency": 1}}
+    )
+    async with first as crawl:
+        async for _ in crawl:
+            break
+    with pytest.raises(ZeroDivisionError):
+        async with Crawl(handlers=router, settings=settings) as crawl:
+            async for page in crawl:
+                1 / (page.depth - page.depth)
+    async with Crawl(handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    assert headings(crawl) == sorted(f"page {number}" for number in ({0, 1} | below(4) | below(2)) - {13})
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    with pytest.raises(RuntimeError, match="runs once"):
+        await crawl.__aenter__()
+
+
+async def test_a_page_whose_handler_still_runs_at_the_end_is_left_to_the_next_run(settings: dict[str, Any]) -> None:
+    stuck = Router()
+    began = asyncio.Event()
+
+    @stuck.handler(r"/2$")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("headings", {"text": page.select_text("h1")})
+        began.set()
+        await asyncio.Event().wait()
+
+    stuck.handler()(heading)
+    brief = settings | {"replica": {**settings["replica"], "grace": 0.1}}
+    async with Crawl(["http://a.test/"], handlers=stuck, max_pages=PAGES, settings=brief) as crawl:
+        await began.wait()
+    assert "page 2" not in headings(crawl)
+    again = Router()
+    again.handler()(heading)
+    async with Crawl(handlers=again, settings=settings) as crawl:
+        await crawl.finish()
+    assert headings(crawl) == sorted(f"page {number}" for number in range(PAGES))
+
+
+async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages do not pile up in memory."""
+    monkeypatch.setattr("crawler.app.crawl.WAITING", 2)
+    async with Crawl(["http://a.test/"], settings=settings) as crawl:
+        seen = 0
+        async for _ in crawl:
+            seen += 1
+            assert crawl._pages is not None
+            assert len(crawl._pages) <= 2 + PAGES // 2
+    assert seen == PAGES
+
+
+def test_the_blocking_form_ends_with_the_crawl_and_obeys_the_limit(settings: dict[str, Any]) -> None:
+    crawl = Crawl("http://a.test/", handlers=router, max_pages=3, settings=settings)
+    crawl.run()
+    assert len(headings(crawl)) == 3
+
+
+def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nonsense"):
+        Crawl(settings={"fetch": {"nonsense": 1}})
+    for bad, match in (
+        (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),
+        (Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}), "no seed can be fetched"),
+        (Crawl(settings=settings), "no seed"),
+        (
+            Crawl(["http://a.test/"], handlers=router, settings=settings | {"archive": {"pages": False}}),
+            "archive.pages",
+        ),
+    ):
+        with pytest.raises(UserError, match=match):
+            bad.run()
+
+
+def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict[str, Any], tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio, sys\n"
+        "from crawler import Crawl, Router\n"
+        "router = Router()\n"
+        "@router.handler()\n"
+        "def heading(page, crawl):\n"
+        "    crawl.push('headings', {'text': page.select_text('h1')})\n"
+        f"crawl = Crawl(['http://a.test/'], handlers=router, settings={settings | {'politeness': {'delay': 0.1}}!r})\n"
+        "async def main():\n"
+        "    async with crawl:\n"
+        "        async for page in crawl:\n"
+        "            print(page.url, flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    with (tmp_path / "out.txt").open("w") as out, (tmp_path / "err.txt").open("w") as err:
+        process = subprocess.Popen([sys.executable, program], cwd=ROOT, stdout=out, stderr=err)
+    wait_until(lambda: len((tmp_path / "out.txt").read_text().splitlines()) > 2, "three pages")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == -signal.SIGINT or process.returncode == 130
+    assert "KeyboardInterrupt" in (tmp_path / "err.txt").read_text()
+    assert not list((tmp_path / "out").glob("*.open"))
+    crawl = Crawl(handlers=router, settings=settings)
+    before = headings(crawl)
+    assert 2 < len(before) < PAGES
+    crawl.run()
+    found = headings(crawl)
+    assert len(found) == len(set(found))
+    assert set(before) < set(found)
+
+
+def test_the_example_of_the_guide_runs(settings: dict[str, Any], tmp_path: Path) -> None:
+    """With another site. It has at most ten lines."""
+    guide = (ROOT / "docs" / "how-to" / "extract-data.md").read_text()
+    example = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[0]
+    assert len([line for line in example.splitlines() if line]) <= 10
+    example = example.replace('"https://example.com"', '"http://a.test/"')
+    (port,) = [entry.rpartition(":")[2] for entry in settings["fetch"]["host_map"]]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "CRAWLER_FETCH__HOST_MAP": f"a.test=127.0.0.1:{port}"}
+    environment |= {"CRAWLER_POLITENESS__DELAY": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 10, done.stderr
+    assert "{'url': 'http://a.test/', 'text': 'page 0'}" in done.stdout.splitlines()
+    assert done.stderr == ""

@@ -1,0 +1,100 @@
+"""`crawler try`: one page, at most one request for it, and nothing that stays."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Finished, Running, answering
+
+APP = """
+from crawler import Router
+router = Router()
+
+@router.handler("/broken")
+def broken(page, crawl):
+    raise ValueError("no such thing")
+
+@router.handler("/page")
+def page(page, crawl):
+    crawl.push("headings", {"text": page.select_text("h1")})
+    crawl.drop("/dropped")
+    crawl.enqueue(["/first", "https://outside.test/"], priority=7)
+"""
+
+
+class _Site(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        body = b"User-agent: *\nDisallow: /private" if self.path == "/robots.txt" else b""
+        if self.path in ("/page", "/broken"):
+            body = b"<title>T</title><h1>Hello</h1><a href=/one>1</a><a href=/dropped>2</a>"
+        moved = self.path == "/moved"
+        self.send_response(302 if moved else 200 if body else 404)
+        if moved:
+            self.send_header("Location", "/page")
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server.asked = []  # type: ignore[attr-defined]
+    with answering(server):
+        yield server
+
+
+def tried(folder: Path, site: ThreadingHTTPServer, path: str, *words: str) -> Finished:
+    (folder / "shop.py").write_text(APP)
+    reach = [f"http://a.test{path}", "--app", "shop:router", "--host-map", f"a.test=127.0.0.1:{site.server_port}"]
+    environment = {"CRAWLER_POLITENESS__DELAY": "0"}
+    command = [sys.executable, "-m", "crawler", "try", *reach, *words]
+    return Running(command, folder, "try", environment).wait()
+
+
+def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: ThreadingHTTPServer) -> None:
+    done = tried(tmp_path, site, "/page")
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [
+        "http://a.test/page: done (ok), status 200, text/html",
+        "title: T",
+        "1 item",
+        '  headings: {"text":"Hello"}',
+        "2 links, of which are not followed: outside 1",
+        "2 URLs would be queued",
+        "  http://a.test/first (priority 7)",
+        "  http://a.test/one (priority -1)",
+    ]
+    assert site.asked == ["/robots.txt", "/page"]  # type: ignore[attr-defined]
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"shop.py", "try.out", "try.err"}
+
+
+@pytest.mark.parametrize(
+    ("path", "outcome", "reason", "queued", "code"),
+    [
+        ("/broken", "dead", "handler_failed", ["/dropped", "/one"], 1),
+        ("/missing", "done", "ok", [], 0),
+        ("/private/x", "denied", "robots", [], 1),
+        ("/moved", "done", "ok", ["/page"], 0),
+    ],
+)
+def test_one_request_whatever_becomes_of_it(
+    tmp_path: Path, site: ThreadingHTTPServer, path: str, outcome: str, reason: str, queued: list[str], code: int
+) -> None:
+    done = tried(tmp_path, site, path, "--json")
+    found = json.loads(done.out)
+    assert (found["outcome"], done.code) == (outcome, code), done.out
+    assert found["reason"] == reason or outcome == "done"
+    assert [one["url"].removeprefix("http://a.test") for one in found["queued"]] == queued
+    assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]  # type: ignore[attr-defined]

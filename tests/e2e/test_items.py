@@ -1,0 +1,127 @@
+"""Items of handlers on real replicas: each appears exactly once, whatever is killed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bench.throttled_sink import throttle
+from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, kill, repeated, wait_until
+from tests.e2e.slow_archive import SlowArchive
+from tests.valkey import ValkeyProcess
+
+pytestmark = pytest.mark.e2e
+
+APP = """
+from crawler import Handle, ParsedPage, Router
+
+router = Router()
+
+@router.handler(r"/$")
+async def root(page: ParsedPage, crawl: Handle) -> None:
+    await crawl.push("roots", {"url": page.url})
+    await crawl.push("titles", {"url": page.url, "title": page.select_text("title")})
+
+@router.handler(content_type="text/html")
+def title(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("titles", {"url": page.url, "title": page.select_text("title")})
+"""
+
+TABLES: Tables = {
+    "frontier": {"lease": 1.5},
+    "archive": {"sinks": [f"{SlowArchive.__module__}:{SlowArchive.__name__}"]},
+}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with Web(tmp_path, domains=8, pages=80, features=EVEN) as web:
+        yield web
+
+
+@pytest.fixture
+def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
+    (tmp_path / "valkey").mkdir()
+    (tmp_path / "shop.py").write_text(APP)
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, TABLES) as crawler,
+    ):
+        crawler.out.mkdir()
+        yield crawler
+
+
+def start(crawler: Bench) -> Running:
+    return crawler.start("run", "--until-empty", "--app", "shop:router", environment={"PYTHONPATH": str(ROOT)})
+
+
+def check(crawler: Bench, web: Web) -> None:
+    """Every page that was fetched has its items once, by the command that exports them."""
+    pages = {line["url"] for line in crawler.lines() if line["status"] == 200 and line["content_type"] == "text/html"}
+    assert pages <= web.expected.urls
+    assert len(pages) > 50
+    for name in ("titles", "roots"):
+        done = Running(
+            [sys.executable, "-m", "crawler", "export", str(crawler.out), "--items", name], crawler.folder, name, {}
+        ).wait()
+        assert done.code == 0, done.err
+        items = [
+            msgspec.json.decode(line) for line in (crawler.folder / f"export/{name}.jsonl").read_bytes().splitlines()
+        ]
+        urls = [item["url"] for item in items]
+        assert repeated(urls) == []
+        assert set(urls) == {url for url in pages if name == "titles" or url.endswith("/")}
+
+
+def test_items_that_were_written_and_not_settled_appear_once(crawler: Bench, web: Web) -> None:
+    """One replica, killed between the two."""
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    throttle(crawler.out, 1_000)
+    replica = start(crawler)
+    wait_until(
+        lambda: any(b'"items":{' in path.read_bytes() for path in crawler.out.glob("*.jsonl.open")), "a row with items"
+    )
+    replica.kill()
+    throttle(crawler.out, 0)
+    done = start(crawler).wait()
+    assert done.code == 0, done.err
+    assert "pages_taken_back" in done.err
+    check(crawler, web)
+
+
+def test_three_replicas_one_of_which_is_killed(crawler: Bench, web: Web) -> None:
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    crawler.type("pause")
+    first, *others = [start(crawler) for _ in range(3)]
+    crawler.begin(3)
+    web.wait_for(30)
+    kill(first.pid)
+    assert first.wait().code == -signal.SIGKILL
+    assert [other.wait().code for other in others] == [0, 0]
+    assert start(crawler).wait().code == 0  # finishes the files of the one that was killed
+    check(crawler, web)
+
+
+def test_code_from_redis_alone_is_refused(crawler: Bench) -> None:
+    """I15: the machine that runs the code has to name it."""
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    done = crawler.start("run", "--until-empty", "--keep-settings").wait()
+    assert done.code == 2
+    assert "handlers.app = 'shop:router' is set in Redis but not on this machine" in done.err
+
+
+def test_crawl_takes_an_app(tmp_path: Path, web: Web) -> None:
+    """On one machine, with three replicas under a supervisor."""
+    (tmp_path / "shop.py").write_text(APP)
+    with bench(tmp_path, web) as crawler:
+        done = crawler.crawl("--app", "shop:router", "--replicas", "3").wait()
+        assert done.code == 0, done.err
+        check(crawler, web)
+        missing = crawler.crawl("--app", "shop:nothing").wait()
+        assert missing.code == 2
+        assert "'shop:nothing' cannot be imported" in missing.err

@@ -1,0 +1,101 @@
+"""What handlers may ask for, and which function handles a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from crawler import Handle, Link, ParsedPage, Router, UserError
+from crawler.handlers.router import load_router
+from tests.sinks.values import exchange, page
+
+
+async def test_items_and_links_are_collected_with_and_without_await() -> None:
+    @dataclass
+    class Offer:
+        price: float
+        since: date
+
+    handle = Handle()
+    handle.push("offers", Offer(9.5, date(2026, 1, 2)))
+    await handle.push("other.offers", {"price": None})
+    await handle.enqueue(["/a", Link("https://a.test/b")], priority=5)
+    handle.enqueue("/c")
+    handle.drop(r"/login")
+    asked = handle.result()
+    assert [(item.name, item.fields) for item in asked.items] == [
+        ("offers", {"price": 9.5, "since": "2026-01-02"}),
+        ("other.offers", {"price": None}),
+    ]
+    assert asked.added == (("/a", 5), ("https://a.test/b", 5), ("/c", None))
+    assert [pattern.pattern for pattern in asked.dropped] == ["/login"]
+
+
+@pytest.mark.parametrize(
+    ("name", "item", "error"),
+    [
+        ("../etc", {}, ValueError),
+        ("", {}, ValueError),
+        ("ok", ["no", "object"], ValueError),
+        ("ok", {"text": "\ud800"}, UnicodeEncodeError),
+        ("ok", {"what": object()}, TypeError),
+        ("ok", {"huge": "x" * (9 << 20)}, ValueError),
+    ],
+)
+def test_an_item_that_cannot_be_written_is_refused_at_once(name: str, item: object, error: type[Exception]) -> None:
+    handle = Handle()
+    with pytest.raises(error):
+        handle.push(name, item)
+    assert handle.result().items == ()
+
+
+def test_the_first_function_whose_conditions_are_met_handles_a_page() -> None:
+    router = Router()
+
+    @router.handler(r"/product/", content_type="text/html")
+    def product(page: ParsedPage, crawl: Handle) -> None: ...
+
+    @router.handler(content_type="image/*")
+    def image(page: ParsedPage, crawl: Handle) -> None: ...
+
+    @router.handler(r"^https://site\.test/")
+    async def other(page: ParsedPage, crawl: Handle) -> None: ...
+
+    def found(name: str, content_type: str) -> object:
+        return router.handler_of(page(exchange(name, b""), content_type=content_type))
+
+    assert found("product/1", "text/html") is product
+    assert found("product/1", "application/pdf") is other
+    assert found("logo", "image/png") is image
+    assert router.handler_of(page(exchange("x", b"", url="https://else.test/"), content_type="text/html")) is None
+    assert "product, " in repr(router)
+
+
+def test_a_router_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_shop_of_tests.py").write_text("from crawler import Router\nrouter = Router()\nother = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert isinstance(load_router("a_shop_of_tests:router"), Router)
+    with pytest.raises(UserError, match=r"is not a crawler\.Router"):
+        load_router("a_shop_of_tests:other")
+    with pytest.raises(UserError, match="cannot be imported"):
+        load_router("a_shop_of_tests:none")
+
+
+def test_a_parsed_page_has_selectors() -> None:
+    html = b"<h1> A <b>shop</b> </h1><p class='price now'>9</p><a href='/product/1'>one</a>"
+    links = (Link("https://site.test/product/1"), Link("https://site.test/about"))
+    parsed = ParsedPage.of(page(exchange("", html), charset="utf-8", links=links))
+    assert parsed.select_text("h1") == "A shop"
+    assert parsed.select_text("h2") is None
+    assert parsed.select_attr(".price", "class") == "price now"
+    assert parsed.select_attr("h1", "class") is None
+    assert [element.tag for element in parsed.select("p, a")] == ["p", "a"]
+    assert parsed.urls("/product/") == ["https://site.test/product/1"]
+    assert (parsed.status, parsed.body, parsed.text) == (200, html, html.decode())
+    assert ParsedPage.of(page(exchange("", b'{"a": [1]}'))).json() == {"a": [1]}
+    nothing = ParsedPage.of(page(None, "x"))
+    assert (nothing.status, nothing.body, nothing.select("*")[1:2]) == (0, b"", nothing.select("head"))

@@ -1,0 +1,113 @@
+"""Handlers that fail, block, or never return: each costs its own page, and no more time than it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from crawler import Handle, ParsedPage, Router
+from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.page import Page
+from tests.sinks.values import exchange, page
+
+QUICK = RunnerSettings(concurrency=2, timeout_s=0.05)
+PATIENT = RunnerSettings(concurrency=2, timeout_s=60.0)
+
+
+def a_page(name: str) -> Page:
+    return page(exchange(name, b"<h1>x"), content_type="text/html")
+
+
+@pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
+async def test_whatever_a_handler_raises_is_a_reason(raised: BaseException) -> None:
+    router = Router()
+
+    @router.handler("plain")
+    def plain(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("lost", {})
+        raise raised
+
+    @router.handler("async")
+    async def later(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("lost", {})
+        raise raised
+
+    runner = HandlerRunner(router, PATIENT)
+    for name in ("plain", "async", "plain"):
+        handled = await runner.handle(a_page(name))
+        assert handled.reason == "handler_failed"
+        assert type(raised).__name__ in handled.error
+        assert handled.items == ()
+
+
+async def test_a_plain_function_that_returns_something_to_await_has_failed() -> None:
+    """Nobody would await it, and its items would be missing without a word."""
+
+    async def inner() -> None: ...
+
+    router = Router()
+    router.handler()(lambda page, crawl: inner())
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
+    assert (handled.reason, "async def" in handled.error) == ("handler_failed", True)
+
+
+async def test_what_takes_too_long_has_failed_and_does_not_hold_up_others() -> None:
+    router, release = Router(), threading.Event()
+
+    @router.handler("async")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3600)  # refuses to end
+
+    @router.handler("plain")
+    def blocked(page: ParsedPage, crawl: Handle) -> None:
+        release.wait()
+        crawl.push("late", {})
+
+    runner = HandlerRunner(router, QUICK)
+    plain, later = await asyncio.gather(runner.handle(a_page("plain")), runner.handle(a_page("async")))
+    assert plain.reason == later.reason == "handler_timeout"
+    assert "0.05 s" in plain.error
+    assert plain.items == ()
+    release.set()
+
+
+async def test_no_more_run_at_the_same_time_than_may() -> None:
+    router, together, most = Router(), 0, 0
+
+    @router.handler()
+    async def counted(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0)
+        together -= 1
+        crawl.push("counted", {"url": page.url})
+
+    runner = HandlerRunner(router, PATIENT)
+    handled = await asyncio.gather(*(runner.handle(a_page(str(number))) for number in range(20)))
+    assert most == 2
+    assert [one.items[0].fields["url"][-2:].strip("/") for one in handled] == [str(number) for number in range(20)]
+
+
+async def test_a_thread_that_was_given_up_keeps_its_slot_until_it_ends() -> None:
+    router, release, started = Router(), threading.Event(), 0
+
+    @router.handler()
+    def blocked(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal started
+        started += 1
+        release.wait()
+
+    runner = HandlerRunner(router, QUICK)
+    await asyncio.gather(runner.handle(a_page("1")), runner.handle(a_page("2")))
+    third = asyncio.ensure_future(runner.handle(a_page("3")))
+    await asyncio.sleep(0.1)
+    assert started == 2
+    release.set()
+    assert (await third).reason == ""
+    assert started == 3
