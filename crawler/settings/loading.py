@@ -26,6 +26,7 @@ from crawler.settings.crawl_tables import (
     FrontierTable,
     LimitsTable,
     PolitenessTable,
+    RecrawlTable,
     ScheduleTable,
     ScopeTable,
 )
@@ -45,6 +46,7 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     frontier: FrontierTable = FrontierTable()
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
+    recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
