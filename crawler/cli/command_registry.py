@@ -23,6 +23,7 @@ GROUPS = {
         "unblock": "block",
         "delay": "steer",
         "retry": "steer",
+        "refresh": "refresh",
         "dead": "steer",
     },
     "Data": {

@@ -206,6 +206,16 @@ def validator_of(etag: str, last_modified: str) -> str:
     return f"m{seconds}" if seconds >= 0 else ""
 
 
+def described(texts: Sequence[str], seen: Visits) -> str:
+    """How the time of the visit after those in `seen` was chosen, in words. `texts`: the rules of the crawl."""
+    rule = f" by the rule {texts[seen.rule]!r}" if seen.rule < len(texts) else ""
+    if seen.misses:
+        return f"{seen.interval_s} s between visits{rule}, doubled {seen.misses} times because the page was not found"
+    counted = f"{seen.changes} of {seen.compared} visits found a change" if seen.compared else "visited once"
+    rate = f", one change in {1 / seen.change_rate:.0f} s is estimated" if seen.compared else ""
+    return f"{seen.interval_s} s between visits{rule}; {counted}{rate}"
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had."""
 

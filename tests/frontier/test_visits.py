@@ -6,7 +6,9 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.entries import Entry
+from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.refreshing import AT_ONCE, refresh_domain, refresh_page
 from frontier.settlements import revisit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
@@ -223,3 +225,34 @@ async def test_a_crawl_without_revisits_has_none_of_their_keys(
     assert found == {"owner", "stats", "d:a.test", "seen:0"}
     fields = set((await ask(store, "HGETALL", shard.stats))[::2])
     assert not {name for name in fields if name.startswith((b"visit", b"known", b"revisit"))}
+
+
+async def test_a_refreshed_page_is_due_now(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    await know(frontier, time, page(1), page(2))
+    wanted = ("a.test", frontier.fingerprint("https://a.test/2"), time.ms)
+    assert [await refresh_page(store, frontier.keys, *wanted) for _ in range(2)] == [1, 0]
+    assert await refresh_page(store, frontier.keys, "a.test", frontier.fingerprint("https://a.test/3"), time.ms) == 0
+    assert [one.url for one in (await lease_one(frontier)).entries] == ["https://a.test/2"]
+    assert await refresh_page(store, frontier.keys, *wanted) == 0  # it is being visited
+
+
+async def test_all_pages_of_a_domain_are_refreshed(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    frontier.apply(FrontierSettings(known_share=0.5, batch=500, delay_ms=0))
+    await know(frontier, time, *map(page, range(AT_ONCE + 5)))
+    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == AT_ONCE + 5
+    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == 0
+    assert await refresh_domain(store, frontier.keys, "b.test", time.ms) == 0
+    assert await ask(store, "ZRANGE", frontier.keys.shards[0].revisits, 0, -1) == [b"a.test"]
+    leases, _ = await leases_now(frontier)
+    assert [lease.domain for lease in leases] == ["a.test"]
+
+
+async def test_a_known_page_is_looked_up(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    due_ms = await know(frontier, time, page(1, depth=2))
+    found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
+    assert found.entry is not None
+    assert (found.where, found.next_ms, found.entry.visit, found.entry.depth) == ("settled", due_ms, "s1", 2)
+    time.ms = due_ms
+    lease = await lease_one(frontier)
+    found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
+    assert (found.where, found.entry) == ("leased", lease.entries[0])
