@@ -132,9 +132,11 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     `exchange` is None when nothing was received: robots.txt denied the URL, or the request got no response. `links` are
     the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
     `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so nothing
-    of the page is kept, and the body of `exchange` is missing.
-    `licenses`: the URLs of licence offers in the robots.txt that applies to it. `items`: what its handler has found;
-    `handler_error`: with which error its handler has failed, empty if it has not.
+    of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the robots.txt
+    that applies to it. In a crawl that visits pages again, `visit`: what this visit found (`crawler.scope.revisits.Found`);
+    `previous_at`: the visit before, and `body_at`: the response whose body a 304 stands for, both in seconds since 1970, 0
+    if there is none. `items`: what its handler has found; `handler_error`: with which error its handler has failed, empty
+    if it has not.
     """
 
     url: str
@@ -164,6 +166,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     licenses: tuple[str, ...] = ()
     items: tuple[Item, ...] = ()
     handler_error: str = ""
+    visit: str = ""
+    previous_at: float = 0.0
+    body_at: float = 0.0
 
     def withheld(self) -> Page:
         """Return this page without anything that its response contains. It is denied unless it failed."""

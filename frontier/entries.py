@@ -1,7 +1,8 @@
 """How Redis stores a queued URL: as one short text.
 
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
-canonical URL contains, and then the URL of that page. The header holds how the URL was shortened (the key contains the
+canonical URL contains, and then the URL of that page. The entry of a page that was visited before ends in another space and
+the state of its visits (`crawler.scope.revisits`). The header holds how the URL was shortened (the key contains the
 domain, so most URLs are stored without scheme and host), its depth, its tries, its redirect hops, and how often it was
 lost with its holder. `lua/take_back.lua` increments this last number, so its position is part of the key schema.
 
@@ -33,7 +34,8 @@ _WHOLE = "u"
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
-    maximum. `via`: URL of the page where it was found, or empty."""
+    maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, a text
+    without line ends, or empty before the first."""
 
     url: str
     domain: str
@@ -44,6 +46,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     lost: int = 0
     mode: PushMode = "new"  # how it is pushed; not stored
     via: str = ""
+    visit: str = ""
 
     @property
     def raw(self) -> str:
@@ -51,6 +54,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         code, rest = _shortened(self.url, self.domain)
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
+        if self.visit:
+            return f"{raw} {self.via} {self.visit}"
         return f"{raw} {self.via}" if self.via else raw
 
     def again(self, priority: float) -> Entry:
@@ -70,7 +75,8 @@ def _shortened(url: str, domain: str) -> tuple[str, str]:
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is not an entry."""
-    rest, _, via = raw[6:].partition(" ")
+    rest, _, more = raw[6:].partition(" ")
+    via, _, visit = more.partition(" ")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
-    return Entry(url, domain, priority, depth, tries, hops, lost, via=via)
+    return Entry(url, domain, priority, depth, tries, hops, lost, via=via, visit=visit)

@@ -7,7 +7,8 @@ steps can be repeated, so a command that was killed is run again:
    refuses its URLs, whoever pushes them, and a lease on it is void.
 2. What was taken back from lost leases (`lost`) does not name its domain. Its URLs are those that the seen-set knows, so
    they are removed first.
-3. Its queue, its blocks, and what waits, is leased or dead are removed, each with the fingerprints of its URLs.
+3. Its queue, its blocks, its known pages, and what waits, is leased or dead are removed, each with the fingerprints of
+   its URLs.
 4. Links to it are removed from all outboxes, and its pages from entries of other domains, which may tell where their URLs
    were found.
 5. The fingerprints of other URLs of it are removed if the caller knows them, from the archive.
@@ -49,7 +50,7 @@ DURABLE_S = 1.5
 _ROUNDS = 5
 """How often the state is searched again if something of the domain is found."""
 
-_WITH_VIA = frozenset({"q", "inflight", "waiting", "dead", "lost", "outbox", "block"})
+_WITH_VIA = frozenset({"q", "inflight", "waiting", "dead", "lost", "outbox", "block", "known"})
 """The first parts of the names of keys whose members may tell where a URL was found."""
 
 
@@ -62,6 +63,7 @@ class Removed(msgspec.Struct):
     waiting: int = 0
     dead: int = 0
     lost: int = 0
+    known: int = 0
     outbox: int = 0
     found_on: int = 0
     records: int = 0
@@ -114,6 +116,7 @@ class Forgetting:
             await self._purge_lost()
             await self._purge_queue()
             await self._purge_blocks()
+            await self._purge_known()
             await self._purge_listed()
             await self._purge_outboxes()
             await self._purge_found_on()
@@ -197,6 +200,23 @@ class Forgetting:
             self.removed.add(queued=int(reply[1]))
             self.removed.add(seen=int(reply[2]))
 
+    async def _purge_known(self) -> None:
+        rows = await self._known(self._shard.known(self._domain))
+        for at in range(0, len(rows), CHUNK):
+            some = rows[at : at + CHUNK]
+            urls = [self._url(value.partition(b"\n")[2]) for _, value in some]
+            self.removed.add(known=await self._remove("known", [print_ for print_, _ in some], urls))
+
+    async def _known(self, key: str) -> list[tuple[bytes, bytes]]:
+        """The fields and values of a hash of known pages."""
+        found: dict[bytes, bytes] = {}
+        cursor: int | None = None
+        while cursor != 0:
+            ((following, flat),) = await self._store.send([command("HSCAN", key, cursor or 0, "COUNT", SCAN_COUNT)])
+            cursor = int(following)
+            found |= flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+        return list(found.items())
+
     # what is listed among others
 
     async def _purge_listed(self) -> None:
@@ -273,6 +293,11 @@ class Forgetting:
                 # The name stays: it tells the number of entries, and the hash in it only has to be unique.
                 await self._replace(key, [(contents, block_of(stripped, 0).contents)])
             return
+        if key.first == "known":
+            rows = await self._known(key.whole)
+            pairs = [(print_ + b"\n" + value, value, self._without_via(value)) for print_, value in rows]
+            await self._replace(key, [(before, after) for before, value, after in pairs if value != after])
+            return
         verb = "HSCAN" if key.first == "dead" else "ZSCAN"
         async for members in self._scan(verb, key.whole, f"* *{escaped(self._domain)}*"):
             others = (member for member in members if self._domain.encode() not in member.split(b"\n")[:2])
@@ -282,8 +307,11 @@ class Forgetting:
 
     def _without_via(self, member: bytes) -> bytes:
         """`member`, which ends in an entry, without the page where its URL was found, if that is of the domain."""
-        rest, _, via = member.partition(b" ")
-        return rest if via and is_of(via.decode(), self._domain) else member
+        rest, _, more = member.partition(b" ")
+        via, _, visit = more.partition(b" ")
+        if not via or not is_of(via.decode(), self._domain):
+            return member
+        return rest + b"  " + visit if visit else rest
 
     async def _replace(self, key: Key, changed: Sequence[tuple[bytes, bytes]]) -> None:
         of = self._keys.shards[key.shard]

@@ -67,6 +67,16 @@ class ShardKeys(msgspec.Struct, frozen=True):
     def outbox(self) -> str:
         return self.base + "outbox"
 
+    @property
+    def revisits(self) -> str:
+        return self.base + "revisits"
+
+    def visits(self, domain: str) -> str:
+        return f"{self.base}visits:{domain}"
+
+    def known(self, domain: str) -> str:
+        return f"{self.base}known:{domain}"
+
     def queue(self, domain: str) -> str:
         return f"{self.base}q:{domain}"
 

@@ -138,7 +138,13 @@ class LayoutCopy:
     async def _compared(self, seen: Sequence[int]) -> list[dict[str, int]]:
         """The numbers of open and seen URLs of each new shard. Raises CrawlLost if the copy is not complete."""
         old, new = self._old, self._filled.shards
-        for verb, name in (("ZCARD", "due"), ("ZCARD", "waiting"), ("HLEN", "dead"), ("ZCARD", "outbox")):
+        for verb, name in (
+            ("ZCARD", "due"),
+            ("ZCARD", "waiting"),
+            ("HLEN", "dead"),
+            ("ZCARD", "outbox"),
+            ("ZCARD", "revisits"),
+        ):
             before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
             if before != sum(await asked(self._store, [command(verb, of.base + name) for of in new])):
                 raise self._unequal(name)

@@ -34,12 +34,14 @@ SCAN_BLOCKS, BLOCKS_AT_ONCE = 2_000, 8
 class UrlStatus(msgspec.Struct, frozen=True):
     """The state of a URL. `entry`: with its depth, tries and priority, if it is queued, leased or waiting. `ready_ms`: when
     a waiting URL is ready, in server time. `reason`: why a dead URL is dead. `outbox`: the URL is not in its own shard
-    yet, because the node was away. `queued_or_settled`: the URL was seen, but its queue is too long to tell which."""
+    yet, because the node was away. `queued_or_settled`: the URL was seen, but its queue is too long to tell which.
+    `next_ms`: when a known page is due for its next visit, in server time; its `entry` has the state of its visits."""
 
     where: Where
     entry: Entry | None = None
     ready_ms: int | None = None
     reason: str = ""
+    next_ms: int | None = None
 
 
 class DomainStatus(msgspec.Struct, frozen=True):
@@ -103,7 +105,14 @@ class UrlLookup:
         bare = Entry(url, domain)
         if not await self._is_seen(keys, url):
             return await self._in_outboxes(bare) or UrlStatus("unseen")
-        for find in (self._among_leased, self._among_waiting, self._among_dead, self._among_likely, self._among_queued):
+        for find in (
+            self._among_known,
+            self._among_leased,
+            self._among_waiting,
+            self._among_dead,
+            self._among_likely,
+            self._among_queued,
+        ):
             status = await find(keys, bare)
             if status is not None:
                 return status
@@ -124,6 +133,19 @@ class UrlLookup:
                 if link.target == target and link.entry.url == bare.url:
                     return UrlStatus("outbox", link.entry)
         return None
+
+    async def _among_known(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
+        fingerprint = self._frontier.fingerprint(bare.url)
+        value, due = await self._store.send(
+            [
+                command("HGET", keys.known(bare.domain), fingerprint),
+                command("ZSCORE", keys.visits(bare.domain), fingerprint),
+            ]
+        )
+        if value is None or due is None:
+            return None
+        priority, raw = value.decode().split("\n")
+        return UrlStatus("settled", parse_entry(raw, bare.domain, float(priority)), next_ms=int(float(due)))
 
     async def _among_leased(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         (flat,) = await self._store.send([command("ZRANGE", keys.inflight(bare.domain), 0, -1, "WITHSCORES")])

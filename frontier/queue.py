@@ -191,7 +191,8 @@ class Frontier:
         in `replaced_runs` are left out: what this replica has settled there may be queued again. Returns the replies,
         and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway."""
         now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
-        limits = (max_domains, self.settings.batch, self.settings.delay_ms)
+        share = "" if self.settings.known_share is None else self.settings.known_share
+        limits = (max_domains, self.settings.batch, self.settings.delay_ms, share)
         shards = [shard for shard in shards if not self._recent.is_replaced(shard)]
         self._recent.reached(*shards)
         calls = []
@@ -218,7 +219,11 @@ class Frontier:
         """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
         unsuccessful lease call. Raises RedisAway."""
         keys = (self.keys.shards[shard] for shard in shards)
-        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in keys]
+        visits = self.settings.known_share is not None
+        calls = [
+            command("EXISTS", one.stats, one.due, one.leases, one.waiting, *([one.revisits] if visits else []))
+            for one in keys
+        ]
         found = dict(zip(shards, await self._store.send(calls) if calls else [], strict=True))
         if lost := [shard for shard, number in found.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
@@ -256,7 +261,7 @@ class Frontier:
         self._recent.reached(shard)
         arguments: list[str | int] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
         for settlement in settlements:
-            arguments += settlement.words(self._clock.uncertainty_ms)
+            arguments += settlement.words(self._clock.uncertainty_ms, self.fingerprint)
         keys = self.keys.shards[shard]
         of = (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.owner, keys.lost, keys.base)
         return script_call(SETTLE, of, *arguments)

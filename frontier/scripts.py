@@ -38,7 +38,9 @@ LEASE_PARTS = (
     "take_back",
     "count_merged",
     "wake",
+    "visits",
     "packed",
+    "lease_shared",
 )
 """The files of `lease` besides its own, in the order in which they use each other."""
 
@@ -49,6 +51,7 @@ SETTLE_PARTS = (
     "first_ms",
     "count_merged",
     "wake",
+    "visits",
     "resettle",
     "count",
     "dead_letter",
@@ -64,7 +67,7 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue", "forgotten"))
+PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "first_ms", "visits"))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
 KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
 DELIVER = _load("deliver", keys=2, parts=("identity",))
@@ -79,6 +82,7 @@ RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=6)
 REQUEUE = _load("requeue", keys=5, parts=("identity",))
 RETRY_NOW = _load("retry_now", keys=4)
+REFRESH = _load("refresh", keys=2, parts=("identity",))
 SAVE_ROBOTS = _load("save_robots", keys=1)
 RATE_LIMIT = _load("rate_limit", keys=1)
 RESERVE = _load("reserve", keys=4, parts=("identity",))

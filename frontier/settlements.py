@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +38,8 @@ class LeasedUrl(NamedTuple):
 
 class SettledUrl(msgspec.Struct, frozen=True, gc=False):
     """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
-    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters."""
+    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters;
+    of a page that is visited again, what `revisit` says."""
 
     entry: Entry
     outcome: str
@@ -47,6 +48,10 @@ class SettledUrl(msgspec.Struct, frozen=True, gc=False):
 
 
 KEEP = "keep"
+_VISIT = "visit\n"  # how `again` of a page begins that is visited again
+
+QUEUED_VISIT = 1e12
+"""Added to the priority of a known page while it is queued, as in `lua/visits.lua`."""
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:
@@ -57,6 +62,17 @@ def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledU
 def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
     """Lease `entry` again from `ready_ms` on. It was not requested, so no try is counted."""
     return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
+
+
+def revisit(settled: SettledUrl, found: str, due_ms: int | None, visit: str) -> SettledUrl:
+    """`settled`, a page that is visited again at `due_ms`, or not again if it is None. `found`: one word for the crawl's
+    counters, "new" for a first visit; `visit`: the state of its visits."""
+    entry = settled.entry
+    priority = entry.priority - QUEUED_VISIT if entry.priority > QUEUED_VISIT / 2 else entry.priority
+    later = msgspec.structs.replace(entry, tries=0, lost=0, visit=visit)
+    due = "" if due_ms is None else due_ms
+    again = f"{_VISIT}{found}\n{due}\n{priority!r}\n{later.raw}"
+    return SettledUrl(entry, settled.outcome, settled.reason, again)
 
 
 class Settlement(msgspec.Struct):
@@ -82,9 +98,10 @@ class Settlement(msgspec.Struct):
         lease = self.lease
         return [LeasedUrl(lease.shard, lease.domain, lease.token, url.entry) for url in self.urls]
 
-    def words(self, uncertainty_ms: int) -> list[str | int]:
-        """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
-        ends = _ends(self.urls)
+    def words(self, uncertainty_ms: int, fingerprint: Callable[[str], int]) -> list[str | int]:
+        """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead;
+        `fingerprint`: that of a URL."""
+        ends = _ends(self.urls, fingerprint)
         return [
             self.lease.domain,
             self.lease.token,
@@ -108,13 +125,16 @@ class SettleReply(msgspec.Struct, frozen=True):
     due_ms: int | None = None
 
 
-def _ends(urls: Sequence[SettledUrl]) -> list[str | int]:
+def _ends(urls: Sequence[SettledUrl], fingerprint: Callable[[str], int]) -> list[str | int]:
     """The outcomes of `urls`, grouped as `settle.lua` expects them."""
     words: list[str | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:
         if settled.outcome in ("dead", "retry") or settled.again:
-            words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
+            again = settled.again
+            if again.startswith(_VISIT):
+                again = f"{_VISIT}{fingerprint(settled.entry.url)}\n{again.removeprefix(_VISIT)}"
+            words += (settled.outcome, settled.reason, again, 1, settled.entry.raw)
         else:
             groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)
     for (outcome, reason), entries in groups.items():

@@ -17,7 +17,14 @@ from frontier.store import Argument, Call, Reply, command
 
 Kind = Literal["zset", "hash", "set", "string"]
 
-DOMAIN_KEYS: Mapping[str, Kind] = {"q": "zset", "d": "hash", "robots": "hash", "blocks": "zset"}
+DOMAIN_KEYS: Mapping[str, Kind] = {
+    "q": "zset",
+    "d": "hash",
+    "robots": "hash",
+    "blocks": "zset",
+    "known": "hash",
+    "visits": "zset",
+}
 """Keys named after a domain, which move as they are: first part of the name -> type."""
 
 EXPIRING = frozenset({"robots", "d"})
@@ -25,6 +32,7 @@ EXPIRING = frozenset({"robots", "d"})
 
 SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
     "due": ("zset", lambda member: member),
+    "revisits": ("zset", lambda member: member),
     "waiting": ("zset", lambda member: member.partition(b"\n")[0]),
     "dead": ("hash", lambda field: field.partition(b"\n")[0]),
 }

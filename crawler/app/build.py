@@ -21,7 +21,7 @@ from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.policies import addresses, host_map, refetched, scope, scorer, url_rules
+from crawler.settings.policies import addresses, host_map, refetched, revisit_rules, scope, scorer, url_rules
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
@@ -95,7 +95,13 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
         rules=url_rules(settings),
     )
     return PageRules(
-        BuildSettings(extraction, settings.limits.max_decoded, settings.scope.sitemaps, settings.archive.via),
+        BuildSettings(
+            extraction,
+            settings.limits.max_decoded,
+            settings.scope.sitemaps,
+            settings.archive.via,
+            revisit_rules(settings),
+        ),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
     )
 
@@ -164,4 +170,5 @@ def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
         delay_ms=int(settings.politeness.delay * 1000),
         replicas_ack=settings.frontier.replicas_ack,
         pack_above=settings.frontier.pack_above,
+        known_share=settings.recrawl.share if settings.recrawl.rules else None,
     )

@@ -24,6 +24,7 @@ GROUPS = {
         "unblock": "block",
         "delay": "steer",
         "retry": "steer",
+        "refresh": "refresh",
         "dead": "steer",
     },
     "Data": {

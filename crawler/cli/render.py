@@ -72,6 +72,9 @@ def status(found: Status, place: str = "") -> RenderableType:
         f"leased {found.domains_leased:,}",
         f"pages cut {sum(found.cut.values()):,}",
     )
+    if found.visits:
+        visits = ", ".join(f"{name} {number:,}" for name, number in sorted(found.visits.items()))
+        _marked(grid, f"known {found.known:,}", f"visits {visits}")
     if found.leases_expired:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]

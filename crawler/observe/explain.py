@@ -18,6 +18,7 @@ from crawler.observe.condition import HALTS, Condition
 from crawler.observe.refusals import remedy, usage_said, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
+from crawler.scope.revisits import Visits, described
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.loading import CrawlSettings
@@ -58,7 +59,7 @@ class Explanation(msgspec.Struct, frozen=True):
     apply. `cut`: why parts of the page are missing. `last`: its newest JSON line, None if none was found; `searched`: the
     output folders. `is_blocked`: an operator has blocked the domain. `halt`: why the crawl fetches nothing now, if the URL
     is to be fetched. `usage`: what the owner prefers; `usage_statements`: where and in which words; `refused`: the purpose
-    of the crawl that this refuses."""
+    of the crawl that this refuses. `next_visit`: when a known page is visited again; `visits`: how that was chosen."""
 
     asked: str
     url: str
@@ -97,6 +98,8 @@ class Explanation(msgspec.Struct, frozen=True):
     usage: str = ""
     usage_statements: tuple[str, ...] = ()
     refused: str = ""
+    next_visit: str = ""
+    visits: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -200,6 +203,8 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         usage=str(usage),
         usage_statements=usage.statements,
         refused=refusal.category if refusal else "",
+        next_visit=_iso(status.next_ms),
+        visits=described(settings.recrawl.rules, Visits.parse(entry.visit)) if entry and entry.visit else "",
     )
 
 

@@ -25,6 +25,8 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
             found.waits_for
             and f"{found.waits_for}, {f'until {found.waits_until}' if found.waits_until else 'due now'}",
         ),
+        ("next visit", found.next_visit),
+        ("visits", found.visits),
         ("in scope", found.scope),
         ("trap", found.trap),
         ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),

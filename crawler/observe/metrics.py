@@ -89,6 +89,9 @@ class Metrics:
             "pages", "URLs settled or retried later, by outcome and status class", "outcome", "status"
         )
         self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
+        self.visits = self._counter(
+            "page_visits", "Visits of pages in a crawl with [recrawl], by what was found", "found"
+        )
         self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
@@ -249,6 +252,8 @@ class Metrics:
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
         self._pages(page.outcome, status).inc()
         self._reasons(page.outcome, bounded(page.reason)).inc()
+        if page.visit:
+            self.visits.labels(page.visit).inc()
         if page.reason in ("robots", "robots_unreachable"):
             self._decisions("deny").inc()
         if exchange is not None:

@@ -13,6 +13,7 @@ from msgspec import Meta
 from crawler import __version__
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
+from crawler.scope.revisits import parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.table import LOADED, Count, NotNegative, PositiveFloat, PositiveInt, Table
 from frontier.keys import MOST_SHARDS
@@ -299,6 +300,27 @@ class FetchTable(Table, frozen=True, kw_only=True):
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class RecrawlTable(Table, frozen=True, kw_only=True):
+    """Visiting pages again. Off unless there are rules."""
+
+    rules: Annotated[
+        tuple[str, ...],
+        Meta(examples=[["type=image/* never", "adaptive min=1h max=30d start=1d"]], extra={"check": parse_rules}),
+        "Which pages are visited again, and how often. The first rule that matches a page counts; a page that none "
+        "matches is not visited again. A rule has conditions (`match=` a regular expression for the URL, `host=` a "
+        "host with its subdomains, `type=` a media type such as `image/*`) and one policy: `never`, `every=6h`, or "
+        "`adaptive`, which estimates from the visits so far how often each page changes, with `min=` (1h), `max=` (30d) "
+        "and `start=` (1d). "
+        "Empty: no page is visited again.",
+    ] = ()
+    share: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        "Share of a domain's turns for pages that are visited again while new pages are queued. Higher: the copy is "
+        "fresher; lower: new pages are found sooner. If only one kind is queued, it gets all turns.",
+    ] = 0.5
 
 
 class ScheduleTable(Table, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from crawler.settings.crawl_tables import (
     FrontierTable,
     LimitsTable,
     PolitenessTable,
+    RecrawlTable,
     ScheduleTable,
     ScopeTable,
 )
@@ -47,6 +48,7 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
     handlers: HandlersTable = HandlersTable()
+    recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:

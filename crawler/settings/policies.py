@@ -11,6 +11,7 @@ from crawler.errors import UserError
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
 from crawler.scope.link_filter import Scorer, breadth_first
+from crawler.scope.revisits import RevisitRule, parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.problems import at, raise_for
@@ -102,6 +103,11 @@ def not_allowed(origin: str, settings: CrawlSettings) -> list[str]:
 def host_map(settings: CrawlSettings) -> HostMap:
     """Addresses to connect to instead of those that DNS returns for some hosts. Raises UserError for a malformed entry."""
     return HostMap.parse(settings.fetch.host_map)
+
+
+def revisit_rules(settings: CrawlSettings) -> tuple[RevisitRule, ...]:
+    """Which pages are visited again, and how often."""
+    return parse_rules(settings.recrawl.rules)
 
 
 def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:

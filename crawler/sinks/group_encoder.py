@@ -140,7 +140,7 @@ class GroupEncoder:
             digest, place = page.digest, None
             if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
                 try:
-                    made = self.records.exchange(page.exchange, digest)
+                    made = self.records.exchange(page.exchange, digest, page.body_at)
                     metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
                     digest, place = made.digest, tape.add(page.exchange, made)
                     tape.append(metadata)

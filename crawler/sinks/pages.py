@@ -34,7 +34,8 @@ class Line(msgspec.Struct, frozen=True):
     JSON readers support integers of 64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `text` if
     text and data after the first 4 MiB are missing, or took too long to extract, and `defect` if the line could not be
     written completely. `usage`: what the owner says about the use of the page, such as `train-ai=n, search=y`, null if
-    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer. `items`: those that a
+    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer. `visit`: what the visit
+    found, null unless pages are visited again; `previous_visit`: `fetched_at` of the visit before. `items`: those that a
     handler has found, by the name of their data set; null if there are none. `handler_error`: with which error it failed.
     """
 
@@ -77,6 +78,8 @@ class Line(msgspec.Struct, frozen=True):
     usage_statements: list[str] = []
     tdm_policy: str | None = None
     licenses: list[str] | None = []
+    visit: str | None = None
+    previous_visit: str | None = None
     extra: Any = None  # already encoded; a dict when the line is read
     items: Any = None  # the same
     handler_error: str | None = None
@@ -158,6 +161,8 @@ class PageLines:
             usage_statements=list(page.usage.statements),
             tdm_policy=page.usage.tdm_policy or None,
             licenses=list(page.licenses),
+            visit=page.visit or None,
+            previous_visit=iso_time(page.previous_at) if page.previous_at else None,
             extra=row.extra,
             items=_by_name(page.items) if page.items else None,
             handler_error=page.handler_error or None,

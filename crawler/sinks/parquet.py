@@ -81,7 +81,7 @@ def schema() -> pa.Schema:
     special: dict[str, Any] = {
         **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count"), pa.int32()),
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
-        **dict.fromkeys(("settled_at", "fetched_at"), moment),
+        **dict.fromkeys(("settled_at", "fetched_at", "previous_visit"), moment),
         **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
         **dict.fromkeys(("links", "cut", "usage_statements", "licenses"), pa.list_(text)),
     }
@@ -92,7 +92,7 @@ def schema() -> pa.Schema:
 
 def _row(line: Line) -> dict[str, Any]:
     row = msgspec.structs.asdict(line)
-    for name in ("settled_at", "fetched_at"):
+    for name in ("settled_at", "fetched_at", "previous_visit"):
         row[name] = row[name] and datetime.fromisoformat(row[name])
     for name in ("json_ld", "opengraph", "extra", "items"):
         row[name] = None if row[name] is None else msgspec.json.encode(row[name]).decode()

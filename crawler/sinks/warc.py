@@ -30,7 +30,7 @@ import msgspec
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.times import warc_date
+from crawler.sinks.times import iso_time, warc_date
 from politeness.usage_preferences import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -67,7 +67,8 @@ class ExchangeRecords(msgspec.Struct, frozen=True):
 
 
 class Original(msgspec.Struct, frozen=True):
-    """The record with the body to which a revisit record refers. `date`: as in that record; `digest`: of the body."""
+    """The record with the body to which a revisit record refers. `date`: as in that record; `digest`: of the body;
+    `record_id`: empty if it is unknown, because another replica or an earlier run has made the record."""
 
     record_id: bytes
     url: bytes
@@ -75,11 +76,8 @@ class Original(msgspec.Struct, frozen=True):
     digest: str
 
     def fields(self) -> Fields:
-        return b"WARC-Refers-To: %b\r\nWARC-Refers-To-Target-URI: %b\r\nWARC-Refers-To-Date: %b\r\n" % (
-            self.record_id,
-            self.url,
-            self.date,
-        )
+        of_id = b"WARC-Refers-To: %b\r\n" % self.record_id if self.record_id else b""
+        return b"%bWARC-Refers-To-Target-URI: %b\r\nWARC-Refers-To-Date: %b\r\n" % (of_id, self.url, self.date)
 
 
 class WarcRecords:
@@ -116,10 +114,13 @@ class WarcRecords:
         )
         return self._record(fields, b"application/warc-fields", [block])
 
-    def exchange(self, exchange: Exchange, digest: str = "") -> ExchangeRecords:
-        """The records of `exchange`. `digest`: of its body; computed if it is empty."""
+    def exchange(self, exchange: Exchange, digest: str = "", body_at: float = 0.0) -> ExchangeRecords:
+        """The records of `exchange`. `digest`: of its body; computed if it is empty. `body_at`: of a 304, when the body was
+        received to which `digest` belongs, 0 if that is unknown."""
         is_unchanged = exchange.status == HTTPStatus.NOT_MODIFIED
         known = self._last_answers.get(exchange.url) if is_unchanged else None
+        if is_unchanged and not known and body_at and digest:
+            known = Original(b"", exchange.url.encode(), warc_date(body_at), digest)
         digest = known.digest if known else digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         original = known or self._recall(exchange, digest, response_id)
@@ -150,8 +151,8 @@ class WarcRecords:
         """The record with what was found in `page`. `made`: the records of its exchange.
 
         Its fields are those of Heritrix, which WARC 1.1 section 6.6 adopted, Common Crawl's charset-detected, and those of
-        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, `licenses`, `cut`, and what
-        the owner says about the use of the page.
+        the JSON line that `crawler export` cannot find in the response: `depth` to `tries`, `visit`, `licenses`, `cut`, and
+        what the owner says about the use of the page.
         """
         exchange = page.exchange
         assert exchange is not None
@@ -164,6 +165,10 @@ class WarcRecords:
         ]
         if page.via:
             lines.append(f"via: {page.via}")
+        if page.visit:
+            lines.append(f"visit: {page.visit}")
+        if page.previous_at:
+            lines.append(f"previous-visit: {iso_time(page.previous_at)}")
         if page.charset:
             lines.append(f"charset-detected: {page.charset}")
         if page.licenses:

@@ -109,6 +109,8 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
         **{name: fields[name] for name in ("outcome", "reason", "via") if fields.get(name)},
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
+        "visit": fields.get("visit") or None,
+        "previous_visit": fields.get("previous-visit") or None,
         "licenses": fields.get("licenses", "").split() if metadata is not None else None,
         "settled_at": None,
         "replica": writer.replica,

@@ -17,6 +17,7 @@ In the order in which data flows:
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow. If the crawl has handlers, `page_handling` passes the page to them.
+   `revisits` plans the next visit, if pages are visited again.
 6. After a failure, `throttle` sets the domain's backoff. The visit returns to the queue.
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import HttpClient
-from crawler.fetch.conditional import Validators
+from crawler.fetch.conditional import Headers, Validators
 from crawler.page import Exchange
 from crawler.worker.time_slice import TimeSlice
 from crawler.worker.visit import Visit
@@ -33,9 +33,9 @@ class LeasedFetch:
         """Asked for once: before Python 3.12, asking is a system call."""
         return asyncio.get_running_loop()
 
-    async def fetch(self, visit: Visit, url: str) -> Exchange:
-        """GET `url` within the lease of `visit`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during
-        the request."""
+    async def fetch(self, visit: Visit, url: str, conditions: Headers = ()) -> Exchange:
+        """GET `url` within the lease of `visit`. `conditions`: header fields instead of those of `validators`. Raises
+        FetchFailed, with LEASE_EXPIRED if the lease ended before or during the request."""
         await self.time_slice.wait()
         loop = self._loop
         me = asyncio.current_task(loop)
@@ -46,7 +46,7 @@ class LeasedFetch:
             return await self._fetcher.fetch(
                 url,
                 is_too_late=lambda: not visit.holds(self._clock.monotonic()),
-                extra_headers=self._validators.conditions(url),
+                extra_headers=conditions or self._validators.conditions(url),
             )
         except asyncio.CancelledError as error:
             if not visit.timer.has_cancelled(me) or me.cancelling() > cancelled_before + 1:

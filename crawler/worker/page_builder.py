@@ -20,6 +20,7 @@ from crawler.parse.offload import DocumentOffloader
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
+from crawler.scope.revisits import RevisitRule
 from crawler.worker.outcomes import UrlResult
 from frontier.control import Control, DomainRules
 from frontier.entries import Entry
@@ -39,12 +40,13 @@ SLICE = 500
 
 class BuildSettings(msgspec.Struct, frozen=True):
     """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps. `via`: whether to store in
-    each entry the page where its URL was found."""
+    each entry the page where its URL was found; `revisit_rules`: which pages are visited again."""
 
     extract: ExtractPolicy
     max_decoded: int
     sitemaps: bool = True
     via: bool = False
+    revisit_rules: tuple[RevisitRule, ...] = ()
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float) -> Page:
@@ -89,6 +91,11 @@ class PageBuilder:
         self._limits = ParseLimits(settings.extract, settings.max_decoded)
         # Up to 500 names take milliseconds, and are asked for at each page of the site.
         self._named = WeakKeyDictionary[Rules, frozenset[str]]()
+
+    @property
+    def revisit_rules(self) -> tuple[RevisitRule, ...]:
+        """Which pages are visited again; empty for none."""
+        return self._settings.revisit_rules
 
     def _report_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, count in dropped.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crawler.errors import FetchFailed
+from crawler.fetch.conditional import Headers
 from crawler.page import Exchange
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.foreign_domains import ForeignDomainAccess
@@ -44,12 +45,13 @@ class PoliteFetch:
         went to another domain, starts that domain's delay and returns True."""
         return await self._foreign.end_request(visit, exchange, visit.delay_ms)
 
-    async def fetch(self, visit: Visit, url: str, known: KnownRobots | None) -> Exchange:
+    async def fetch(self, visit: Visit, url: str, known: KnownRobots | None, conditions: Headers = ()) -> Exchange:
         """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`: the
-        robots.txt that may set the delay, None if unknown. Raises FetchFailed."""
+        robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request conditional.
+        Raises FetchFailed."""
         began = self._runtime.now()
         try:
-            exchange = await self._fetch.fetch(visit, url)
+            exchange = await self._fetch.fetch(visit, url, conditions)
         except FetchFailed as failure:
             if failure.request_sent:
                 self.throttle.start_delay(visit, self._runtime.now() - began, known)

@@ -18,6 +18,7 @@ from crawler.worker.page_builder import bare_page
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
+from crawler.worker.revisits import conditions, planned
 from crawler.worker.runtime import Runtime
 from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
 from crawler.worker.visit import Visit
@@ -56,7 +57,8 @@ class UrlHandler:
     async def request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
         """Request `entry`, for which `may_request` returned True, and pass the result to the committer."""
         try:
-            exchange = await self._fetch.fetch(visit, entry.url, known)
+            conditional = conditions(self._builder.revisit_rules, entry)
+            exchange = await self._fetch.fetch(visit, entry.url, known, conditional)
         except FetchFailed as failure:
             self._allowance.give_back()
             await self._failed(visit, entry, failure)
@@ -141,7 +143,8 @@ class UrlHandler:
             self._allowance.give_back()
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason
         keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
-        await self._committer.add(Result(visit, SettledUrl(entry, page.outcome, reason, keep), page, links))
+        settled, page = planned(self._builder.revisit_rules, SettledUrl(entry, page.outcome, reason, keep), page)
+        await self._committer.add(Result(visit, settled, page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000

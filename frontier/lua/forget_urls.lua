@@ -7,9 +7,9 @@
 -- KEYS[3] dead     hash  "domain LF entry" -> reason
 -- KEYS[4] lost     zset  "token LF entry" -> time ms
 -- KEYS[5] the prefix of q:<domain> zset, inflight:<domain> zset, blocks:<domain> zset, block:<block>:<domain> string,
---         seen:<bucket> set
--- ARGV[1] crawl   ARGV[2] domain   ARGV[3] place: q, inflight, waiting, dead, lost, block or "" (only fingerprints)
--- ARGV[4] number of members   ARGV[5...] the members (of the place "block": the name of a block), then the fingerprints
+--         seen:<bucket> set, known:<domain> hash, visits:<domain> zset, revisits zset
+-- ARGV[1] crawl   ARGV[2] domain   ARGV[3] place: q, inflight, waiting, dead, lost, block, known or "" (only fingerprints)
+-- ARGV[4] number of members   ARGV[5...] the members (of "block": the name of a block; of "known": fingerprints), then the fingerprints
 --
 -- Returns {"removed", number of URLs, number of fingerprints} | {"lost"}
 
@@ -29,6 +29,12 @@ elseif place == 'dead' then
   gone, is_open = redis.call('HDEL', KEYS[3], unpack(ARGV, 5, 4 + members)), false
 elseif place == 'lost' then
   gone, is_open = redis.call('ZREM', KEYS[4], unpack(ARGV, 5, 4 + members)), false
+end
+if place == 'known' then
+  gone, is_open = redis.call('HDEL', KEYS[5] .. 'known:' .. domain, unpack(ARGV, 5, 4 + members)), false
+  redis.call('DEL', KEYS[5] .. 'visits:' .. domain)
+  redis.call('ZREM', KEYS[5] .. 'revisits', domain)
+  redis.call('HINCRBY', KEYS[1], 'known', -gone)
 end
 if gone > 0 and is_open then
   redis.call('HINCRBY', KEYS[1], 'denied', gone)

@@ -2,7 +2,7 @@
 --
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
 -- `lost_tail` notices a restart of the server, `lease_again` repeats a reply that was lost, `take_back` ends expired leases,
--- and `wake` queues waiting entries that are ready. Domains that have been due longest are leased first. `packed` finds the
+-- `wake` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due longest are leased first. `packed` finds the
 -- next packed URLs of a domain; if its queue lacks those of the highest priority, it stays due until they are unpacked.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence), call, granted (the last grant), run, quiet_ms, tails
@@ -13,10 +13,12 @@
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
 -- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms; kept for LOST_KEPT_MS
 -- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state, packed),
---         blocks:<domain> zset (block -> minus the highest priority in it), block:<block>:<domain> string
+--         blocks:<domain> zset (block -> minus the highest priority in it), block:<block>:<domain> string; with ARGV[11]
+--         also of revisits zset, visits:<domain> zset, known:<domain> hash
 -- ARGV[1] crawl   ARGV[2] epoch   ARGV[3] replica   ARGV[4] run: of the server process   ARGV[5] number of the call
 -- ARGV[6] now_ms   ARGV[7] lease_ms
 -- ARGV[8] max_domains (1 or more)   ARGV[9] max_urls (each)   ARGV[10] default_delay_ms
+-- ARGV[11] the share of known pages in a lease while new ones are queued ("": pages are not visited again)
 --
 -- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...,
 --          for domains with few unpacked URLs: {domain, number of packed URLs, first block, its contents}, ...}
@@ -26,7 +28,7 @@ local keys = {shard = KEYS[8]}
 keys.owner, keys.due, keys.leases, keys.waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 keys.stats, keys.dead, keys.lost = KEYS[5], KEYS[6], KEYS[7]
 local number, now_ms, lease_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local max_urls, default_delay_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local max_urls, default_delay_ms, share = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 
 if is_lost(keys.stats, ARGV[1]) then return {'lost'} end
 local known = read_owner(keys.owner)
@@ -38,6 +40,7 @@ local again = lease_again(keys, known, number, now_ms, lease_ms, default_delay_m
 if again then return again end
 local expiring_ms = take_back_expired(keys, now_ms, default_delay_ms)
 local waking_ms = wake_ready(keys, now_ms)
+local visit_ms = share and wake_visits(keys, now_ms) or math.huge
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
@@ -50,16 +53,21 @@ local function lease(domain)
   local delay_ms = tonumber(state[1] or default_delay_ms)
   -- At most as many URLs as can be fetched in half of the lease, so that a slow holder does not outlast its lease.
   local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
+  if share then wake_domain(keys.shard, domain, now_ms) end
   if state[3] then
-    urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls)
+    urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls, share and KNOWN_FROM or '+inf')
     if urls == 0 then return false end
   end
-  local best = redis.call('ZREVRANGE', queue, 0, urls - 1, 'WITHSCORES')
-  if #best == 0 then return true end
-  -- Copied within the server. To pop the entries and add them again takes longer.
-  redis.call('ZRANGESTORE', keys.shard .. 'inflight:' .. domain, queue, 0, urls - 1, 'REV')
-  redis.call('ZREMRANGEBYRANK', queue, -urls, -1)
-  last_token = math.max(last_token + 1, now_ms)
+  local inflight, token = keys.shard .. 'inflight:' .. domain, math.max(last_token + 1, now_ms)
+  local best = share and lease_shared(queue, inflight, urls, share, token * 0.618034 % 1)
+  if not best then
+    best = redis.call('ZREVRANGE', queue, 0, urls - 1, 'WITHSCORES')
+    if #best == 0 then return true end
+    -- Copied within the server. To pop the entries and add them again takes longer.
+    redis.call('ZRANGESTORE', inflight, queue, 0, urls - 1, 'REV')
+    redis.call('ZREMRANGEBYRANK', queue, -urls, -1)
+  end
+  last_token = token
   redis.call('HSET', domain_key, 'token', last_token)
   redis.call('ZADD', keys.leases, now_ms + lease_ms, domain)
   granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
@@ -84,6 +92,7 @@ end
 local function next_ms(key, before_ms) return before_ms > now_ms and before_ms or first_ms(key) end
 if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
 local again_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
+if share then again_ms = math.min(again_ms, next_ms(keys.shard .. 'revisits', visit_ms)) end
 if again_ms < math.huge then reply[2] = again_ms end
 for _, domain in ipairs(low) do reply[#reply + 1] = domain end
 return reply

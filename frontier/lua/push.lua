@@ -1,6 +1,7 @@
 -- push: queue URLs that have not been seen before. Idempotent: a second call with the same URLs adds nothing.
 -- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were settled in between. One that
--- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice.
+-- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice. One
+-- that will be visited again (visits.lua) is due now.
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
@@ -10,7 +11,7 @@
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
 -- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed),
---         seen:<bucket> set
+--         seen:<bucket> set; for "again" also of known:<domain> hash, visits:<domain> zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
@@ -64,7 +65,7 @@ local function push_domain(domain, again, from, to)
       if is_new then seen = seen + 1 end
       if seen > buckets * FILL then split_one() end
       if is_new or (again and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
-        new[size + 1], new[size + 2] = ARGV[i + 1], ARGV[i + 2]
+        new[size + 1], new[size + 2] = ARGV[i + 1], again and take_known(base, domain, fingerprint) or ARGV[i + 2]
         size = size + 2
       else
         known = known + 1

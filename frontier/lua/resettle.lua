@@ -18,7 +18,7 @@ end
 local function remove_queued(keys, domain, token, now_ms, ...)
   -- What was leased was ready, but it may be waiting again.
   for _ = 1, WAKE_ROUNDS do
-    if wake_ready(keys, now_ms) > now_ms then break end
+    if math.min(wake_ready(keys, now_ms), wake_visits(keys, now_ms)) > now_ms then break end
   end
   local queue, gone = keys.shard .. 'q:' .. domain, 0
   for _, entry in ipairs({...}) do

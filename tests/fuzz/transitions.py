@@ -19,9 +19,11 @@ from frontier.forgetting import Forgetting
 from frontier.keys import CrawlKeys
 from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
+from frontier.refreshing import refresh_domain
 from frontier.reservations import Reservation, Reservations
 from frontier.retries import retry_now
 from frontier.scripts import SAVE_ROBOTS
+from frontier.settlements import revisit
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, command, connect, script_call
 from frontier.urls import canonicalize
@@ -45,7 +47,11 @@ class Machine:
         keys = CrawlKeys("fuzz", SHARDS, b"key".hex())
         self._store, self._time, self._rng, self._keys = store, time, rng, keys
         settings = FrontierSettings(
-            lease_ms=500, batch=rng.choice((1, 3)), domain_cap=40, pack_above=rng.choice((0, 2, 20))
+            lease_ms=500,
+            batch=rng.choice((1, 3)),
+            domain_cap=40,
+            pack_above=rng.choice((0, 2, 20)),
+            known_share=rng.choice((None, 0.5)),
         )
         self._frontier = Frontier(store, keys, clock, settings, b"key")
         self._reservations = Reservations(store, keys, clock, hold_ms=300, delay_ms=100)
@@ -75,7 +81,7 @@ class Machine:
         await self._rng.choice(
             (
                 *(self._push, self._lease, self._settle, self._release, self._repack),
-                *(self._reserve, self._ask_gate, self._save_robots, self._retry_now, self._forget),
+                *(self._reserve, self._ask_gate, self._save_robots, self._retry_now, self._forget, self._refresh),
             )
         )()
 
@@ -124,6 +130,9 @@ class Machine:
             reason = rng.choice(("ok", "http_500", "é:\n"))
             again = (retry(entry, reason, next_ms, entry.priority - 1), postpone(entry, reason, next_ms))
             ends = [SettledUrl(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
+            if self._frontier.settings.known_share is not None:
+                due_ms = rng.choice((None, next_ms, self._time.ms + 700))
+                ends.append(revisit(ends[0], rng.choice(("new", "changed")), due_ms, rng.choice(("1,,", "x y"))))
             told.urls.append(rng.choice((*ends, *again)))
         return told
 
@@ -154,6 +163,9 @@ class Machine:
             await Forgetting(self._store, crawl, self._frontier, FORGOTTEN).purge(durable_s=0.0)
             self.has_forgotten = True
 
+    async def _refresh(self) -> None:
+        await refresh_domain(self._store, self._keys, f"d{self._rng.randrange(6)}.test", self._time.ms)
+
     async def _retry_now(self) -> None:
         """A domain is then due no later than its delay from now, unless it is leased or reserved."""
         domain = f"d{self._rng.randrange(6)}.test"
@@ -183,7 +195,7 @@ class Machine:
     async def check(self) -> None:
         """Every accepted URL is settled, queued, leased or waiting, and each once."""
         counts = await self.counters.counts()
-        kept = 0
+        kept = known = 0
         for keys in self._keys.shards:
             waiting, names = await self._store.send(
                 [command("ZCARD", keys.waiting), command("KEYS", _literal(keys.base) + "*")]
@@ -195,10 +207,13 @@ class Machine:
                 name for name in names if name.startswith((f"{keys.base}q:".encode(), f"{keys.base}inflight:".encode()))
             ]
             kept += waiting + sum(await self._store.send([command("ZCARD", name) for name in sets]) if sets else [])
+            pages = [name for name in names if name.startswith(f"{keys.base}known:".encode())]
+            known += sum(await self._store.send([command("HLEN", name) for name in pages]) if pages else [])
             blocks = [name for name in names if name.startswith(f"{keys.base}block:".encode())]
             contents = await self._store.send([command("GET", name) for name in blocks]) if blocks else []
             kept += sum(len(rows_of(text)) for text in contents)
         assert counts.open == kept, f"open {counts.open}, found {kept}"
+        assert counts.known == known, f"known {counts.known}, found {known}"
 
 
 class _Noting:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 
 from crawler import __version__
-from crawler.events import LinksPushed, WritesRepeated
+from crawler.events import LinksPushed, PageSettled, WritesRepeated
 from crawler.observe.metrics import Metrics
+from crawler.page import Outcome, Page
 
 
 def test_links_are_counted_by_result() -> None:
@@ -15,6 +16,17 @@ def test_links_are_counted_by_result() -> None:
     results = ("accepted", "known", "capped", "outside", "recent")
     counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"result": result}) for result in results]
     assert counted == [1, 2, 3, 4, 5]
+
+
+def test_visits_are_counted_by_what_they_found() -> None:
+    metrics = Metrics()
+    for found in ("new", "changed", "changed", ""):
+        page = Page("http://a.test/", "a.test", 0, Outcome.DONE, "ok", 1.0, visit=found)
+        metrics.observe(PageSettled(page))
+    counted = [
+        metrics.registry.get_sample_value("peercrawl_page_visits_total", {"found": f}) for f in ("new", "changed")
+    ]
+    assert counted == [1, 2]
 
 
 def test_repeated_writes_are_counted_with_their_outcome() -> None:

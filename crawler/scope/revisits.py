@@ -1,0 +1,318 @@
+"""Decides whether and when a page is visited again, from rules and from what its visits have found. Pure.
+
+The rule for a page is the first one that matches it. With `every`, the time between two visits is fixed. With
+`adaptive`, it is the time in which the page changes with a probability of one half, within limits.
+
+The rate of changes is estimated as in J. Cho and H. Garcia-Molina, "Estimating frequency of change", ACM Transactions
+on Internet Technology 3(3), 2003. Changes are a Poisson process, and a visit shows only whether there was at least one
+since the last. For irregular visits, the maximum likelihood estimate (section 4.2) needs all intervals. To store only
+sums, the intervals that ended with a change are taken as equally long, so that the equation has a solution in closed
+form. Half an interval without a change is added, as in their estimator of less bias (section 4.1), to which this one is
+equal if visits are regular.
+
+The state of a page's visits is a short text at the end of its entry, because Redis stores it for each known page.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b32decode, b32encode, b85decode, b85encode
+from collections.abc import Sequence
+from email.utils import formatdate, parsedate_to_datetime
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+
+from crawler.errors import UserError
+
+Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
+"""What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""
+
+Headers = tuple[tuple[str, str], ...]
+
+MISSES = 5
+"""Visits in a row without the page after which it is forgotten. The time between them doubles."""
+
+LONGEST_S = 365 * 86_400.0
+LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
+MOST_COMPARED = 32
+"""Visits after which the sums are halved, so that the estimate follows a page that changes more or less often than
+before."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class RevisitRule(msgspec.Struct, frozen=True):
+    """Which pages, and how often. `match`: a regular expression that is searched in the URL; `host`: with its
+    subdomains; `type`: a media type, in which `*` stands for anything. Empty: any. Times are in seconds. For
+    `adaptive`, `start_s` is the time to the second visit."""
+
+    policy: Literal["never", "every", "adaptive"]
+    match: str = ""
+    host: str = ""
+    type: str = ""
+    every_s: float = 0.0
+    min_s: float = 3_600.0
+    max_s: float = 30 * 86_400.0
+    start_s: float = 86_400.0
+
+    def applies(self, url: str, host: str, content_type: str) -> bool:
+        """Whether this rule is for the page `url` on `host`."""
+        return (
+            (not self.match or re.search(self.match, url) is not None)
+            and (not self.host or host == self.host or host.endswith(f".{self.host}"))
+            and (not self.type or fnmatchcase(content_type, self.type))
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> RevisitRule:
+        """The rule that `text` describes. Raises UserError."""
+        values: dict[str, str | float] = {}
+        for word in text.split():
+            name, equals, value = word.partition("=")
+            if not equals and name in ("never", "adaptive"):
+                values.setdefault("policy", name)
+            elif equals and name in ("match", "host", "type"):
+                values[name] = value
+            elif equals and name in ("every", "min", "max", "start"):
+                values[f"{name}_s"] = _seconds(word, value)
+            else:
+                raise UserError(
+                    f"{word!r}: use match=, host=, type=, and one of never, every=6h, or adaptive with min=, max=, start="
+                )
+        if "every_s" in values:
+            values.setdefault("policy", "every")
+        if "policy" not in values:
+            raise UserError(f"{text!r}: say never, every=6h or adaptive")
+        try:
+            re.compile(str(values.get("match", "")))
+        except re.error as error:
+            raise UserError(f"{text!r}: {error}") from error
+        rule = msgspec.convert(values, cls)
+        if not rule.min_s <= rule.start_s <= rule.max_s and rule.policy == "adaptive":
+            raise UserError(f"{text!r}: start must be between min and max")
+        return rule
+
+    def interval_s(self, seen: Visits) -> float:
+        """The time from the last visit in `seen` to the next, in seconds."""
+        if self.policy == "every":
+            return self.every_s
+        if not seen.compared:
+            return self.start_s
+        return min(max(math.log(2) / seen.change_rate, self.min_s), self.max_s)
+
+
+def _seconds(word: str, text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    if found is None or (seconds := float(found[1]) * _SECONDS[found[2]]) < 1:
+        raise UserError(f"{word!r}: write a number and a unit (s, m, h or d), such as 6h, and at least 1s")
+    return min(seconds, LONGEST_S)
+
+
+def parse_rules(texts: Sequence[str]) -> tuple[RevisitRule, ...]:
+    """The rules in `texts`. Raises UserError."""
+    return tuple(RevisitRule.parse(text) for text in texts)
+
+
+class Visits(msgspec.Struct, frozen=True):
+    """The state of a page's visits. Times are in seconds since 1970, with microseconds.
+
+    `last_at`: the last visit; `body_at`: the last one whose response had a body; `interval_s`: between the last and the
+    next; `rule`: the number of its rule. `compared`: visits that showed whether the page has changed; `changes`: how
+    many had; `changed_s`, `unchanged_s`: the sums of their intervals. `misses`: visits in a row that did not find the
+    page. `digest`: of the payload as in a WARC record, without its label, and empty if the page is gone. `validator`:
+    "e" and an ETag, or "m" and the seconds of a Last-Modified.
+    """
+
+    last_at: float
+    body_at: float
+    interval_s: int = 0
+    rule: int = 0
+    compared: int = 0
+    changes: int = 0
+    changed_s: int = 0
+    unchanged_s: int = 0
+    misses: int = 0
+    digest: str = ""
+    validator: str = ""
+
+    @property
+    def change_rate(self) -> float:
+        """Estimated changes per second. There must be a visit that was compared."""
+        mean = max(1, self.changed_s + self.unchanged_s) / self.compared
+        if not self.changes:  # as if half a visit had shown a change
+            return math.log1p(mean / 2 / (self.unchanged_s + mean / 2)) / mean
+        each = max(1, self.changed_s) / self.changes
+        return math.log1p(self.changed_s / (self.unchanged_s + mean / 2)) / each
+
+    @property
+    def conditions(self) -> Headers:
+        """The header fields that make a request conditional (RFC 9110 13.1.2 and 13.1.3)."""
+        kind, value = self.validator[:1], self.validator[1:]
+        if kind == "e":
+            return (("If-None-Match", value),)
+        return (("If-Modified-Since", formatdate(int(value), usegmt=True)),) if kind == "m" else ()
+
+    def __str__(self) -> str:
+        last, body = round(self.last_at * 1e6), round(self.body_at * 1e6)
+        numbers = (last, last - body, self.interval_s, self.rule, self.compared, self.changes)
+        more = (self.changed_s, self.unchanged_s, self.misses)
+        digest = b85encode(b32decode(self.digest)).decode() if self.digest else ""  # 25 characters instead of 32
+        return ",".join([*map(_short, (*numbers, *more)), digest, self.validator])
+
+    @classmethod
+    def parse(cls, text: str) -> Visits:
+        """The inverse of `str`. Raises ValueError."""
+        *numbers, digest, validator = text.split(",", 10)
+        last, age, *rest = (int(number or "0", 36) for number in numbers)
+        interval_s, rule, compared, changes, changed_s, unchanged_s, misses = rest
+        return cls(
+            last / 1e6,
+            (last - age) / 1e6,
+            interval_s,
+            rule,
+            compared,
+            changes,
+            changed_s,
+            unchanged_s,
+            misses,
+            b32encode(b85decode(digest)).decode() if digest else "",
+            validator,
+        )
+
+
+def _short(number: int) -> str:
+    """`number` in base 36, empty for 0."""
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text
+
+
+def validator_of(etag: str, last_modified: str) -> str:
+    """What `Visits.validator` keeps of these header fields, empty if nothing can be used."""
+    if len(etag) <= LONGEST_ETAG and _ETAG.fullmatch(etag):
+        return f"e{etag}"
+    try:
+        seconds = int(parsedate_to_datetime(last_modified).timestamp())
+    except (ValueError, OverflowError):
+        return ""
+    return f"m{seconds}" if seconds >= 0 else ""
+
+
+def described(texts: Sequence[str], seen: Visits) -> str:
+    """How the time of the visit after those in `seen` was chosen, in words. `texts`: the rules of the crawl."""
+    rule = f" by the rule {texts[seen.rule]!r}" if seen.rule < len(texts) else ""
+    if seen.misses:
+        return f"{seen.interval_s} s between visits{rule}, doubled {seen.misses} times because the page was not found"
+    counted = f"{seen.changes} of {seen.compared} visits found a change" if seen.compared else "visited once"
+    rate = f", one change in {1 / seen.change_rate:.0f} s is estimated" if seen.compared else ""
+    return f"{seen.interval_s} s between visits{rule}; {counted}{rate}"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had."""
+
+    url: str
+    host: str
+    at: float
+    status: int = 0
+    content_type: str = ""
+    digest: str = ""
+    validator: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """`found`: what the visit found; `due_at`: when the next visit is due, in seconds since 1970, or None if the page
+    is not visited again; `visits`: the state until then."""
+
+    found: Found
+    due_at: float | None
+    visits: Visits
+
+
+def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer) -> Decision | None:
+    """What follows from `answer` for a page with the state `before`, None if this was its first visit. Returns None if
+    the page is not one that is visited again."""
+    if before is None:
+        return _first(rules, answer)
+    is_not_modified = answer.status == 304 and bool(before.validator)
+    if answer.status in (404, 410):
+        return _missed(before, "gone", answer.at)
+    if answer.status in (301, 308):  # the target is a page of its own
+        return Decision("gone", None, before)
+    if not is_not_modified and not 200 <= answer.status < 300 and answer.status not in (302, 303, 307):
+        return _missed(before, "failed", answer.at)
+    number = _rule_for(rules, answer, before.rule if is_not_modified else None)
+    was_gone = not before.digest
+    has_changed = not is_not_modified and answer.digest != before.digest
+    seen = msgspec.structs.replace(
+        _compared(before, has_changed, answer.at) if not was_gone else before,
+        last_at=answer.at,
+        body_at=before.body_at if is_not_modified else answer.at,
+        misses=0,
+        digest=before.digest if is_not_modified else answer.digest,
+        validator=answer.validator or (before.validator if is_not_modified else ""),
+    )
+    return _next("back" if was_gone else "changed" if has_changed else "unchanged", rules, number, seen)
+
+
+def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
+    number = _rule_for(rules, answer)
+    if number is None or rules[number].policy == "never" or not 200 <= answer.status < 300:
+        return None
+    visits = Visits(answer.at, answer.at, digest=answer.digest, validator=answer.validator)
+    return _next("new", rules, number, visits)
+
+
+def _rule_for(rules: Sequence[RevisitRule], answer: Answer, last: int | None = None) -> int | None:
+    """The number of the rule for the page of `answer`. `last`: that of the visit before, if the answer is a 304: it
+    need not tell the type of the page, which is then still that for which this rule was found."""
+    for number, rule in enumerate(rules):
+        known = msgspec.structs.replace(rule, type="") if number == last and not answer.content_type else rule
+        if known.applies(answer.url, answer.host, answer.content_type):
+            return number
+    return None
+
+
+def _next(found: Found, rules: Sequence[RevisitRule], number: int | None, seen: Visits) -> Decision:
+    if number is None or number >= len(rules) or rules[number].policy == "never":
+        return Decision(found, None, seen)
+    interval_s = max(1, round(rules[number].interval_s(seen)))
+    visits = msgspec.structs.replace(seen, interval_s=interval_s, rule=number)
+    return Decision(found, seen.last_at + interval_s, visits)
+
+
+def _compared(before: Visits, has_changed: bool, at: float) -> Visits:
+    """`before` with one more visit at `at`."""
+    passed_s = max(1, round(at - before.last_at))
+    sums = (before.compared, before.changes, before.changed_s, before.unchanged_s)
+    compared, changes, changed_s, unchanged_s = (n // 2 for n in sums) if sums[0] >= MOST_COMPARED else sums
+    return msgspec.structs.replace(
+        before,
+        compared=compared + 1,
+        changes=changes + has_changed,
+        changed_s=changed_s + passed_s * has_changed,
+        unchanged_s=unchanged_s + passed_s * (not has_changed),
+    )
+
+
+def _missed(before: Visits, found: Found, at: float) -> Decision:
+    misses = before.misses + 1
+    is_gone = found == "gone"
+    visits = msgspec.structs.replace(
+        before,
+        last_at=at,
+        body_at=min(before.body_at, at),
+        misses=misses,
+        digest="" if is_gone else before.digest,
+        validator="" if is_gone else before.validator,  # a page that is back sends its body
+    )
+    wait_s = min(before.interval_s * 2.0**misses, LONGEST_S)
+    return Decision(found, None if misses >= MISSES else at + wait_s, visits)

@@ -1,0 +1,143 @@
+"""Pages of a site are visited again while the crawl runs: changes are found, and unchanged pages cost a 304."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Running, answering, toml, wait_until
+from tests.sinks import readers
+
+pytestmark = pytest.mark.e2e
+
+PAGES = ("/", "/still", "/moving", "/going")
+
+
+class Site(ThreadingHTTPServer):
+    """A site that knows validators. `versions`: of each page, None for one that is gone; `asked`: path and status."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lock = threading.Lock()
+        self.versions: dict[str, int | None] = dict.fromkeys(PAGES, 1)
+        self.asked: list[tuple[str, int]] = []
+
+    def times(self, path: str, status: int) -> int:
+        return self.asked.count((path, status))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        version = self.server.versions.get(self.path)
+        etag, links = f'"{version}"', "".join(f'<a href="{path}">x</a>' for path in PAGES)
+        body = f"<title>{self.path} {version}</title>{links}".encode()
+        status = 404 if version is None else 304 if self.headers["If-None-Match"] == etag else 200
+        with self.server.lock:
+            self.server.asked.append((self.path, status))
+        body = body if status == 200 else b""
+        self.send_response(status)
+        if status == 200:
+            self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", etag)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def settings(site: Site, folder: Path, **more: object) -> str:
+    return toml(
+        {
+            "politeness": {"delay": 0.02, "response_share": 0},
+            "fetch": {"host_map": [f"site.test=127.0.0.1:{site.server_port}"]},
+            "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5},
+            **more,
+        }
+    )
+
+
+def lines(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((folder / "out").rglob("*.pages.jsonl")):
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> None:
+    with answering(Site()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s"]}))
+        options = ["--settings", str(tmp_path / "crawler.toml")]
+        words = [sys.executable, "-m", "crawler"]
+        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
+        assert seeded.code == 0, seeded.err
+        crawler = Running([*words, "run", *options], tmp_path, "run", {})
+        try:
+            wait_until(lambda: all(site.times(path, 304) for path in PAGES), "a 304 of each page")
+            site.versions |= {"/moving": 2, "/going": None}
+            wait_until(lambda: site.times("/moving", 200) == 2 and site.times("/going", 404), "the changes")
+            site.versions["/going"] = 1
+            wait_until(lambda: site.times("/going", 200) == 2, "the page that is back")
+            wait_until(lambda: site.times("/still", 304) >= 3, "more visits")
+        finally:
+            crawler.send(signal.SIGTERM)
+            done = crawler.wait()
+        assert done.code == 0, done.err
+    by_page: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in sorted(lines(tmp_path), key=lambda line: line["settled_at"]):
+        by_page[line["url"].removeprefix("http://site.test")].append(line)
+    for path in PAGES:
+        visits = by_page[path]
+        assert len(visits) == len([asked for asked, _ in site.asked if asked == path])
+        assert [line["visit"] for line in visits].count("new") == 1 and visits[0]["visit"] == "new"
+        assert [line["previous_visit"] for line in visits] == [None, *(line["fetched_at"] for line in visits[:-1])]
+    assert {line["visit"] for line in by_page["/still"][1:]} == {"unchanged"}
+    assert {(line["digest"], line["status"], line["size"]) for line in by_page["/still"][1:]} == {
+        (by_page["/still"][0]["digest"], 304, 0)
+    }
+    assert [line["visit"] for line in by_page["/moving"]].count("changed") == 1
+    assert [line["visit"] for line in by_page["/going"] if line["visit"] not in ("unchanged", "new")] == [
+        "gone",
+        "back",
+    ]
+    assert site.times("/still", 200) == 1
+    check_records(tmp_path, by_page["/still"])
+
+
+def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
+    """Each 304 is a revisit record that refers to the response with the body."""
+    records = [
+        record
+        for path in sorted((folder / "out").rglob("*.warc.gz"))
+        for record in readers.by_fastwarc(path)
+        if record.headers.get("WARC-Target-URI") == visits[0]["url"]
+    ]
+    (response,) = (record for record in records if record.headers["WARC-Type"] == "response")
+    revisits = [record for record in records if record.headers["WARC-Type"] == "revisit"]
+    assert len(revisits) == len(visits) - 1
+    for record in revisits:
+        assert record.headers["WARC-Profile"].endswith("/server-not-modified")
+        assert record.headers["WARC-Refers-To-Target-URI"] == visits[0]["url"]
+        assert record.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
+        assert record.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"]
+
+
+def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
+    with answering(Site()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["adaptive"]}))
+        words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml")]
+        done = Running([*words, "http://site.test/"], tmp_path, "crawl", {}).wait()
+        assert done.code == 0, done.err
+        assert [site.times(path, 200) for path in PAGES] == [1] * len(PAGES)

@@ -1,0 +1,258 @@
+"""Known pages are visited again: queued when they are due, leased with the state of their visits, and never lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontier.counters import Counters
+from frontier.entries import Entry
+from frontier.lookup import UrlLookup
+from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.refreshing import AT_ONCE, refresh_domain, refresh_page
+from frontier.settlements import revisit
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
+
+LATER_MS = 60_000
+SETTINGS = FrontierSettings(known_share=0.5, batch=4, delay_ms=0)
+
+
+@pytest.fixture
+async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Frontier:
+    return await make_frontier(store, crawl_name, time, SETTINGS)
+
+
+@pytest.fixture
+def counters(store: RedisStore, frontier: Frontier) -> Counters:
+    return Counters(store, frontier.keys)
+
+
+def page(number: int, **more: object) -> Entry:
+    return entry(f"https://a.test/{number}", **more)
+
+
+def planned(lease: Lease, due_ms: int | None, found: str = "new", state: str = "s1") -> Settlement:
+    """All URLs of `lease` are done, and visited again at `due_ms`."""
+    urls = [revisit(SettledUrl(one, "done", "200"), found, due_ms, state) for one in lease.entries]
+    return Settlement(lease, 0, urls=urls)
+
+
+async def know(frontier: Frontier, time: ManualTime, *pages: Entry) -> int:
+    """Make `pages` known, and return when they are due."""
+    await frontier.push(pages)
+    due_ms, left = time.ms + LATER_MS, len(pages)
+    while left:
+        lease = await lease_one(frontier)
+        await frontier.settle([planned(lease, due_ms)])
+        left -= len(lease.entries)
+    return due_ms
+
+
+async def leases_now(frontier: Frontier, replica: str = "r1") -> tuple[list[Lease], int | None]:
+    (reply,), _ = await frontier.lease([0], 1, replica, 8)
+    return list(reply.leases), reply.next_ms
+
+
+async def test_a_visit_that_is_not_due_is_not_open(frontier: Frontier, counters: Counters, time: ManualTime) -> None:
+    due_ms = await know(frontier, time, page(1))
+    assert await counters.has_ended()
+    assert (await counters.counts()).known == 1
+    assert await leases_now(frontier) == ([], due_ms)
+    assert await frontier.shards_with_work([0]) == {0}
+
+
+async def test_a_due_visit_is_leased_with_its_state_and_is_open(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    time.ms = await know(frontier, time, page(1, priority=-2.0, via="https://a.test/"))
+    lease = await lease_one(frontier)
+    (again,) = lease.entries
+    assert (again.url, again.via, again.visit) == ("https://a.test/1", "https://a.test/", "s1")
+    counts = await counters.counts()
+    assert (counts.open, counts.accepted, counts.revisited, counts.known) == (1, 2, 1, 0)
+    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "s2")])
+    counts = await counters.counts()
+    assert (counts.open, counts.done, counts.known, counts.visits) == (0, 2, 1, {"new": 1, "changed": 1})
+    time.ms += LATER_MS
+    assert [one.visit for one in (await lease_one(frontier)).entries] == ["s2"]
+
+
+async def test_a_doubled_settle_call_plans_one_visit(frontier: Frontier, counters: Counters, time: ManualTime) -> None:
+    await frontier.push([page(1), page(2)])
+    lease = await lease_one(frontier)
+    for _ in range(2):
+        await frontier.settle([planned(lease, time.ms + LATER_MS)])
+    assert (await counters.counts()).visits == {"new": 2}
+    assert (await counters.counts()).known == 2
+
+
+async def test_a_page_that_is_not_visited_again_is_only_counted(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    time.ms = await know(frontier, time, page(1))
+    await frontier.settle([planned(await lease_one(frontier), None, "gone")])
+    counts = await counters.counts()
+    assert (counts.known, counts.visits["gone"], counts.open) == (0, 1, 0)
+    assert await leases_now(frontier) == ([], None)
+
+
+async def test_known_and_new_pages_share_a_lease(frontier: Frontier, time: ManualTime) -> None:
+    time.ms = await know(frontier, time, *map(page, range(8)))
+    await frontier.push([page(number) for number in range(100, 108)])
+    kinds = []
+    for _ in range(4):
+        lease = await lease_one(frontier)
+        kinds.append(sorted(bool(one.visit) for one in lease.entries))
+        await frontier.settle([planned(lease, None, "unchanged")])
+    assert kinds == [[False, False, True, True]] * 4
+
+
+async def test_a_kind_that_is_alone_gets_the_whole_lease(frontier: Frontier, time: ManualTime) -> None:
+    time.ms = await know(frontier, time, *map(page, range(8)))
+    assert len((await lease_one(frontier)).entries) == SETTINGS.batch
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.25, 1), (1.0, 4)])
+async def test_the_share_is_that_of_the_settings(
+    frontier: Frontier, time: ManualTime, share: float, expected: int
+) -> None:
+    time.ms = await know(frontier, time, *map(page, range(8)))
+    await frontier.push([page(number) for number in range(100, 108)])
+    frontier.apply(FrontierSettings(known_share=share, batch=4, delay_ms=0))
+    assert sum(bool(one.visit) for one in (await lease_one(frontier)).entries) == expected
+
+
+async def test_all_due_visits_are_leased_before_the_crawl_ends(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """A queue takes 256 of them at a time."""
+    frontier.apply(FrontierSettings(known_share=0.5, batch=100, delay_ms=0))
+    time.ms = await know(frontier, time, *map(page, range(600)))
+    visited = 0
+    assert await counters.has_ended()  # nobody has looked yet
+    while True:
+        leases, _ = await leases_now(frontier)
+        if not leases:
+            break
+        assert not await counters.has_ended()
+        for lease in leases:
+            visited += len(lease.entries)
+            await frontier.settle([planned(lease, None, "unchanged")])
+    assert visited == 600
+    assert await counters.has_ended()
+
+
+async def test_a_lost_lease_returns_visits_with_their_state(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    time.ms = await know(frontier, time, page(1))
+    lost = await lease_one(frontier)
+    time.ms += SETTINGS.lease_ms + 1_000
+    (again,) = (await lease_one(frontier)).entries
+    assert (again.visit, again.lost) == ("s1", 1)
+    (stale,) = await frontier.settle([planned(lost, time.ms + LATER_MS, "changed", "late")])
+    assert stale.stale
+    url = LeasedUrl(0, "a.test", lost.token, lost.entries[0])
+    assert await frontier.revoke([url]) == [True]
+    counts = await counters.counts()
+    assert (counts.open, counts.known) == (1, 0)
+
+
+async def test_a_retry_keeps_the_state(frontier: Frontier, time: ManualTime) -> None:
+    time.ms = await know(frontier, time, page(1))
+    lease = await lease_one(frontier)
+    (one,) = lease.entries
+    await frontier.settle([Settlement(lease, 0, urls=[retry(one, "timeout", time.ms + 5, one.priority - 1)])])
+    time.ms += 5
+    (again,) = (await lease_one(frontier)).entries
+    assert (again.visit, again.tries) == ("s1", 1)
+
+
+async def test_a_known_page_that_is_seeded_again_is_due_now(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    await know(frontier, time, page(1))
+    await frontier.push([page(1, mode="again")])
+    lease = await lease_one(frontier)
+    assert [one.visit for one in lease.entries] == ["s1"]
+    counts = await counters.counts()
+    assert (counts.known, counts.open) == (0, 1)
+    await frontier.settle([planned(lease, None, "unchanged")])
+    assert await counters.has_ended()
+
+
+async def test_a_first_visit_does_not_replace_what_is_known(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """It is settled late: the page was seeded again while it was leased."""
+    time.ms = await know(frontier, time, page(1))
+    known = await lease_one(frontier)
+    await frontier.push([page(1, mode="again", depth=3)])
+    await frontier.settle([planned(known, time.ms + LATER_MS, "changed", "s2")])
+    await frontier.settle([planned(await lease_one(frontier), time.ms + 5, "new", "first")])
+    assert (await counters.counts()).known == 1
+    time.ms += LATER_MS
+    assert [one.visit for one in (await lease_one(frontier)).entries] == ["s2"]
+
+
+async def test_a_server_that_lost_the_lease_of_a_visit_accepts_its_result(
+    frontier: Frontier, counters: Counters, store: RedisStore, time: ManualTime
+) -> None:
+    """The server is set back to before the visit was woken and leased, and tells so by its run."""
+    time.ms = await know(frontier, time, page(1))
+    keys = frontier.keys.shards[0]
+    names = (keys.revisits, keys.visits("a.test"), keys.known("a.test"), keys.stats, keys.owner, keys.domain("a.test"))
+    before = [await ask(store, "DUMP", name) for name in names]
+    lease = await lease_one(frontier)
+    for name, dump in zip(names, before, strict=True):
+        await ask(store, "RESTORE", name, 0, dump, "REPLACE")
+    await ask(store, "DEL", keys.inflight("a.test"), keys.leases, keys.due)
+    await ask(store, "HSET", keys.owner, "run", "former")
+    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "s2")])
+    counts = await counters.counts()
+    assert (counts.open, counts.known, counts.visits) == (0, 1, {"new": 1, "changed": 1})
+
+
+async def test_a_crawl_without_revisits_has_none_of_their_keys(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=4, delay_ms=0))
+    await frontier.push([page(1), page(2)])
+    lease = await lease_one(frontier)
+    await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200") for one in lease.entries])])
+    shard = frontier.keys.shards[0]
+    found = {key.decode().removeprefix(shard.base) for key in await ask(store, "KEYS", f"{shard.base}*")}
+    assert found == {"owner", "stats", "d:a.test", "seen:0"}
+    fields = set((await ask(store, "HGETALL", shard.stats))[::2])
+    assert not {name for name in fields if name.startswith((b"visit", b"known", b"revisit"))}
+
+
+async def test_a_refreshed_page_is_due_now(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    await know(frontier, time, page(1), page(2))
+    wanted = ("a.test", frontier.fingerprint("https://a.test/2"), time.ms)
+    assert [await refresh_page(store, frontier.keys, *wanted) for _ in range(2)] == [1, 0]
+    assert await refresh_page(store, frontier.keys, "a.test", frontier.fingerprint("https://a.test/3"), time.ms) == 0
+    assert [one.url for one in (await lease_one(frontier)).entries] == ["https://a.test/2"]
+    assert await refresh_page(store, frontier.keys, *wanted) == 0  # it is being visited
+
+
+async def test_all_pages_of_a_domain_are_refreshed(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    frontier.apply(FrontierSettings(known_share=0.5, batch=500, delay_ms=0))
+    await know(frontier, time, *map(page, range(AT_ONCE + 5)))
+    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == AT_ONCE + 5
+    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == 0
+    assert await refresh_domain(store, frontier.keys, "b.test", time.ms) == 0
+    assert await ask(store, "ZRANGE", frontier.keys.shards[0].revisits, 0, -1) == [b"a.test"]
+    leases, _ = await leases_now(frontier)
+    assert [lease.domain for lease in leases] == ["a.test"]
+
+
+async def test_a_known_page_is_looked_up(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    due_ms = await know(frontier, time, page(1, depth=2))
+    found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
+    assert found.entry is not None
+    assert (found.where, found.next_ms, found.entry.visit, found.entry.depth) == ("settled", due_ms, "s1", 2)
+    time.ms = due_ms
+    lease = await lease_one(frontier)
+    found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
+    assert (found.where, found.entry) == ("leased", lease.entries[0])

@@ -1,0 +1,207 @@
+"""When pages are visited again: rules, the estimate of the rate of changes, and what a visit has found."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import msgspec
+import pytest
+
+from crawler.errors import UserError
+from crawler.scope.revisits import MISSES, Answer, Decision, Visits, decide, described, parse_rules, validator_of
+
+HOUR, DAY = 3_600, 86_400
+URL = "https://www.a.test/news/1"
+DIGESTS = ("A" * 32, "B" * 32)
+ADAPTIVE = parse_rules(["adaptive min=1h max=30d start=1d"])
+EVERY = parse_rules(["every=6h"])
+
+
+def answer(at: float, status: int = 200, digest: str = DIGESTS[0], **more: str) -> Answer:
+    return Answer(
+        URL, "www.a.test", at, status, more.get("content_type", "text/html"), digest, more.get("validator", "")
+    )
+
+
+def first(rules=ADAPTIVE, at: float = 0.0, validator: str = 'e"1"') -> Visits:  # type: ignore[no-untyped-def]
+    made = decide(rules, None, answer(at, validator=validator))
+    assert made is not None and made.found == "new"
+    return made.visits
+
+
+def after(before: Visits, *answers: Answer, rules=EVERY) -> Decision:  # type: ignore[no-untyped-def]
+    for one in answers:
+        made = decide(rules, before, one)
+        assert made is not None
+        before = made.visits
+    return made
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("rules", "expected_s"),
+        [
+            (["never"], None),
+            (["every=6h"], 6 * HOUR),
+            (["adaptive"], DAY),
+            (["adaptive start=2h"], 2 * HOUR),
+            (["host=b.test every=1h", "every=2h"], 2 * HOUR),
+            (["host=a.test every=1h", "every=2h"], HOUR),
+            (["host=www.a.test never", "every=2h"], None),
+            (["match=/news/ every=1h", "every=2h"], HOUR),
+            (["match=^/news/ every=1h", "every=2h"], 2 * HOUR),
+            (["type=image/* never", "every=2h"], 2 * HOUR),
+            (["type=text/* match=/1$ every=3h"], 3 * HOUR),
+            (["type=image/* every=1h"], None),
+        ],
+    )
+    def test_the_first_that_matches_counts(self, rules: list[str], expected_s: float | None) -> None:
+        made = decide(parse_rules(rules), None, answer(100.0))
+        assert (made and made.due_at) == (None if expected_s is None else 100.0 + expected_s)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "host=a.test",
+            "every=6",
+            "every=0.5s",
+            "match=( never",
+            "sometimes",
+            "adaptive min=2d start=1d",
+            "never=1",
+        ],
+    )
+    def test_a_malformed_one_is_refused(self, text: str) -> None:
+        with pytest.raises(UserError):
+            parse_rules([text])
+
+    def test_a_304_without_a_type_leaves_the_rule_for_the_type(self) -> None:
+        rules = parse_rules(["host=b.test never", "type=text/* every=6h", "every=1h"])
+        made = after(first(rules), answer(10.0, 304, "", content_type=""), rules=rules)
+        assert made.due_at == 10.0 + 6 * HOUR
+
+    def test_a_page_whose_rule_was_removed_is_not_visited_again(self) -> None:
+        rules = parse_rules(["host=b.test every=1h"])
+        for status, digest in ((200, DIGESTS[0]), (304, "")):
+            assert after(first(EVERY), answer(10.0, status, digest, content_type=""), rules=rules).due_at is None
+
+
+class TestEstimate:
+    @pytest.mark.parametrize(("visits", "changes"), [(1, 0), (1, 1), (10, 0), (10, 3), (10, 10), (30, 29)])
+    def test_it_is_that_of_cho_and_garcia_molina_for_regular_visits(self, visits: int, changes: int) -> None:
+        seen = Visits(
+            0, 0, compared=visits, changes=changes, changed_s=changes * DAY, unchanged_s=(visits - changes) * DAY
+        )
+        counted = changes or 0.5  # without a change, half of one
+        expected = -math.log((visits - counted + 0.5 + (not changes) * 0.5) / (visits + 0.5 + (not changes) * 0.5))
+        assert seen.change_rate * DAY == pytest.approx(expected if changes else math.log1p(0.5 / (visits + 0.5)))
+
+    @pytest.mark.parametrize("period", [3 * HOUR, DAY, 9 * DAY])
+    def test_the_interval_approaches_that_of_the_page(self, period: float) -> None:
+        """Pages that change as a Poisson process. Half of the visits should find a change."""
+        rng, found = random.Random(1), []
+        for _ in range(200):
+            seen, at, due = first(), 0.0, float(DAY)
+            for number in range(30):
+                has_changed = rng.random() < -math.expm1(-(due - at) / period)
+                made = after(
+                    seen,
+                    answer(due, digest=DIGESTS[has_changed] if seen.digest == DIGESTS[0] else DIGESTS[not has_changed]),
+                    rules=ADAPTIVE,
+                )
+                assert (made.found == "changed") == has_changed
+                seen, at, due = made.visits, due, made.due_at or 0.0
+                assert HOUR <= due - at <= 30 * DAY
+                if number > 10:
+                    found.append(has_changed)
+        assert 0.35 < sum(found) / len(found) < 0.65
+
+    def test_it_follows_a_page_that_stops_changing(self) -> None:
+        seen = Visits(0, 0, HOUR, 0, 32, 32, 32 * HOUR, 0, 0, DIGESTS[0])
+        for number in range(1, 60):
+            seen = after(seen, answer(number * HOUR), rules=ADAPTIVE).visits
+        assert seen.interval_s > 6 * HOUR
+
+
+class TestFound:
+    def test_changed_and_unchanged(self) -> None:
+        assert after(first(), answer(10)).found == "unchanged"
+        assert after(first(), answer(10, 304, "")).found == "unchanged"
+        assert after(first(), answer(10, digest=DIGESTS[1])).found == "changed"
+
+    def test_a_304_keeps_digest_body_and_validator(self) -> None:
+        made = after(first(at=5.0), answer(10, 304, "")).visits
+        assert (made.digest, made.body_at, made.last_at, made.conditions) == (
+            DIGESTS[0],
+            5.0,
+            10,
+            (("If-None-Match", '"1"'),),
+        )
+
+    def test_a_304_that_nobody_asked_for_says_nothing(self) -> None:
+        assert after(first(validator=""), answer(10, 304, "")).found == "failed"
+
+    @pytest.mark.parametrize("status", [404, 410])
+    def test_a_page_that_is_gone_is_asked_for_less_and_less_and_then_forgotten(self, status: int) -> None:
+        seen, waits = first(EVERY), []
+        for number in range(MISSES):
+            made = after(seen, answer(float(number), status))
+            assert made.found == "gone" and made.visits.conditions == ()
+            waits.append(made.due_at and made.due_at - number)
+            seen = made.visits
+        assert waits == [12 * HOUR, 24 * HOUR, 48 * HOUR, 96 * HOUR, None]
+
+    def test_a_page_that_comes_back_is_back(self) -> None:
+        made = after(first(EVERY), answer(1, 404), answer(2))
+        assert (made.found, made.due_at, made.visits.misses) == ("back", 2 + 6 * HOUR, 0)
+
+    @pytest.mark.parametrize("status", [0, 403, 500])
+    def test_an_error_says_nothing_about_the_page(self, status: int) -> None:
+        made = after(first(EVERY), answer(1, status, ""))
+        assert (made.found, made.due_at) == ("failed", 1 + 12 * HOUR)
+        assert after(made.visits, answer(2)).found == "unchanged"
+
+    def test_a_page_that_has_moved_is_not_visited_again(self) -> None:
+        assert after(first(), answer(1, 301)).due_at is None
+
+    @pytest.mark.parametrize("status", [404, 301, 304])
+    def test_a_first_visit_without_a_page_is_not_repeated(self, status: int) -> None:
+        assert decide(EVERY, None, answer(1, status)) is None
+
+
+class TestState:
+    def test_it_survives_redis(self) -> None:
+        seen = Visits(1e9 + 0.123456, 1e9 - 77.5, 3, 1, 7, 2, 44, 66, 1, DIGESTS[1], 'eW/"a,b"')
+        assert Visits.parse(str(seen)) == seen
+        assert Visits.parse(str(Visits(5.0, 5.0))) == Visits(5.0, 5.0)
+        assert "\n" not in str(seen)
+
+    def test_it_is_short(self) -> None:
+        seen = Visits(1.7e9, 1.6e9, 20 * DAY, 3, 32, 16, 300 * DAY, 300 * DAY, 4, DIGESTS[0], 'e"67f3a1b2-1c2d"')
+        assert len(str(seen)) <= 96
+
+    @pytest.mark.parametrize(
+        ("etag", "modified", "expected"),
+        [
+            ('"a"', "", (("If-None-Match", '"a"'),)),
+            ('W/"a"', "", (("If-None-Match", 'W/"a"'),)),
+            ("a", "Sun, 06 Nov 1994 08:49:37 GMT", (("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),)),
+            ('"' + "a" * 50 + '"', "", ()),
+            ('"a\r\nX: 1"', "yesterday", ()),
+            ('"\u00e9"', "", ()),
+        ],
+    )
+    def test_validators_are_sent_back_as_they_came(self, etag: str, modified: str, expected: object) -> None:
+        assert msgspec.structs.replace(Visits(0, 0), validator=validator_of(etag, modified)).conditions == expected
+
+    def test_it_is_described(self) -> None:
+        texts = ["never", "adaptive min=1h"]
+        assert (
+            described(texts, Visits(0, 0, DAY, 1))
+            == "86400 s between visits by the rule 'adaptive min=1h'; visited once"
+        )
+        seen = Visits(0, 0, DAY, 1, 2, 1, DAY, DAY)
+        assert "1 of 2 visits found a change, one change in " in described(texts, seen)
+        assert "doubled 2 times" in described([], Visits(0, 0, DAY, 1, misses=2))
