@@ -60,7 +60,7 @@ GROUP = 64
 
 BACKLOG = 256
 BACKLOG_BYTES = 64 << 20
-"""The number of waiting results, and the size of their bodies, at which workers have to wait."""
+"""The number of waiting results, and the size of their bodies and links, at which workers have to wait."""
 
 UNPARK_S = 0.25
 """How long parked results rest before they are tried again."""
@@ -153,7 +153,7 @@ class Committer:
         """Add `result` to the next group. Waits while the backlog is full."""
         await self._room.wait()
         self._next.add(result, self._runtime.now())
-        if len(self._next.results) >= BACKLOG or self._next.body_bytes >= BACKLOG_BYTES:
+        if len(self._next.results) >= BACKLOG or self._next.memory_bytes >= BACKLOG_BYTES:
             self._room.clear()
         self._wake()
 

@@ -12,6 +12,9 @@ from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.queue import LeasedUrl, SettledUrl
 
+LINK_BYTES = 200
+"""Of memory for a link: its object, its URL of 80 characters, and its place in a list."""
+
 
 class Result(msgspec.Struct, frozen=True):
     """The result of one turn of a visit: a settled URL with its page, links to push, or a robots.txt to archive."""
@@ -35,10 +38,12 @@ class Result(msgspec.Struct, frozen=True):
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
     @property
-    def body_bytes(self) -> int:
-        """The size of the body that waits to be written."""
-        exchange = self.page.exchange if self.page is not None else self.exchange
-        return 0 if exchange is None else len(exchange.body)
+    def memory_bytes(self) -> int:
+        """About how much memory it takes until it is written: its body and its links."""
+        page = self.page
+        exchange = self.exchange if page is None else page.exchange
+        links = len(self.links) + (0 if page is None else len(page.links))
+        return LINK_BYTES * links + (0 if exchange is None else len(exchange.body))
 
     def unless_in(self, failed: frozenset[str]) -> Result:
         """This result, settled as a defect if its page is one of those that a sink could not handle."""
@@ -56,20 +61,20 @@ class Group(msgspec.Struct):
     results: list[Result] = msgspec.field(default_factory=list)
     closing: list[Visit] = msgspec.field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
-    body_bytes: int = 0  # of all results
+    memory_bytes: int = 0  # of all results
 
     def add(self, result: Result, now: float) -> None:
         """Add `result`, which came `now` (monotonic seconds)."""
         self.first_at = self.first_at if self.results else now
         self.results.append(result)
-        self.body_bytes += result.body_bytes
+        self.memory_bytes += result.memory_bytes
 
     def put_first(self, other: Group) -> None:
         """Put the contents of `other`, which came earlier, before those of this group."""
         self.first_at = other.first_at if other.results else self.first_at
         self.results[:0] = other.results
         self.closing[:0] = other.closing
-        self.body_bytes += other.body_bytes
+        self.memory_bytes += other.memory_bytes
 
 
 class VisitReport(msgspec.Struct):
@@ -91,7 +96,7 @@ class VisitReport(msgspec.Struct):
 
 
 _FREED_AT_ONCE = 4 << 20
-"""Bytes of bodies that are freed before yielding to the event loop. Freeing 10 MB takes the kernel 0.7 ms or more, and a
+"""Bytes of memory that are freed before yielding to the event loop. Freeing 10 MB takes the kernel 0.7 ms or more, and a
 group may have 64 such bodies."""
 
 
@@ -99,7 +104,7 @@ async def release_memory(results: list[Result]) -> None:
     """Drop `results`, and yield to the event loop between large bodies."""
     freed = 0
     while results:
-        freed += results.pop().body_bytes
+        freed += results.pop().memory_bytes
         if freed > _FREED_AT_ONCE:
             freed = 0
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, Committer, SettleLater
 from crawler.worker.held_leases import HeldLeases
-from crawler.worker.results import Result
+from crawler.worker.results import LINK_BYTES, Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
@@ -252,15 +252,24 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
     assert (counts.accepted, counts.done) == (2, 1)
 
 
-@pytest.mark.parametrize(("body_bytes", "accepted"), [(100, BACKLOG), (BACKLOG_BYTES // 4, 4), (BACKLOG_BYTES * 2, 1)])
+@pytest.mark.parametrize(
+    ("body_bytes", "links", "accepted"),
+    [
+        (100, 0, BACKLOG),
+        (BACKLOG_BYTES // 4, 0, 4),
+        (BACKLOG_BYTES * 2, 0, 1),
+        (100, BACKLOG_BYTES // LINK_BYTES // 2, 2),
+    ],
+)
 async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_wait(
-    store: RedisStore, crawl_name: str, body_bytes: int, accepted: int
+    store: RedisStore, crawl_name: str, body_bytes: int, links: int, accepted: int
 ) -> None:
     time = ManualTime()
     frontier, shared = await make_frontier(store, crawl_name, time), await on_a_clock(time)
     committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
     visit = Visit(Lease("site.test", 0, 1, 0, 0, "", ()), lease_end=float("inf"), now=0.0)
-    result = Result(visit, exchange=exchange("robots.txt", bytes(body_bytes)))
+    many = [Entry("https://site.test/link", "site.test")] * links
+    result = Result(visit, links=many, exchange=exchange("robots.txt", bytes(body_bytes)))
     for _ in range(accepted):
         await asyncio.wait_for(committer.add(result), 60)
     waiting = asyncio.create_task(committer.add(result))
