@@ -190,8 +190,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
         )
 
     def failed(self) -> Page:
-        """Return this page as it is settled if a sink cannot handle it."""
-        return msgspec.structs.replace(self, outcome=Outcome.DEAD, reason="defect", cut=(*self.cut, "defect"))
+        """Return this page as it is settled if a sink cannot handle it. It has no items: it may be queued again, and then
+        has them."""
+        return msgspec.structs.replace(self, outcome=Outcome.DEAD, reason="defect", cut=(*self.cut, "defect"), items=())
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

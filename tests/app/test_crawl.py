@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
+from crawler.app.crawl import _WaitingSink
 from tests.e2e.harness import PATIENCE_S, ROOT, answering, wait_until
 
 PAGES = 40
@@ -137,15 +139,26 @@ async def test_a_page_whose_handler_still_runs_at_the_end_is_left_to_the_next_ru
 
 
 async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages do not pile up in memory."""
+    """While too many pages wait for the body of a loop, the sink has no room."""
     monkeypatch.setattr("crawler.app.crawl.WAITING", 2)
     async with Crawl(["http://a.test/"], settings=settings) as crawl:
         seen = 0
         async for _ in crawl:
             seen += 1
             assert crawl._pages is not None
-            assert len(crawl._pages) <= 2 + PAGES // 2
+            assert crawl._room.is_set() == (len(crawl._pages) < 2) or crawl._stops
     assert seen == PAGES
+
+
+async def test_a_sink_writes_when_there_is_room() -> None:
+    room, inner = asyncio.Event(), AsyncMock()
+    writing = asyncio.ensure_future(_WaitingSink(inner, room).write([]))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    inner.write.assert_not_awaited()
+    room.set()
+    await writing
+    inner.write.assert_awaited_once()
 
 
 def test_the_blocking_form_ends_with_the_crawl_and_obeys_the_limit(settings: dict[str, Any]) -> None:

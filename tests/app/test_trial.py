@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
+from crawler.app.trial import _OneRequest
 from tests.e2e.harness import Finished, Running, answering
 
 APP = """
@@ -98,3 +101,17 @@ def test_one_request_whatever_becomes_of_it(
     assert found["reason"] == reason or outcome == "done"
     assert [one["url"].removeprefix("http://a.test") for one in found["queued"]] == queued
     assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]  # type: ignore[attr-defined]
+
+
+async def test_nothing_is_requested_after_the_page() -> None:
+    """Not even if the crawl gets that far before it ends."""
+    inner = AsyncMock()
+    http = _OneRequest(inner, "http://a.test/page")
+    for path in ("robots.txt", "page"):
+        await http.fetch(f"http://a.test/{path}")
+    late = asyncio.ensure_future(http.fetch("http://a.test/other"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not late.done()
+    late.cancel()
+    assert [call.args[0] for call in inner.fetch.await_args_list] == ["http://a.test/robots.txt", "http://a.test/page"]

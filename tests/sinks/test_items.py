@@ -94,6 +94,11 @@ async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Pa
         export_items([tmp_path / "second"], "none", tmp_path, "jsonl")
 
 
+def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:
+    """It may be queued again, and then gives them again."""
+    assert page(exchange("a", b"x"), items=(item("shop", n=1),)).failed().items == ()
+
+
 def test_types_of_fields() -> None:
     schema = Schema()
     assert [schema.add(one) for one in ({"a": None}, {"a": 1, "b": True}, {"a": 1.5}, {"a": 2})] == [""] * 4
