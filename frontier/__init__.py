@@ -21,6 +21,7 @@ In data-flow order:
   often (`pace`). `reservations` allows single requests to a domain that another replica has leased.
 - `forgetting` removes a domain whose owner objected.
 - `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
-  `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once.
+  `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once,
+  and `refreshing` known pages.
   `control` sends an operator's commands to all replicas.
 """

@@ -123,6 +123,13 @@ OVERVIEW = Dashboard(
                     "Pages of which links, text or other parts were left out, by reason.",
                     width=12,
                 ),
+                Panel(
+                    "Visits",
+                    "reqps",
+                    rate("page_visits_total", "found"),
+                    "With [recrawl]: visits of pages, by what they found.",
+                    width=12,
+                ),
             ],
         ),
     ],

@@ -20,6 +20,7 @@ from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settle
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.settlements import revisit
 from frontier.store import Call, RedisStore, Reply, command
 from tests.frontier.helpers import CountingStore, ask, lease_one
 
@@ -95,11 +96,16 @@ async def fill(store: RedisStore, crawl: Crawl) -> Frontier:
                 urls=[
                     retry(first, "timeout", now_ms + 10**7, -1.0),
                     SettledUrl(second, "dead", "timeout"),
-                    SettledUrl(third, "done", "ok"),
+                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "state"),
                 ],
             )
         ]
     )
+    # A page of another domain is known, which was found on it.
+    other = await lease_of(frontier, OTHER)
+    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "state")
+    await frontier.settle([Settlement(other, now_ms, urls=[known])])
+    await frontier.release([Settlement(other, now_ms)])
     # Another was taken back from a holder that was lost.
     await store.send([command("ZADD", shard.lost, now_ms, f"{lease.token}\n{third.raw}")])
     await store.send([command("HSET", shard.robots(GONE), "https://gone.test", "record")])
@@ -140,7 +146,7 @@ async def test_no_key_and_no_value_names_it_and_the_others_stay(store: RedisStor
     # Then nothing names it,
     assert await traces(store, crawl.name) == []
     assert (removed.waiting, removed.leased, removed.dead, removed.outbox, removed.lost) == (1, 1, 1, 1, 1)
-    assert removed.queued == 57
+    assert (removed.queued, removed.known) == (57, 1)
     assert removed.found_on == 41
     assert removed.leases == 1
     # not even a fingerprint,
@@ -150,7 +156,11 @@ async def test_no_key_and_no_value_names_it_and_the_others_stay(store: RedisStor
     # and all other URLs are there.
     after = await counters.counts()
     assert after.accepted == before.accepted
-    assert after.open == 40 + 3 + 0
+    assert after.open == 39 + 3 + 0
+    assert (before.known, after.known) == (2, 1)
+    other = crawl.keys.shards[shard_of(OTHER, SHARDS)]
+    (value,) = await ask(store, "HVALS", other.known(OTHER))
+    assert value.endswith(b"/page-0  state")
     assert after.reasons["denied:forgotten"] == 59
     assert after.seen == before.seen - removed.seen
     assert len({word async for word in contents(store, crawl.name) if b"/page-" in word}) >= 43
@@ -232,7 +242,7 @@ async def test_a_command_killed_at_any_moment_is_repeated(store: RedisStore, is_
         await forget(store, crawl)
         assert await traces(store, crawl.name) == [], step
         counts = await Counters(store, crawl.keys).counts()
-        assert (counts.open, counts.reasons["denied:forgotten"]) == (43, 59), step
+        assert (counts.open, counts.reasons["denied:forgotten"]) == (42, 59), step
     assert step > 20
 
 

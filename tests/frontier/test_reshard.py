@@ -21,6 +21,7 @@ from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
+from frontier.settlements import revisit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shards import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
@@ -29,6 +30,7 @@ from tests.valkey import ValkeyProcess
 
 DOMAINS = [f"d{number}.test" for number in range(40)]
 PAGES = 6
+KNOWN_MS = 10**8
 
 
 def silent(step: str, done: int, total: int) -> None:
@@ -88,8 +90,9 @@ class Crawled:
         for number, lease in enumerate(lease for reply in leased for lease in reply.leases):
             if number % 4 == 3:
                 continue  # its holder was killed
+            done = SettledUrl(lease.entries[0], "done", "ok")
             entries = [
-                SettledUrl(lease.entries[0], "done", "ok"),
+                revisit(done, "new", self.time.ms + KNOWN_MS, "state") if number % 4 == 2 else done,
                 retry(lease.entries[1], "timeout", self.time.ms + 5_000, 0.0)
                 if number % 4 == 1
                 else SettledUrl(lease.entries[1], "dead", "gone"),
@@ -242,6 +245,20 @@ async def test_leases_are_returned_before_a_shard_is_frozen(crawled: Crawled, st
     await crawled.reshard(16, Settles(store))
     assert not leases
     assert settled.isdisjoint(await crawled.finish())
+
+
+async def test_known_pages_move_with_their_domain(crawled: Crawled, store: RedisStore) -> None:
+    crawl = await open_crawl(store, crawled.name)
+    before = (await Counters(store, crawl.keys).counts()).known
+    await crawled.reshard(8)
+    crawl = await open_crawl(store, crawled.name)
+    assert (await Counters(store, crawl.keys).counts()).known == before > 0
+    crawled.time.ms += KNOWN_MS
+    settings = FrontierSettings(batch=50, delay_ms=1, known_share=1.0)
+    frontier = Frontier(store, crawl.keys, crawled.clock, settings, crawl.fingerprint_key)
+    leased, _ = await frontier.lease(range(8), 2, "r2", 100)
+    visits = [one.visit for reply in leased for lease in reply.leases for one in lease.entries if one.visit]
+    assert visits == ["state"] * before
 
 
 async def test_packed_urls_move_with_their_domain(crawled: Crawled, store: RedisStore, crawl_name: str) -> None:
