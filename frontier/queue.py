@@ -219,11 +219,7 @@ class Frontier:
         """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
         unsuccessful lease call. Raises RedisAway."""
         keys = (self.keys.shards[shard] for shard in shards)
-        visits = self.settings.known_share is not None
-        calls = [
-            command("EXISTS", one.stats, one.due, one.leases, one.waiting, *([one.revisits] if visits else []))
-            for one in keys
-        ]
+        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting, one.revisits) for one in keys]
         found = dict(zip(shards, await self._store.send(calls) if calls else [], strict=True))
         if lost := [shard for shard, number in found.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
@@ -382,8 +378,7 @@ class Frontier:
 
     def recent_links(self, shards: Collection[int]) -> list[tuple[int, Entry]]:
         """What `repeat_pushes` would push: the shard where each URL belongs, and the URL."""
-        writes = [write for write in self._recent.of(shards) if not write.is_kept]
-        return [(write.shard, url) for write in writes for url in write.entries]
+        return [(one.shard, url) for one in self._recent.of(shards) if not one.is_kept for url in one.entries]
 
     def recently_settled(self, shards: Collection[int]) -> set[int]:
         """Those of `shards` with a settlement that `repeat_settlements` would repeat."""
