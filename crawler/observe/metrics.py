@@ -35,6 +35,7 @@ from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
 from crawler.page import Exchange, Outcome, Page
+from crawler.scope.revisits import Found
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -79,6 +80,8 @@ class Metrics:
         self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
         for stage in get_args(Stage):  # so that the first failure is an increase
             self.defects.labels(stage)
+        for found in get_args(Found):  # the same
+            self.visits.labels(found)
         for hook in hooks:
             self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
