@@ -42,7 +42,7 @@ local function settle_urls(domain, remove, at, last)
       settled = settled + gone
       count(outcome, gone)
       count(outcome .. ':' .. reason, gone)
-      local is_visit = plan_visit(base, domain, again, count)
+      local is_visit = again ~= '' and plan_visit(base, domain, again, count)
       if not is_visit and (outcome == 'dead' or again == 'keep') then
         local is_kept = keep_dead_letter(KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
         if not is_kept then count('drop:dead_letters', 1) end
