@@ -47,7 +47,8 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     is_passing = isinstance(error, _PASSING) and not isinstance(error, ssl.SSLCertVerificationError)
     if is_passing or word in _LATER or _NO_CLIENTS in str(error):
         kind = WritesRefused if word in _NO_WRITES else RedisAway
-        return kind(f"Redis at {where} cannot serve now: {error or type(error).__name__}", node or where)
+        said = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        return kind(f"Redis at {where} cannot serve now: {said}", node or where)
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

@@ -206,6 +206,8 @@ class RedisServer:
     def _look_at_opening(self, limit: asyncio.Timeout, again_s: float) -> None:
         """Decide about a connection that takes long to open. Called until it is open."""
         loop = asyncio.get_running_loop()
+        if limit.expired():
+            return
         if not self._is_serving:
             limit.reschedule(loop.time())
             return

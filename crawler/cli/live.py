@@ -118,14 +118,24 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) 
     while True:
         try:
             found = await status(store, await open_crawl(store, crawl, for_reshard=True))
-            break
+            if not found.shards_away or tries_left == 1:
+                break
         except FrontierError as error:
-            tries_left -= 1
-            if not tries_left or not isinstance(error, RedisAway):
+            if tries_left == 1 or not isinstance(error, RedisAway):
                 console.print(f"no summary: {error}", style="yellow")
                 return None
-            await asyncio.sleep(SUMMARY_PAUSE_S)
+        tries_left -= 1
+        await asyncio.sleep(SUMMARY_PAUSE_S)
     console.print(summary(found, out))
+    of_all = f"of {count_of(found.shards, 'shard')}"
+    if found.shards_away:
+        missing = (
+            f"{found.shards_away:,} {of_all} cannot be read, so the numbers are too low: see `crawler status` later"
+        )
+        console.print(missing, style="yellow")
+    if found.shards_lost:
+        missing = f"Redis has lost the data of {found.shards_lost:,} {of_all}: run `crawler repair`"
+        console.print(missing, style="yellow")
     return found
 
 

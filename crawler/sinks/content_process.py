@@ -30,15 +30,17 @@ from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.pages import plain
 
 LIGHT_BYTES = 32_768
-"""A decoded body of this size is parsed in the thread, whatever it contains but `LIGHT_ROOTS`."""
+"""A decoded body of this size is parsed in the thread, if it has at most `LIGHT_TAGS` and `LIGHT_ROOTS`."""
 
-LIGHT_TAGS = 4_000
+LIGHT_TAGS = 1_000
+"""The parser takes quadratic time for `<b a1><p><b a2><p>...`, because each `<p>` opens all unclosed `<b>` again: half a
+second for four times as many tags. Many `<br>` take long to become Markdown."""
+
 LIGHT_TAGGED_BYTES = 131_072
-"""So is a body of this size with so many tags. The worst tag costs thirty times as much as the worst byte of JSON-LD. This
-does not apply to UTF-16, in which tags cannot be counted."""
+"""So is a larger body, up to this size, but not in UTF-16, in which tags cannot be counted."""
 
 LIGHT_HIGH_BYTES = 65_536
-"""Neither does it apply with more bytes above 127: in scripts without spaces, each character counts as a word."""
+"""Nor is a larger one with more bytes above 127: in scripts without spaces, each character counts as a word."""
 
 _HIGH = bytes(range(128, 256))
 
@@ -89,8 +91,10 @@ def is_light(page: Page) -> bool:
     if found.error == "too_much_work":
         return False
     body = found.data
+    if body.count(b"<") > LIGHT_TAGS:
+        return False
     if len(body) > LIGHT_BYTES:
-        if len(body) > LIGHT_TAGGED_BYTES or body.count(b"<") > LIGHT_TAGS or page.charset.startswith("utf-16"):
+        if len(body) > LIGHT_TAGGED_BYTES or page.charset.startswith("utf-16"):
             return False
         if len(body) - len(body.translate(None, _HIGH)) > LIGHT_HIGH_BYTES:
             return False

@@ -49,3 +49,8 @@ def test_what_passes_by_itself_is_away(error: Exception, meaning: type[FrontierE
     assert type(translated) is meaning
     if isinstance(translated, RedisAway):
         assert translated.node == "node"
+
+
+def test_an_error_without_a_text_says_what_happened() -> None:
+    assert str(translate(TimeoutError(), "a:1")) == "Redis at a:1 cannot serve now: no answer in time"
+    assert str(translate(ConnectionResetError(), "a:1")) == "Redis at a:1 cannot serve now: ConnectionResetError"

@@ -1,0 +1,57 @@
+"""The closing summary of a crawl on a cluster says if its numbers are incomplete."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from crawler.cli.live import SUMMARY_TRIES, summarize
+from crawler.observe.snapshot import Status
+from frontier.store import RedisStore
+from tests.cli.test_counted import statuses
+
+WHOLE = msgspec.structs.replace(statuses(2)[0], shards_away=0)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
+    """What the next reads find; the last of them again and again."""
+    found: list[Status] = []
+
+    async def read(*_: object) -> Status:
+        return found.pop(0) if len(found) > 1 else found[0]
+
+    async def opened(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("crawler.cli.live.SUMMARY_PAUSE_S", 0.0)
+    monkeypatch.setattr("crawler.cli.live.open_crawl", opened)
+    monkeypatch.setattr("crawler.cli.live.status", read)
+    return found
+
+
+async def said() -> str:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    await summarize(cast(RedisStore, None), "news", Path("out"), console)
+    return console.export_text()
+
+
+async def test_shards_whose_node_is_back_are_read_again(reads: list[Status]) -> None:
+    reads += [msgspec.structs.replace(WHOLE, shards_away=1)] * (SUMMARY_TRIES - 1) + [WHOLE]
+    assert "cannot be read" not in await said()
+    assert reads == [WHOLE]
+
+
+async def test_shards_that_stay_away_are_named(reads: list[Status]) -> None:
+    reads += [msgspec.structs.replace(WHOLE, shards_away=1)]
+    assert "1 of 2 shards cannot be read, so the numbers are too low: see `crawler status` later" in await said()
+
+
+async def test_shards_that_are_lost_are_named(reads: list[Status]) -> None:
+    reads += [msgspec.structs.replace(WHOLE, shards_lost=1)]
+    assert "Redis has lost the data of 1 of 2 shards: run `crawler repair`" in await said()
