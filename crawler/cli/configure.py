@@ -105,7 +105,7 @@ def check(
     json: AsJson = False,
 ) -> None:
     """Check a settings file, and show the resulting settings, including environment variables. Exit code 2 if it is
-    invalid, if a hook or package that it needs is not installed here, or if a key of `[identity]` cannot be used here.
+    invalid, if a hook or package that it needs is not installed here, or if a key of `identity` cannot be used here.
 
     [bold]Example[/bold]
 

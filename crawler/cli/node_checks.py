@@ -9,6 +9,7 @@ from crawler.cli.findings import Finding, Result
 from crawler.wording import count_of
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts
+from frontier.slot_map import SLOTS
 
 CLOCKS_APART_S = 0.5
 """NTP keeps clocks within milliseconds. A crawl takes the time from one node, and corrects it after a failover."""
@@ -75,8 +76,8 @@ def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -
 def _states(facts: Facts) -> Iterator[Finding]:
     for name, node in facts.items():
         state = node.cluster.get("cluster_state", "ok")  # it may be kept from this user
-        if state != "ok":
-            slots = node.cluster.get("cluster_slots_ok", "?")
+        slots = node.cluster.get("cluster_slots_ok", str(SLOTS))
+        if state != "ok" or slots != str(SLOTS):  # a cluster without full coverage is "ok" without some of its slots
             yield Finding(
                 "Redis nodes: state",
                 "bad",

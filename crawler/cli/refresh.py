@@ -48,7 +48,7 @@ def refresh(
 ) -> None:
     """Visit a page again now, or all known pages of a domain, instead of when their next visits are due.
 
-    This needs a crawl with `[recrawl]`. Delays and limits stay. Pages that are queued are left as they are.
+    This needs a crawl with `recrawl.rules`. Delays and limits stay. Pages that are queued are left as they are.
 
     [bold]Examples[/bold]
 

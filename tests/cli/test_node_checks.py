@@ -98,6 +98,15 @@ async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:
     assert (old.check, old.found.partition(";")[0]) == ("Redis nodes: version", f"7.2.4 at {name}")
 
 
+async def test_slots_without_a_master_are_named(cluster: ValkeyCluster) -> None:
+    """A cluster that need not have all of them is still "ok"."""
+    facts = {name: one for name, one in (await ask(cluster)).items() if isinstance(one, NodeFacts)}
+    name, one = next(iter(facts.items()))
+    (found,) = compare({**facts, name: replace(one, cluster={**one.cluster, "cluster_slots_ok": "15383"})}, 1)
+    assert found.result == "bad"
+    assert found.found == f"{name} says cluster_state ok, with 15383 of 16384 slots served"
+
+
 async def test_a_master_with_too_few_replicas_is_named(cluster: ValkeyCluster) -> None:
     master, replica = cluster.masters[0], cluster.replicas[0]
     cluster.kill(replica)
