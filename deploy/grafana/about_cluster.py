@@ -346,7 +346,12 @@ REPLICA = Dashboard(
                     rate("defects_total", "stage", ONE),
                     "Unexpected errors while handling data from sites. Each is logged with its URL.",
                 ),
-                Panel("Page hooks", "cps", rate("hook_failures_total", "hook", ONE), "Failures of your page hooks."),
+                Panel(
+                    "Hooks and handlers",
+                    "cps",
+                    rate("hook_failures_total", "hook", ONE) | rate("handler_failures_total", "replica", ONE),
+                    "Failures of your page hooks, by hook, and of handlers. Each is logged with its URL.",
+                ),
                 Panel(
                     "Archive full",
                     "cps",

@@ -172,7 +172,14 @@ def other_values() -> dict[str, dict[str, Any]]:
         words = re.findall(r'"(\w+)"', one.kind)
         numbers = [one.default + 1, one.default / 2] if isinstance(one.default, int | float) else [1]
         texts = [*words, "word", "10.0.0.0/8", "redis://queue", "9410", "https://a.test/"]
-        lists: list[list[Any]] = [[81], ["search"], ["10.0.0.0/8"], ["*.test=10.0.0.1:80"], ["fetch.ports=81"]]
+        lists: list[list[Any]] = [
+            [81],
+            ["search"],
+            ["10.0.0.0/8"],
+            ["*.test=10.0.0.1:80"],
+            ["fetch.ports=81"],
+            ["every=6h"],
+        ]
         for value in (not one.default, *numbers, odd, [odd, "b"], *texts, *lists):
             try:
                 loaded = load(None, {one.table: {one.key: value}})

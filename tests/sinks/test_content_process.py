@@ -19,8 +19,8 @@ from tests.sinks import readers
 from tests.sinks.test_content import HTML
 from tests.sinks.values import exchange, page, settings
 
-MOST_S = 0.1
-"""CPU seconds: the time that the event loop may be late."""
+MOST_S = 0.2
+"""CPU seconds. The event loop may be late by half as much; slow machines get twice the time."""
 
 SIZE = 4_000_000
 HEAVY = {

@@ -77,7 +77,9 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "links": ["https://a.test/", "https://b.test/"],
         "replica": "host-1a2b",
         **dict.fromkeys(("description", "text", "markdown", "json_ld", "opengraph")),
-        **dict.fromkeys(("simhash", "near_of", "soft_404", "via", "extra", "items", "handler_error")),
+        **dict.fromkeys(
+            ("simhash", "near_of", "soft_404", "via", "extra", "items", "handler_error", "visit", "previous_visit")
+        ),
         "usage": None,
         "usage_statements": [],
         "tdm_policy": None,

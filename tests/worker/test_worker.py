@@ -37,12 +37,12 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     queue: DelayQueue[Visit] = DelayQueue(clock)
     large = replace(answer(b""), status=200, headers=(), body=bytes(3 * BYTES_PER_S))
 
-    async def fetch(visit_: Visit, url: str) -> Exchange:
+    async def fetch(visit_: Visit, url: str, *_: object) -> Exchange:
         queue.put(visit(clock.now), clock.now - late_s)  # another domain waits
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    robots_lookup, builder, nobody = AsyncMock(), AsyncMock(), Mock()
+    robots_lookup, builder, nobody = AsyncMock(), AsyncMock(revisit_rules=()), Mock()
     robots_lookup.robots_for.return_value, builder.build.return_value = robots(), (page, ())
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
