@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict
         "@router.handler()\n"
         "def heading(page, crawl):\n"
         "    crawl.push('headings', {'text': page.select_text('h1')})\n"
-        f"crawl = Crawl(['http://a.test/'], handlers=router, settings={settings | {'politeness': {'delay': 0.1}}!r})\n"
+        f"crawl = Crawl(['http://a.test/'], handlers=router, settings={settings | {'politeness': {'delay': 0.5}}!r})\n"
         "async def main():\n"
         "    async with crawl:\n"
         "        async for page in crawl:\n"
