@@ -54,6 +54,9 @@ CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
 keeps its priority."""
 
+LONGEST_S = 60.0
+"""Seconds until a process that does not answer is replaced: it may have been stopped (SIGSTOP)."""
+
 DATA_BYTES = 262_144
 """Maximum size of a page's encoded JSON-LD. Each empty list takes two bytes, but is an object in the receiving process."""
 
@@ -61,7 +64,7 @@ MEMORY = 1 << 30
 """Bytes of address space. The tree of 4 MB of the worst markup takes 600 MB, the process itself 200 MB."""
 
 UNREAD = Content(cut=("text",))
-"""The content of a document that exceeded the time or memory limit."""
+"""The content of a document that exceeded the time or memory limit, or whose process was ended otherwise."""
 
 
 class Job(NamedTuple):
@@ -114,6 +117,9 @@ class TextProcess:
         without_links = job._replace(page=msgspec.structs.replace(job.page, links=()))
         try:
             connection.send_bytes(pickle.dumps(without_links, pickle.HIGHEST_PROTOCOL))
+            if not connection.poll(LONGEST_S):
+                self.stop()
+                return UNREAD
             content, error = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
         except (EOFError, ConnectionError):  # the process has ended
             self.stop()

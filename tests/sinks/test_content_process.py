@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,17 @@ def test_data_that_no_encoder_takes_is_answered_all_the_same(process: TextProces
 def test_a_document_that_takes_too_long_is_left_out_and_the_next_one_is_read(process: TextProcess) -> None:
     assert process.content_of(Job(document(HEAVY["pre"]), "text", structured=False)) == UNREAD
     job = Job(document(HTML), "text", structured=False)
+    assert process.content_of(job) == content_of(*job)
+
+
+def test_a_process_that_does_not_answer_is_replaced(process: TextProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(document(HTML), "text", structured=False)
+    process.content_of(job)
+    monkeypatch.setattr("crawler.sinks.content_process.LONGEST_S", 0.1)
+    assert process._running is not None
+    process._running[0].send_signal(signal.SIGSTOP)
+    assert process.content_of(job) == UNREAD
+    monkeypatch.undo()
     assert process.content_of(job) == content_of(*job)
 
 
