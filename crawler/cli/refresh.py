@@ -21,7 +21,6 @@ from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.errors import BadUrl
-from frontier.queue import Frontier, FrontierSettings
 from frontier.refreshing import refresh_domain, refresh_page
 from frontier.store import RedisStore
 
@@ -71,9 +70,7 @@ def refresh(
             except BadUrl as error:
                 raise UserError(f"{url!r}: {about(SeedError(0, url or '', error.reason))}") from error
             named = page.domain
-            frontier = Frontier(store, opened.keys, clock, FrontierSettings(), opened.fingerprint_key)
-            fingerprint = frontier.fingerprint(page.href)
-            number = await refresh_page(store, opened.keys, named, fingerprint, clock.now_ms())
+            number = await refresh_page(store, opened.keys, page.href, named, clock.now_ms())
         return Refreshed(access.crawl, named, number), bool(settings.recrawl.rules)
 
     result, is_on = access.do(work)

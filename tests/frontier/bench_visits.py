@@ -20,7 +20,9 @@ from tests.frontier.helpers import ManualTime, make_frontier
 from tests.valkey import ValkeyProcess
 
 DAY = 86_400
-STATE = str(Visits(1.7e9, 1.69e9, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "AB" * 16, 'e"67f3a1b2-1c2d"'))
+STATE = str(
+    Visits(1.7e9 + 0.123456, 1.69e9 + 0.654321, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "5f" * 6, 'e"5f3c2b1a-1a2b"')
+)
 
 
 async def used(store: RedisStore) -> int:
