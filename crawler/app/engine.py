@@ -365,7 +365,7 @@ class Engine:
             await clock.sleep(period_s(min(0.5, self._local.interval / 2), self.replicas()))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
-            if idle and await retry.call(self.counters.has_ended):
+            if idle and await retry.call(lambda: self.counters.has_ended(self.frontier.visits_by_ms)):
                 await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 latest = self.frontier.runs()  # a server may have been restarted since the counters were read
                 if any(runs.get(shard, run) != run for shard, run in latest.items()):
