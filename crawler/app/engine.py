@@ -383,7 +383,7 @@ class Engine:
     def readiness(self) -> tuple[bool, str]:
         """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
         view, retry = self.leases.view, self.runtime.retry
-        away, incomplete = retry.away_nodes, retry.incomplete_nodes
+        away, incomplete, node = retry.away_nodes, retry.incomplete_nodes, retry.away_crawl_node
         if self.has_other_shards:
             return False, "the crawl is being given another number of shards"
         if retry.is_away:
@@ -391,7 +391,7 @@ class Engine:
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:
-            return False, "not in the view yet"
+            return False, f"not in the view: {node} is away, with the control keys" if node else "not in the view yet"
         if incomplete:
             return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
         if away:
