@@ -15,8 +15,8 @@ from functools import partial
 import msgspec
 
 from crawler.app.engine import Engine
+from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.app.signing import Identity
 from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
@@ -104,9 +104,9 @@ class Replica:
         return self._seams.crawl
 
     @property
-    def identity(self) -> Identity | None:
-        """With which it signs its requests."""
-        return self._seams.identity
+    def setup(self) -> RequestSetup:
+        """What its machine adds to its requests."""
+        return self._seams.setup
 
     @property
     def clock(self) -> Clock:
