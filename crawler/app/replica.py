@@ -17,7 +17,7 @@ import msgspec
 from crawler.app.engine import Engine
 from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.events import GroupCommitted, PageSettled, SinkBlocked
+from crawler.events import GroupCommitted, PageSettled, ProxyFailed, SinkBlocked
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
@@ -76,7 +76,7 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
-        seams.events.subscribe(self._obstacles.observe, SinkBlocked, GroupCommitted)
+        seams.events.subscribe(self._obstacles.observe, SinkBlocked, ProxyFailed, GroupCommitted)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:

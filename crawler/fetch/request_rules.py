@@ -92,13 +92,15 @@ class Handling(msgspec.Struct, frozen=True):
         return origin.key._replace(proxy=cast(URL, proxy), proxy_headers_hash=credentials)  # aiohttp compares keys only
 
     def recorded(self, exchange: Exchange) -> Exchange:
-        """Return `exchange` without the secrets. Through a proxy, the address of the site is not known. Raises FetchFailed
-        if it is the proxy that has answered."""
+        """Return `exchange` without the secrets. Through a proxy, the address of the site is not known, and TLS to the
+        proxy is not TLS to the site. Raises FetchFailed if it is the proxy that has answered."""
         changes: dict[str, object] = {}
         if self.proxy is not None:
             if exchange.status == _PROXY_AUTHENTICATION_REQUIRED:
                 raise FetchFailed(FailureKind.PROXY, f"{self.proxy} does not accept the credentials (status 407)")
             changes["address"] = ""
+            if exchange.url.startswith("http:"):
+                changes["tls"] = None
         if self.hidden is not None:
             changes["request_head"] = self.hidden.sub(_hidden, exchange.request_head)
             changes["response_head"] = self.hidden.sub(_hidden, exchange.response_head)

@@ -111,12 +111,12 @@ async def _secured(sock: socket.socket, to: Destination, factory: Callable[[], P
 
 async def _connected_by_socks(proxy: Proxy, to: Destination, limit_s: float) -> socket.socket:
     """Return a socket that the SOCKS5 proxy has connected to the site."""
-    # An optional package; `check_installed` has looked for it.
+    # An optional package.
     from python_socks import ProxyConnectionError, ProxyError, ProxyTimeoutError, ProxyType  # noqa: PLC0415
     from python_socks.async_.asyncio import Proxy as SocksProxy  # noqa: PLC0415
 
-    credentials = (proxy.user.text, proxy.password.text) if proxy.user else (None, None)
-    socks = SocksProxy(ProxyType.SOCKS5, proxy.host, proxy.port, *credentials, rdns=True)
+    user, password = (proxy.user.text, proxy.password.text) if proxy.user else (None, None)
+    socks = SocksProxy(ProxyType.SOCKS5, proxy.host, proxy.port, user, password, rdns=True)
     try:
         connected: socket.socket = await socks.connect(to.host, to.port, timeout=2 * limit_s)
     except ProxyConnectionError as error:

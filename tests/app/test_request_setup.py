@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.app.request_setup import request_rules, request_setup
+from crawler.cli import checks
 from crawler.errors import UserError
 from crawler.settings.guarded import accepted
 from crawler.settings.loading import CrawlSettings, load
@@ -120,3 +121,11 @@ def test_rules_are_those_of_the_machine_and_not_of_the_crawl(tmp_path: Path) -> 
 def test_an_origin_is_compared_in_its_canonical_form() -> None:
     tables = [RequestsTable(origin=text) for text in ("HTTPS://Shop.Example.com:443/", f"{SITE}:8443", "https://[::1]")]
     assert [rule.origin for rule in request_rules(tables, {})] == [SITE, f"{SITE}:8443", "https://[::1]"]
+
+
+def test_doctor_says_whether_this_machine_has_the_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(None, {"requests": [{"origin": SITE, "bearer_env": "PEERCRAWL_TEST_TOKEN"}]})  # type: ignore[dict-item]
+    monkeypatch.delenv("PEERCRAWL_TEST_TOKEN", raising=False)
+    assert (checks.rules(settings).result, checks.rules(load()).found) == ("bad", "all requests are the same")
+    monkeypatch.setenv("PEERCRAWL_TEST_TOKEN", "word")
+    assert (checks.rules(settings).result, checks.rules(settings).found) == ("good", "1 rule")

@@ -6,15 +6,20 @@ import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from base64 import b64encode
+from collections.abc import Coroutine
 from typing import Self
 
 
 class HttpProxy:
-    """Forwards plain requests and opens tunnels, all to 127.0.0.1:`port`. `heads`: the heads that it received. `user`: the
-    credentials that it asks for ("user:password"), or "". `status`: what it answers instead, or 0."""
+    """Forwards plain requests and opens tunnels, all to 127.0.0.1:`port`, or tunnels to `tunnel_port`. `heads`: the heads
+    that it received. `user`: the credentials that it asks for ("user:password"), or "". `status`: what it answers instead,
+    or 0."""
 
-    def __init__(self, port: int, user: str = "", status: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int, user: str = "", status: int = 0, tls: ssl.SSLContext | None = None, tunnel_port: int = 0
+    ) -> None:
         self._to = port
+        self._tunnel_to = tunnel_port or port
         self._expected = f"Basic {b64encode(user.encode()).decode()}" if user else ""
         self._status = status
         self._tls = tls
@@ -53,15 +58,24 @@ class HttpProxy:
             writer.write(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
             await writer.drain()
             return
-        site, to_site = await asyncio.open_connection("127.0.0.1", self._to)
-        if head.startswith(b"CONNECT "):
+        is_tunnel = head.startswith(b"CONNECT ")
+        site, to_site = await asyncio.open_connection("127.0.0.1", self._tunnel_to if is_tunnel else self._to)
+        if is_tunnel:
             writer.write(b"HTTP/1.1 200 Connected\r\nVia: test\r\n\r\n")
+            upwards = _copy(reader, to_site)
         else:
             to_site.write(_in_origin_form(head))
+            upwards = self._forward(reader, to_site)
         try:
-            await _relay(reader, writer, site, to_site)
+            await _both(upwards, _copy(site, writer))
         finally:
             to_site.close()
+
+    async def _forward(self, reader: StreamReader, to_site: StreamWriter) -> None:
+        """Send on the further requests of a connection."""
+        while True:
+            self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+            to_site.write(_in_origin_form(self.heads[-1]))
 
 
 def _in_origin_form(head: bytes) -> bytes:
@@ -73,16 +87,19 @@ def _in_origin_form(head: bytes) -> bytes:
     return b"\r\n".join([b" ".join([method, path, version]), *kept])
 
 
-async def _relay(reader: StreamReader, writer: StreamWriter, site: StreamReader, to_site: StreamWriter) -> None:
-    async def copy(source: StreamReader, target: StreamWriter) -> None:
-        while data := await source.read(65536):
-            target.write(data)
-            await target.drain()
+async def _copy(source: StreamReader, target: StreamWriter) -> None:
+    while data := await source.read(65536):
+        target.write(data)
+        await target.drain()
 
-    copies = [asyncio.ensure_future(copy(reader, to_site)), asyncio.ensure_future(copy(site, writer))]
-    await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-    for one in copies:
+
+async def _both(upwards: Coroutine[None, None, None], downwards: Coroutine[None, None, None]) -> None:
+    """Run both directions until one of them ends."""
+    directions = [asyncio.ensure_future(upwards), asyncio.ensure_future(downwards)]
+    await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+    for one in directions:
         one.cancel()
+    await asyncio.gather(*directions, return_exceptions=True)
 
 
 class SocksProxy(HttpProxy):
@@ -112,6 +129,6 @@ class SocksProxy(HttpProxy):
         if not self._status:
             site, to_site = await asyncio.open_connection("127.0.0.1", self._to)
             try:
-                await _relay(reader, writer, site, to_site)
+                await _both(_copy(reader, to_site), _copy(site, writer))
             finally:
                 to_site.close()

@@ -97,6 +97,17 @@ async def test_https_goes_through_a_tunnel_and_the_proxy_sees_nothing_of_it(over
     assert (again.phases, again.address) == (None, "")
 
 
+async def test_a_plain_request_through_a_proxy_with_tls_is_recorded_as_plain() -> None:
+    server_tls, client_tls = tls_pair("127.0.0.1")
+    async with (
+        FaultServer() as site,
+        HttpProxy(site.port, tls=server_tls) as proxy,
+        through(f"https://127.0.0.1:{proxy.port}", tls=client_tls) as under_test,
+    ):
+        exchange = await under_test.fetch("http://a.test/")
+    assert (exchange.status, exchange.tls) == (200, None)
+
+
 async def test_the_certificate_is_that_of_the_site() -> None:
     server_tls, client_tls = tls_pair("other.test", "127.0.0.1")
     async with (
