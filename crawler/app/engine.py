@@ -391,7 +391,8 @@ class Engine:
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:
-            return False, "not in the view yet"
+            node = retry.away_crawl_node
+            return False, f"not in the view: {node} is away, with the control keys" if node else "not in the view yet"
         if incomplete:
             return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
         if away:
