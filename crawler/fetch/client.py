@@ -28,7 +28,7 @@ from crawler.fetch.cookies import Cookies
 from crawler.fetch.dns import DnsLookup, HostLookup
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
 from crawler.fetch.request import Origin, Signer, header_lines
-from crawler.fetch.request_rules import Handling, RequestRule, RequestRules
+from crawler.fetch.request_rules import Handling, ProxyAnswers, RequestRule, RequestRules
 from crawler.fetch.resolver import Resolver, ResolverSettings
 from crawler.fetch.response import describe
 from crawler.page import Exchange
@@ -117,6 +117,7 @@ class Fetcher:
         self._fields = header_lines(usual)
         self._rules = RequestRules(settings.rules, usual) if settings.rules else None
         self._cookies = Cookies()
+        self._proxy_answers = ProxyAnswers()
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
@@ -256,10 +257,10 @@ class Fetcher:
             raise FetchFailed(FailureKind.STOPPED, request_sent=True)
         if request.handling is None:
             return exchange
-        recorded = request.handling.recorded(exchange)  # raises an error if it is an answer of the proxy
+        self._proxy_answers.check(request.handling, exchange)
         if request.handling.cookies:
             self._cookies.received(url, host_of(url), exchange.headers)
-        return recorded
+        return request.handling.recorded(exchange)
 
 
 def host_of(url: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from typing import cast
 
 import msgspec
@@ -29,8 +30,6 @@ HIDDEN = b"[redacted]"
 
 COMBINED = 1_024
 """Combinations of rules whose result is kept. Only rules with patterns make more than a few."""
-
-_PROXY_AUTHENTICATION_REQUIRED = 407
 
 Field = tuple[str, str]
 
@@ -93,11 +92,9 @@ class Handling(msgspec.Struct, frozen=True):
 
     def recorded(self, exchange: Exchange) -> Exchange:
         """Return `exchange` without the secrets. Through a proxy, the address of the site is not known, and TLS to the
-        proxy is not TLS to the site. Raises FetchFailed if it is the proxy that has answered."""
+        proxy is not TLS to the site."""
         changes: dict[str, object] = {}
         if self.proxy is not None:
-            if exchange.status == _PROXY_AUTHENTICATION_REQUIRED:
-                raise FetchFailed(FailureKind.PROXY, f"{self.proxy} does not accept the credentials (status 407)")
             changes["address"] = ""
             if exchange.url.startswith("http:"):
                 changes["tls"] = None
@@ -112,6 +109,24 @@ class Handling(msgspec.Struct, frozen=True):
 
 def _hidden(line: re.Match[bytes]) -> bytes:
     return line[1] + b" " + HIDDEN + line[2]
+
+
+class ProxyAnswers:
+    """Judges the status 407 of plain http, with which a proxy refuses the credentials. A site can send it, too, and must
+    not hold up a crawl with that: once a proxy has passed on another answer, it is taken for a failure of the site."""
+
+    def __init__(self) -> None:
+        self._working: set[tuple[str, int] | None] = set()
+
+    def check(self, handling: Handling, exchange: Exchange) -> None:
+        """Raise FetchFailed if `exchange` may be an answer of the proxy that forwarded the request."""
+        if handling.proxy is None or not handling.proxy.forwards or not exchange.url.startswith("http:"):
+            return
+        if exchange.status != HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            self._working.add(handling.proxy_key)
+            return
+        kind = FailureKind.UNREACHABLE if handling.proxy_key in self._working else FailureKind.PROXY
+        raise FetchFailed(kind, f"{handling.proxy} does not accept the credentials (status 407)")
 
 
 class RequestRules:

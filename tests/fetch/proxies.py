@@ -26,6 +26,10 @@ class HttpProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.heads: list[bytes] = []
 
+    def send_to(self, port: int) -> None:
+        """From now on, forward plain requests to `port`."""
+        self._to = port
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]

@@ -147,6 +147,25 @@ async def test_refusals_of_the_proxy_are_its_own_and_what_it_says_of_the_site_is
     assert not failed.request_sent
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_site_cannot_pass_for_the_proxy_to_hold_up_a_crawl(scheme: str) -> None:
+    server_tls, client_tls = tls_pair("a.test", "b.test")
+    refuses = Raw(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", tls=server_tls if scheme == "https" else None)
+    async with (
+        FaultServer() as site,
+        refuses,
+        HttpProxy(site.port, tunnel_port=refuses.port) as proxy,
+        through(f"http://127.0.0.1:{proxy.port}", tls=client_tls) as under_test,
+    ):
+        await under_test.fetch("http://b.test/")
+        if scheme == "https":  # a proxy cannot answer in a tunnel
+            assert (await under_test.fetch("https://a.test/")).status == 407
+            return
+        proxy.send_to(refuses.port)
+        failed = await failure(under_test, "http://a.test/")
+    assert failed.kind is FailureKind.UNREACHABLE
+
+
 @pytest.mark.parametrize("url", ["http://a.test/", "https://a.test/"])
 async def test_a_proxy_that_is_away_is_at_fault(url: str) -> None:
     async with FaultServer() as site, HttpProxy(site.port) as proxy:
