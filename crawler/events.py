@@ -183,6 +183,12 @@ class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
+class ProxyFailed(msgspec.Struct, frozen=True, gc=False):
+    """The operator's proxy could not be reached, or refused its client. The domain waits, and its URL loses no try."""
+
+    error: str
+
+
 class SettingsFollowed(msgspec.Struct, frozen=True, gc=False):
     """The crawl's settings changed. This replica applies those named in `followed` now, and those in `waiting` after a
     restart."""
@@ -226,6 +232,7 @@ Event = (
     | HandlerFailed
     | DefectFound
     | SinkBlocked
+    | ProxyFailed
     | SettingsFollowed
     | SettingsRefused
     | CrawlEnded

@@ -125,6 +125,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.HandlerFailed,
     ev.DefectFound,
     ev.SinkBlocked,
+    ev.ProxyFailed,
     ev.GroupCommitted,
     ev.SettingsFollowed,
     ev.SettingsRefused,
@@ -220,11 +221,10 @@ class LogListener:
                 log(logging.WARNING, word, replica=self._replica, **{kind: name}, url=url, error=error)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
-            case ev.SinkBlocked(error) if not self._sink_blocked:
-                self._sink_blocked = True
-                log(logging.ERROR, "sink_blocked", replica=self._replica, error=error)
-            case ev.GroupCommitted():
-                self._sink_blocked = False
+            case ev.ProxyFailed(error):
+                log(logging.WARNING, "proxy_failed", replica=self._replica, error=error)
+            case ev.SinkBlocked() | ev.GroupCommitted():
+                self._sink(event)
             case ev.SettingsFollowed(revision, followed, waiting):
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
                 non_empty = {name: text for name, text in fields.items() if text}
@@ -241,3 +241,8 @@ class LogListener:
                 log(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
             case _:
                 pass
+
+    def _sink(self, event: ev.SinkBlocked | ev.GroupCommitted) -> None:
+        was_blocked, self._sink_blocked = self._sink_blocked, isinstance(event, ev.SinkBlocked)
+        if isinstance(event, ev.SinkBlocked) and not was_blocked:
+            log(logging.ERROR, "sink_blocked", replica=self._replica, error=event.error)

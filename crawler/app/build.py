@@ -7,8 +7,8 @@ import socket
 
 import msgspec
 
+from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
@@ -57,25 +57,26 @@ def seams(
     settings: CrawlSettings,
     local: ReplicaTable,
     replica: str = "",
-    identity: Identity | None = None,
+    setup: RequestSetup = RequestSetup(),
 ) -> Seams:
-    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `identity`: with
-    which it signs its requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
+    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
+    its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
     compat.install()
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
     max_idle = fd_limit.raise_fd_limit(local.concurrency)
-    signer, about = (identity.signer, identity.about) if identity else (None, ())
+    signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
+    fetch = msgspec.structs.replace(fetch_settings(settings, max_idle), rules=setup.rules)
     return Seams(
         replica=replica,
         crawl=crawl,
         store=store,
         clock=clock,
         rng=random.Random(),
-        http=Fetcher(fetch_settings(settings, max_idle), clock, signer=signer),
+        http=Fetcher(fetch, clock, signer=signer),
         sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
-        identity=identity,
+        setup=setup,
         router=load_router(settings.handlers.app) if settings.handlers.app else None,
     )
 

@@ -15,9 +15,9 @@ from functools import partial
 import msgspec
 
 from crawler.app.engine import Engine
+from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.app.signing import Identity
-from crawler.events import GroupCommitted, PageSettled, SinkBlocked
+from crawler.events import GroupCommitted, PageSettled, ProxyFailed, SinkBlocked
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
@@ -76,7 +76,7 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
-        seams.events.subscribe(self._obstacles.observe, SinkBlocked, GroupCommitted)
+        seams.events.subscribe(self._obstacles.observe, SinkBlocked, ProxyFailed, GroupCommitted)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
@@ -104,9 +104,9 @@ class Replica:
         return self._seams.crawl
 
     @property
-    def identity(self) -> Identity | None:
-        """With which it signs its requests."""
-        return self._seams.identity
+    def setup(self) -> RequestSetup:
+        """What its machine adds to its requests."""
+        return self._seams.setup
 
     @property
     def clock(self) -> Clock:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import Crawl
 from crawler.app.seams import Seams
 from crawler.errors import UserError
-from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, UrlPostponed
+from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed
 from crawler.fetch.client import HttpClient
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
@@ -67,7 +67,7 @@ class _OnePage(Crawl):
         return await queued(self._replica.store, self._replica.crawl.keys)
 
     def _adapted(self, reaching: Seams) -> Seams:
-        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, UrlPostponed)
+        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
         return msgspec.structs.replace(reaching, http=_OneRequest(reaching.http, self._parsed()[0].url.href))
 
     def _observe(self, event: Event) -> None:
@@ -78,7 +78,7 @@ class _OnePage(Crawl):
                 self.dropped += Counter(outside=outside, capped=capped)
             case PageSettled():
                 self._end()
-            case UrlPostponed(reason):
+            case UrlPostponed(reason) | ProxyFailed(reason):
                 self.postponed = reason
                 self._end()
             case _:
@@ -110,7 +110,7 @@ class _OneRequest:
         self._is_over = url == self._url
         return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
 
-    async def locate(self, url: str) -> str:
+    async def locate(self, url: str) -> str | None:
         return await self._http.locate(url)
 
     def apply(self, max_body_bytes: int, parallel: int) -> None:

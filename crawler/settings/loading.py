@@ -4,8 +4,8 @@ The sources of a setting, in rising order of precedence, are its default, the TO
 (``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
 
 `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
-so that all replicas use the same values. `ReplicaTable` and `IdentityTable` are the settings of one process. Lower
-layers see none of them: the composition root passes them only the values that they need.
+so that all replicas use the same values. `ReplicaTable`, `IdentityTable` and `RequestsTable` are the settings of one
+process. Lower layers see none of them: the composition root passes them only the values that they need.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from crawler.settings.handlers_table import HandlersTable
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
 from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.requests_table import RequestsTable
 from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
 from crawler.settings.table import Table, keys_of
 
@@ -104,10 +105,12 @@ EMBEDDED_SHARDS = 64
 
 
 class Settings(CrawlSettings, frozen=True, kw_only=True):
-    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]` and `[identity]`."""
+    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]`, `[identity]` and
+    `[[requests]]`."""
 
     replica: ReplicaTable = ReplicaTable()
     identity: IdentityTable = IdentityTable()
+    requests: tuple[RequestsTable, ...] = ()
 
     _sources: tuple[Source, ...] = ()
     _added: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)

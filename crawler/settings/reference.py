@@ -182,14 +182,14 @@ def commented_file(preset: str) -> str:
         "# Check this file with: crawler config check FILE",
     ]
     for table, model in tables().items():
-        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"[{table}]"]
+        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), f"[{table}]"]
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})")]
             value = values.get(setting.name, setting.default)
             mark = "" if setting.name in values else "# "
             lines.append(f"# {setting.key} =" if value is None else f"{mark}{setting.key} = {as_toml(value)}")
     for table, model in repeated().items():
-        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"# [[{table}]]"]
+        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), f"# [[{table}]]"]
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
     return "\n".join(lines) + "\n"
