@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from frontier.counters import Counters
@@ -94,6 +96,22 @@ async def test_all_of_many_are_visited_at_their_time(store: RedisStore, frontier
     of = frontier.keys.shards[0]
     assert await ask(store, "EXISTS", of.known(DOMAIN), of.visits(DOMAIN), of.revisits) == 0
     assert (await Counters(store, frontier.keys).counts()).known == 0
+
+
+async def test_each_of_many_is_visited_when_it_is_due(frontier: Frontier, time: ManualTime) -> None:
+    """The buckets are divided while pages with different times are in them."""
+    rng, due_s = random.Random(1), {}
+    await frontier.push([Entry(f"https://a.test/{number}", DOMAIN) for number in range(700)])
+    while len(due_s) < 700:
+        lease = await lease_one(frontier)
+        due_s |= {one.url: time.ms // 1000 + 10 * rng.randint(1, 20) for one in lease.entries}
+        urls = [revisit(SettledUrl(one, "done", "200"), "new", due_s[one.url] * 1000, "00") for one in lease.entries]
+        await frontier.settle([Settlement(lease, 0, urls=urls)])
+    for second in sorted(set(due_s.values())):
+        time.ms = second * 1000
+        lease = await lease_one(frontier)
+        assert {one.url for one in lease.entries} == {url for url, at in due_s.items() if at == second}
+        await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200") for one in lease.entries])])
 
 
 async def test_a_page_is_refreshed_and_looked_up_among_many(
