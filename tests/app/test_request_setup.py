@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crawler.app.crawl import Crawl
 from crawler.app.request_setup import request_rules, request_setup
 from crawler.cli import checks
 from crawler.errors import UserError
@@ -121,6 +122,12 @@ def test_rules_are_those_of_the_machine_and_not_of_the_crawl(tmp_path: Path) -> 
 def test_an_origin_is_compared_in_its_canonical_form() -> None:
     tables = [RequestsTable(origin=text) for text in ("HTTPS://Shop.Example.com:443/", f"{SITE}:8443", "https://[::1]")]
     assert [rule.origin for rule in request_rules(tables, {})] == [SITE, f"{SITE}:8443", "https://[::1]"]
+
+
+def test_a_program_gives_rules_as_a_list_of_tables() -> None:
+    Crawl([SITE], settings={"requests": [{"accept_language": "de"}]})
+    with pytest.raises(UserError, match="over_http"):
+        Crawl([SITE], settings={"requests": [{"origin": "http://a.test", "bearer_env": "TOKEN"}]})
 
 
 def test_doctor_says_whether_this_machine_has_the_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
