@@ -16,18 +16,28 @@ from crawler.handlers.router import load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import StandIn
+from crawler.parse.offload import DocumentOffloader, StandIn
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.policies import addresses, host_map, refetched, revisit_rules, scope, scorer, url_rules
+from crawler.settings.policies import (
+    addresses,
+    extract_rules,
+    host_map,
+    refetched,
+    revisit_rules,
+    scope,
+    scorer,
+    url_rules,
+)
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
+from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_handling import PageHandling
 from frontier.clock import SystemClock
@@ -45,10 +55,11 @@ Fields = tuple[tuple[str, str], ...]
 
 
 class PageRules(msgspec.Struct, frozen=True):
-    """How pages are parsed, and which of their links are followed."""
+    """How pages are parsed, which of their links are followed, and what is extracted from them."""
 
     build: BuildSettings
     links: LinkFilter
+    extract: ExtractSettings
 
 
 def seams(
@@ -87,7 +98,7 @@ def new_id() -> str:
 
 def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
     """Return the rules that follow from `settings`. Raises the errors of `crawler.settings.policies.check`."""
-    extraction = ExtractPolicy(
+    links = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
@@ -96,22 +107,31 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
     )
     return PageRules(
         BuildSettings(
-            extraction,
+            links,
             settings.limits.max_decoded,
             settings.scope.sitemaps,
             settings.archive.via,
             revisit_rules(settings),
         ),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
+        extraction(settings),
     )
 
 
-def page_handling(seams: Seams, settings: CrawlSettings, builder: PageBuilder, stand_in: StandIn) -> PageHandling:
-    """Return what passes the pages of `builder` to the handlers of users, if there are any. `stand_in`: while its block
-    runs, another worker has the slot of the one that waits in it."""
+def page_handling(
+    seams: Seams, settings: CrawlSettings, builder: PageBuilder, offload: DocumentOffloader, stand_in: StandIn
+) -> PageHandling:
+    """Return what has items extracted from the pages of `builder`, and passes these to the handlers of users, if there are
+    any. `stand_in`: while its block runs, another worker has the slot of the one that waits in it."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
     runner = None if seams.router is None else HandlerRunner(seams.router, limits)
-    return PageHandling(builder, runner, stand_in, seams.events)
+    extractor = Extractor(extraction(settings), offload, seams.events)
+    return PageHandling(builder, extractor, runner, stand_in, seams.events)
+
+
+def extraction(settings: CrawlSettings) -> ExtractSettings:
+    """Return what is extracted from pages."""
+    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
 
 
 def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:

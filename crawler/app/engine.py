@@ -168,8 +168,8 @@ class Engine:
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
-        handling = page_handling(seams, self._settings, self._builder, self._pool.stand_in)
-        pages = UrlHandler(runtime, self._fetch, handling, self.committer, self.allowance)
+        self._handling = page_handling(seams, self._settings, self._builder, self._offload, self._pool.stand_in)
+        pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
         self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:
@@ -349,7 +349,7 @@ class Engine:
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), self.frontier.settings.lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
-        self._builder.apply(rules.build, rules.links)
+        self._handling.apply(rules.build, rules.links, rules.extract)
         self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:

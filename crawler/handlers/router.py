@@ -47,13 +47,9 @@ class Router:
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
         for pattern, content_type, function in self._routes:
-            if _is_of(page.content_type, content_type) and pattern.search(page.url):
+            if page.has_type(content_type) and pattern.search(page.url):
                 return function
         return None
-
-
-def _is_of(found: str, wanted: str) -> bool:
-    return found.startswith(wanted[:-1]) if wanted.endswith("/*") else not wanted or found == wanted
 
 
 def name_of(function: Handler) -> str:

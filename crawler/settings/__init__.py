@@ -2,7 +2,8 @@
 
 In the order in which data flows:
 
-1. `crawl_tables`, `archive_table` and `handlers_table` declare each setting of a crawl, and `replica_table` and
+1. `crawl_tables`, `archive_table`, `extract_table` and `handlers_table` declare each setting of a crawl, and
+`replica_table` and
    `identity_table` those of one replica: meaning, unit, default, and what happens when it is raised or lowered. `table` is
    their base, and knows how a key was declared.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.

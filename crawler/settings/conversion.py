@@ -53,11 +53,15 @@ class Conversion:
         known = keys_of(table)
         for name in [path + key for key in values if key not in known]:
             in_environment = self._place_of(name).startswith("CRAWLER_")
-            self._refuse(name, unknown(name, self._names, environment_name if in_environment else str))
+            near = closest(name.rpartition(".")[2], known) if name.count(".") > 2 else []  # a table in a table
+            told = unknown(name, self._names, environment_name if in_environment else str)
+            self._refuse(name, f"there is no such setting; did you mean {near[0]}?" if near else told)
         return {key: self._value(known[key], value, path + key) for key, value in values.items() if key in known}
 
     def _value(self, key: Key, value: Any, name: str) -> Any:
         items, found = value if isinstance(value, (list, tuple)) else [value], len(self.problems)
+        if key.is_map:
+            return self._map(key, value, name)
         if key.type is not bool and any(isinstance(item, bool) for item in items):
             return self._refuse(name, "must not be true or false")
         if not key.is_list:
@@ -69,6 +73,13 @@ class Conversion:
         if "check" in key.extra and len(self.problems) == found:
             self._try(name, lambda: key.extra["check"](converted))
         return converted
+
+    def _map(self, key: Key, value: Any, name: str) -> Any:
+        """Convert a table with free keys."""
+        if not isinstance(value, dict):
+            return self._refuse(name, "must be a table", value)
+        item = msgspec.structs.replace(key, is_list=True, is_map=False)  # an item is built at once, as that of a list
+        return {one: self._one(item, each, f"{name}.{one}") for one, each in value.items()}
 
     def _one(self, key: Key, value: Any, name: str) -> Any:
         """Convert a value that is no list, or an item of a list."""

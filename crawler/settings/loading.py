@@ -30,6 +30,7 @@ from crawler.settings.crawl_tables import (
     ScheduleTable,
     ScopeTable,
 )
+from crawler.settings.extract_table import ExtractTable
 from crawler.settings.handlers_table import HandlersTable
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
@@ -50,6 +51,7 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     handlers: HandlersTable = HandlersTable()
     recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()
+    extract: tuple[ExtractTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
         """The settings as {"table.key": value}. A repeated table is one value."""

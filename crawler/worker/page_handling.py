@@ -1,4 +1,4 @@
-"""Passes fetched pages to the handlers of users, and applies what these ask for.
+"""Has items extracted from fetched pages, passes these to the handlers of users, and applies what those ask for.
 
 The next request to the domain waits for the handler, as it waits for the parser. Other domains do not: while a
 handler runs, another worker has the slot of the one that waits for it. If too many wait, they keep their slots, which slows
@@ -15,7 +15,9 @@ from crawler.events import Events, HandlerFailed
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
 from crawler.parse.offload import StandIn
-from crawler.worker.page_builder import PageBuilder
+from crawler.scope.link_filter import LinkFilter
+from crawler.worker.extractor import Extractor, ExtractSettings
+from crawler.worker.page_builder import BuildSettings, PageBuilder
 from frontier.entries import Entry
 
 MAX_WAITING = 100
@@ -24,32 +26,47 @@ MAX_WAITING_BYTES = 192 << 20
 
 
 class PageHandling:
-    """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none."""
+    """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
+    `extractor`: extracts items before."""
 
-    def __init__(self, builder: PageBuilder, handlers: PageHandlers | None, stand_in: StandIn, events: Events) -> None:
+    def __init__(
+        self,
+        builder: PageBuilder,
+        extractor: Extractor,
+        handlers: PageHandlers | None,
+        stand_in: StandIn,
+        events: Events,
+    ) -> None:
         self.builder = builder
+        self._extractor = extractor
         self._handlers = handlers
         self._stand_in = stand_in
         self._events = events
         self._waiting = self._waiting_bytes = 0
 
+    def apply(self, build: BuildSettings, links: LinkFilter, extract: ExtractSettings) -> None:
+        """Use these settings and this link filter from now on."""
+        self.builder.apply(build, links)
+        self._extractor.apply(extract)
+
     async def handle(self, entry: Entry, page: Page, links: Sequence[Entry]) -> tuple[Page, Sequence[Entry]]:
-        """Return `page`, the one of `entry`, and its `links` as its handler wants them. If the handler fails, the page is
-        dead, and its links stay as they are."""
-        if self._handlers is None:
-            return page, links
+        """Return `page`, the one of `entry`, with its items, and its `links` as its handler wants them. If the handler
+        fails, the page is dead, and its links stay as they are."""
         exchange = page.exchange
-        if exchange is None or not 200 <= exchange.status < 300 or not self._handlers.wants(page):
+        if exchange is None or not 200 <= exchange.status < 300:
+            return page, links
+        page = await self._extractor.with_items(page)
+        if self._handlers is None or not self._handlers.wants(page):
             return page, links
         handled = await self._handled(self._handlers, page, len(exchange.body))
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             failed = msgspec.structs.replace(
-                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error
+                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=()
             )
             return failed, links
         if handled.items:
-            page = msgspec.structs.replace(page, items=handled.items)
+            page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:
             links = self.builder.relinked(entry, links, handled)
         return page, links

@@ -99,3 +99,10 @@ def test_a_parsed_page_has_selectors() -> None:
     assert ParsedPage.of(page(exchange("", b'{"a": [1]}'))).json() == {"a": [1]}
     nothing = ParsedPage.of(page(None, "x"))
     assert (nothing.status, nothing.body, nothing.select("*")[1:2]) == (0, b"", nothing.select("head"))
+
+
+def test_json_ld_is_found_by_a_path() -> None:
+    script = b'<script type="application/ld+json">{"@type":"Product","offers":[{"price":1},{"price":2}]}</script>'
+    parsed = ParsedPage.of(page(exchange("x", script), content_type="text/html"))
+    assert parsed.json_ld("Product.offers.price") == [1, 2]
+    assert parsed.json_ld() == parsed.json_ld("Product")

@@ -59,8 +59,9 @@ def settings_page() -> str:
     for name, (meaning, values) in PRESETS.items():
         changed = ", ".join(f"`{key} = {reference.as_toml(value)}`" for key, value in values.items()) or "nothing"
         lines.append(f"| `{name}` | {meaning} | {changed} |")
-    for table, model in {**reference.tables(), **reference.repeated()}.items():
+    for table, model in {**reference.tables(), **reference.repeated(), **reference.nested()}.items():
         brackets = f"[[{table}]]" if table in reference.repeated() else f"[{table}]"
+        brackets = f"[{table}.NAME]" if table in reference.nested() else brackets
         lines += ["", f"## `{brackets}`", "", _about(model), ""]
         lines += ["| setting | type | default | live | meaning |", "|---|---|---|---|---|"]
         lines += [_setting_row(one) for one in reference.all_settings() if one.table == table]
@@ -71,7 +72,7 @@ def _setting_row(one: Setting) -> str:
     default = one.default_text if one.default is None else f"`{one.default_text}`"
     fixed = " Fixed when the crawl is created." if one.name in reference.FIXED else ""
     marks = fixed + (" *Guarded.*" if one.guarded else "")
-    shared = {**reference.tables(), **reference.repeated()}[one.table].restart
+    shared = {**reference.tables(), **reference.repeated(), **reference.nested()}[one.table].restart
     live = "yes" if not one.because else "no" if one.because == shared else f"no: {one.because}"
     return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + marks)} |"
 
@@ -85,6 +86,7 @@ def _about(model: type[Table]) -> str:
 def _cell(text: str) -> str:
     """`text` as a table cell, with the page about hooks as a link."""
     linked = re.sub(r"docs/(?:hooks|how-to/extend)\.md", "[Add your own code](../how-to/extend.md)", text)
+    linked = linked.replace("docs/how-to/extract-data.md", "[Extract data](../how-to/extract-data.md)")
     return linked.replace("|", "\\|")
 
 
