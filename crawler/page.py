@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from frontier.entries import payload_of
 from politeness.usage_preferences import NO_USAGE, Usage
 
 
@@ -191,6 +192,17 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     body_at: float = 0.0
     rejected: tuple[RejectedItem, ...] = ()
     rejected_count: int = 0
+    tag: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label with which the URL was enqueued, or empty."""
+        return self.tag.partition("{")[0]
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload with which the URL was enqueued, or empty."""
+        return payload_of(self.tag)
 
     def has_type(self, wanted: str) -> bool:
         """Whether this is a page of the media type `wanted`, such as `text/html` or `image/*`; empty: any."""

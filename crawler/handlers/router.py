@@ -21,7 +21,12 @@ H = TypeVar("H", bound=Handler)
 class _Route(NamedTuple):
     pattern: re.Pattern[str]
     content_type: str
+    label: str
     function: Handler
+
+    def is_for(self, page: Page) -> bool:
+        has_label = not self.label or self.label == page.label
+        return has_label and page.has_type(self.content_type) and self.pattern.search(page.url) is not None
 
 
 class Router:
@@ -33,23 +38,21 @@ class Router:
     def __repr__(self) -> str:
         return f"<Router {', '.join(name_of(route.function) for route in self._routes)}>"
 
-    def handler(self, pattern: str = "", *, content_type: str = "") -> Callable[[H], H]:
+    def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
         """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
-        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`."""
+        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`: only
+        pages that were enqueued with this label."""
         found = re.compile(pattern)
 
         def register(function: H) -> H:
-            self._routes.append(_Route(found, content_type.lower(), function))
+            self._routes.append(_Route(found, content_type.lower(), label, function))
             return function
 
         return register
 
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
-        for pattern, content_type, function in self._routes:
-            if page.has_type(content_type) and pattern.search(page.url):
-                return function
-        return None
+        return next((route.function for route in self._routes if route.is_for(page)), None)
 
 
 def name_of(function: Handler) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from crawler import Handle, Link, ParsedPage, Router, UserError
 from crawler.handlers.router import load_router
+from crawler.hooks import Wanted
 from tests.sinks.values import exchange, page
 
 
@@ -30,7 +31,7 @@ async def test_items_and_links_are_collected_with_and_without_await() -> None:
         ("offers", {"price": 9.5, "since": "2026-01-02"}),
         ("other.offers", {"price": None}),
     ]
-    assert asked.added == (("/a", 5), ("https://a.test/b", 5), ("/c", None))
+    assert asked.added == (Wanted("/a", 5), Wanted("https://a.test/b", 5), Wanted("/c", None))
     assert [pattern.pattern for pattern in asked.dropped] == ["/login"]
 
 
