@@ -16,7 +16,7 @@ from crawler.handlers.router import load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import DocumentOffloader, StandIn
+from crawler.parse.offload import DocumentOffloader
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
@@ -40,6 +40,7 @@ from crawler.sinks.tee import Tee
 from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_handling import PageHandling
+from crawler.worker.turns import Turns
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
 from frontier.peer_loop import new_replica_id
@@ -119,14 +120,14 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
 
 
 def page_handling(
-    seams: Seams, settings: CrawlSettings, builder: PageBuilder, offload: DocumentOffloader, stand_in: StandIn
+    seams: Seams, settings: CrawlSettings, builder: PageBuilder, offload: DocumentOffloader, turns: Turns
 ) -> PageHandling:
     """Return what has items extracted from the pages of `builder`, and passes these to the handlers of users, if there are
-    any. `stand_in`: while its block runs, another worker has the slot of the one that waits in it."""
+    any."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
     runner = None if seams.router is None else HandlerRunner(seams.router, limits)
     extractor = Extractor(extraction(settings), offload, seams.events)
-    return PageHandling(builder, extractor, runner, stand_in, seams.events)
+    return PageHandling(builder, extractor, runner, turns.handing_on, seams.events)
 
 
 def extraction(settings: CrawlSettings) -> ExtractSettings:
