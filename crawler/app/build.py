@@ -12,7 +12,8 @@ from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.handlers.router import load_router
+from crawler.handlers.lifecycle import Context, app_settings
+from crawler.handlers.router import Router, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
@@ -77,6 +78,7 @@ def seams(
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
     max_idle = fd_limit.raise_fd_limit(local.concurrency)
+    router = load_router(settings.handlers.app) if settings.handlers.app else None
     signer, about = (identity.signer, identity.about) if identity else (None, ())
     return Seams(
         replica=replica,
@@ -88,8 +90,14 @@ def seams(
         sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
         identity=identity,
-        router=load_router(settings.handlers.app) if settings.handlers.app else None,
+        router=router,
+        context=context(router, settings, crawl.name, replica),
     )
+
+
+def context(router: Router | None, settings: CrawlSettings, crawl: str, replica: str) -> Context:
+    """Return what the functions of `router` share in the replica `replica`. Raises UserError if `[app]` does not fit."""
+    return Context(app_settings(router, settings.app) if router else None, crawl, replica)
 
 
 def new_id() -> str:
@@ -125,7 +133,7 @@ def page_handling(
     """Return what has items extracted from the pages of `builder`, and passes these to the handlers of users, if there are
     any."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
-    runner = None if seams.router is None else HandlerRunner(seams.router, limits)
+    runner = None if seams.router is None else HandlerRunner(seams.router, limits, seams.context)
     extractor = Extractor(extraction(settings), offload, seams.events)
     return PageHandling(builder, extractor, runner, turns.handing_on, seams.events)
 

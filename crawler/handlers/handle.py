@@ -35,9 +35,13 @@ _DONE = _Nothing()
 
 
 class Handle:
-    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed."""
+    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
+    `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
+    replica have put there."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Any = None, state: dict[str, Any] | None = None) -> None:
+        self.settings: Any = {} if settings is None else settings
+        self.state: dict[str, Any] = {} if state is None else state
         self._items: list[Item] = []
         self._item_bytes = 0
         self._added: list[Wanted] = []

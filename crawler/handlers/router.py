@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crawler.errors import UserError
 from crawler.handlers.handle import Handle
@@ -15,7 +15,11 @@ from crawler.page import Page
 Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
 """Handles a page. An async function runs in the event loop, a plain one in a thread."""
 
+Hook = Callable[[Any], Awaitable[None] | None]
+"""Runs when a replica starts or ends, with its `Context`."""
+
 H = TypeVar("H", bound=Handler)
+K = TypeVar("K", bound=Hook)
 
 
 class _Route(NamedTuple):
@@ -30,9 +34,16 @@ class _Route(NamedTuple):
 
 
 class Router:
-    """The handlers of a crawl. The first one whose conditions a page meets handles it."""
+    """The handlers of a crawl. The first one whose conditions a page meets handles it. `settings`: a dataclass or
+    msgspec.Struct that the table `[app]` of the settings has to fit; None: any dict.
 
-    def __init__(self) -> None:
+    A handler is called with a `ParsedPage` and a `Handle`. Other functions are called with a `Context`. All may be
+    async, and return nothing."""
+
+    def __init__(self, settings: type | None = None) -> None:
+        self.settings = settings
+        self.starting: list[Hook] = []
+        self.ending: list[Hook] = []
         self._routes: list[_Route] = []
 
     def __repr__(self) -> str:
@@ -50,12 +61,23 @@ class Router:
 
         return register
 
+    def on_start(self, function: K) -> K:
+        """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica does
+        not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
+        self.starting.append(function)
+        return function
+
+    def on_end(self, function: K) -> K:
+        """A decorator for a function that runs once in each replica, after its last page, unless the process is killed."""
+        self.ending.append(function)
+        return function
+
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
         return next((route.function for route in self._routes if route.is_for(page)), None)
 
 
-def name_of(function: Handler) -> str:
+def name_of(function: Callable[..., Any]) -> str:
     """Return the name of `function` for logs."""
     return getattr(function, "__qualname__", None) or type(function).__name__
 

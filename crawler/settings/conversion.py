@@ -78,8 +78,18 @@ class Conversion:
         """Convert a table with free keys."""
         if not isinstance(value, dict):
             return self._refuse(name, "must be a table", value)
+        if key.type is Any:
+            return self._free(name, value)
         item = msgspec.structs.replace(key, is_list=True, is_map=False)  # an item is built at once, as that of a list
         return {one: self._one(item, each, f"{name}.{one}") for one, each in value.items()}
+
+    def _free(self, name: str, values: dict[str, Any]) -> Any:
+        """A table of which only a program knows what it has to contain."""
+        try:
+            json.dumps(values, allow_nan=False).encode()
+            return msgspec.json.decode(msgspec.json.encode(values))
+        except (TypeError, ValueError) as error:
+            return self._refuse(name, f"cannot be stored as JSON: {error}")
 
     def _one(self, key: Key, value: Any, name: str) -> Any:
         """Convert a value that is no list, or an item of a list."""
@@ -127,7 +137,11 @@ class Conversion:
 def build(table: type[Tables], values: Mapping[str, Any]) -> Tables:
     """Return a table of tables with converted `values`, and the defaults of those that are missing."""
     known = keys_of(table)
-    return table(**{name: known[name].type(**one) if isinstance(one, dict) else one for name, one in values.items()})
+
+    def built(name: str, value: Any) -> Any:
+        return known[name].type(**value) if known[name].is_table and isinstance(value, dict) else value
+
+    return table(**{name: built(name, value) for name, value in values.items()})
 
 
 def _meant(text: str, kind: type) -> Any:

@@ -113,7 +113,7 @@ def all_settings() -> list[Setting]:
 
 def tables() -> dict[str, type[Table]]:
     """The tables of the settings file, by name."""
-    return {name: one.type for name, one in keys_of(Settings).items() if not one.is_list}
+    return {name: one.type for name, one in keys_of(Settings).items() if one.is_table and not one.is_list}
 
 
 def repeated() -> dict[str, type[Table]]:
@@ -180,11 +180,12 @@ def as_toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_toml_key(key)} = {as_toml(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{toml_key(key)} = {as_toml(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)  # TOML has no surrogate escapes
 
 
-def _toml_key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """`key` as TOML, in quotes if need be."""
     return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
@@ -215,6 +216,7 @@ def commented_file(preset: str) -> str:
         lines += ["", "", f"# {(model.__doc__ or '').strip()}", header]
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
+    lines += ["", "", *_comment("Settings of your own handlers. See docs/how-to/extract-data.md."), "# [app]"]
     return "\n".join(lines) + "\n"
 
 

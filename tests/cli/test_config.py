@@ -199,6 +199,7 @@ def test_the_output_of_config_show_is_a_settings_file(hand: Hand, tmp_path: Path
     duties = [{"every": "6h", "seeds": "new.txt"}, {"every": "1d", "sitemap": "https://a.test/map.xml"}]
     fields = {"odd name": {"css": "h1", "required": True}, "sku": {"json_ld": "Product.sku", "list": True}}
     values = {**other_values(), "schedule": duties, "extract": [{"name": "products", "fields": fields}]}
+    values["app"] = {"database": "x", "odd key": {"nested": [1, {"a": 2.5}]}, "flag": True}
     del values["replica"]
     wanted = load(None, values).crawl  # type: ignore[arg-type]
 
