@@ -221,9 +221,10 @@ class LogListener:
             case ev.RedisOutageBegan(error, node) | ev.ReplicasMissed(error, node):
                 named = {"node": node} if node else {}
                 log(logging.WARNING, _obstacle(event), replica=self._replica, **named, error=error)
-            case ev.RedisOutageEnded(away_s, node):
+            case ev.RedisOutageEnded(away_s, node, is_replaced):
                 named = {"node": node} if node else {}
-                log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))
+                word = "redis_node_replaced" if is_replaced else "redis_back"
+                log(logging.INFO, word, replica=self._replica, **named, away_s=round(away_s, 1))
             case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected():
                 self._failure(event)
             case ev.DefectFound(stage, url, error, trace):

@@ -1,7 +1,8 @@
 """Loads the Lua scripts in `frontier/lua/`. Each file is one transition of the frontier's state, or a part of one.
 
-Only scripts change state, so each change is atomic, and a call that a script refuses changes nothing. The header comment
-of each file is its contract. A test compares it with the number of keys below.
+Only scripts change the state of shards, so each change is atomic, and a call that a script refuses changes nothing.
+(Operators' commands, health records and summaries are single commands.) The header comment of each file is its contract. A
+test compares it with the number of keys below.
 """
 
 from __future__ import annotations

@@ -205,8 +205,6 @@ class Engine:
             await self.control.seeded()
         return pushed
 
-    # lifecycle
-
     async def start(self, until_empty: bool, address: str = "") -> None:
         """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
         empty. Raises UserError if the output folder cannot be used."""
@@ -391,7 +389,8 @@ class Engine:
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:
-            return False, "not in the view yet"
+            node = retry.away_crawl_node
+            return False, f"not in the view: {node} is away, with the control keys" if node else "not in the view yet"
         if incomplete:
             return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
         if away:

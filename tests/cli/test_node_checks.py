@@ -15,6 +15,7 @@ from crawler.cli.node_checks import compare
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts
 from frontier.store import connect
+from tests.ports import free_port
 from tests.typed import Typed
 from tests.valkey_cluster import ValkeyCluster
 
@@ -84,6 +85,40 @@ async def test_each_setting_that_differs_is_named(
     assert f" at {node.name}; " in finding.found
     assert finding.found.endswith(" at 5 others")
     assert setting in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("what", "setting", "value", "found"),
+    [
+        ("coverage", "cluster-require-full-coverage", "yes", "cluster-require-full-coverage yes at all nodes"),
+        ("failover", "cluster-node-timeout", "15000", "cluster-node-timeout 15000 at all nodes"),
+    ],
+)
+async def test_settings_that_make_faults_worse_are_named(
+    cluster: ValkeyCluster, what: str, setting: str, value: str, found: str
+) -> None:
+    before = [node.ask("CONFIG", "GET", setting) for node in cluster.nodes]
+    for node in cluster.nodes:
+        node.ask("CONFIG", "SET", setting, value)
+    try:
+        findings = await check(cluster)
+    finally:
+        for node, values in zip(cluster.nodes, before, strict=True):
+            assert isinstance(values, dict)
+            node.ask("CONFIG", "SET", setting, *values.values())
+    assert list(findings) == [f"Redis nodes: {what}"]
+    assert (findings[f"Redis nodes: {what}"].result, findings[f"Redis nodes: {what}"].found) == ("doubtful", found)
+
+
+def test_the_doctor_finds_mistakes_in_the_url(cluster: ValkeyCluster, typed: Typed) -> None:
+    single = typed("doctor", "--json", "--redis", f"redis://{cluster.masters[0].name}/0")
+    assert single.code == 1
+    assert (
+        "redis+cluster://" in next(one for one in json.loads(single.out) if one["check"] == "Redis version")["remedy"]
+    )
+    closed = f"127.0.0.1:{free_port()}"
+    wrong = typed("doctor", "--json", "--redis", f"{cluster.url},{closed}")
+    assert closed in next(one for one in json.loads(wrong.out) if one["check"] == "Redis URL")["found"]
 
 
 async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:

@@ -13,13 +13,14 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, StillAdded
 from frontier.forgetting import Forgetting
 from frontier.keys import shard_keys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, retry
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.scripts import FORGET_DOMAIN
 from frontier.settlements import revisit
 from frontier.store import Call, RedisStore, Reply, command
 from tests.frontier.helpers import CountingStore, ask, lease_one
@@ -245,6 +246,28 @@ async def test_a_command_killed_at_any_moment_is_repeated(store: RedisStore, is_
         counts = await Counters(store, crawl.keys).counts()
         assert (counts.open, counts.reasons["denied:forgotten"]) == (42, 59), step
     assert step > 20
+
+
+class Adds(CountingStore):
+    """A store in which somebody queues a URL of the domain in each round, without regard to what was forgotten."""
+
+    def __init__(self, store: RedisStore, key: str) -> None:
+        super().__init__(store)
+        self._key = key
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if calls[0].script is FORGET_DOMAIN:
+            await super().send([command("ZADD", self._key, 1, Entry(url(1), GONE).raw)])
+        return await super().send(calls)
+
+
+async def test_a_command_that_never_gets_done_says_so(store: RedisStore, crawl: Crawl) -> None:
+    await fill(store, crawl)
+    adding = Adds(store, crawl.keys.shards[shard_of(GONE, SHARDS)].queue(GONE))
+    with pytest.raises(StillAdded, match="something adds URLs"):
+        await Forgetting(adding, crawl, await frontier_of(store, crawl), GONE).purge(durable_s=0.0)
+    await forget(store, crawl)
+    assert await traces(store, crawl.name) == []
 
 
 async def test_a_dry_run_counts_the_same_and_changes_nothing(store: RedisStore, crawl: Crawl) -> None:
