@@ -64,7 +64,7 @@ class Extracting(Pages):
     """Extracts the fields of `tests.bench.throughput.EXTRACT`, too."""
 
     def parse(self, response):  # type: ignore[no-untyped-def]
-        for found in super().parse(response):
+        for found in super().parse(response):  # type: ignore[no-untyped-call]
             if isinstance(found, dict) and isinstance(response, HtmlResponse):
                 found |= {
                     "heading": "".join(response.css("h1").xpath("string()")[:1].getall()),
