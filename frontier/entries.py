@@ -1,9 +1,9 @@
 """How Redis stores a queued URL: as one short text.
 
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
-canonical URL contains, and then the URL of that page. The entry of a page that was visited before ends in another space
-and the state of its visits (`crawler.scope.revisits`). A program may have given the URL a tag: it follows at the very
-end, after a space and a tab. The header holds how the URL was shortened (the key contains the domain, so most URLs are
+canonical URL contains, and then the URL of that page. If a program has given the URL a tag, this follows in the same
+place, after a tab. The entry of a page that was visited before ends in another space and the state of its visits
+(`crawler.scope.revisits`). The header holds how the URL was shortened (the key contains the domain, so most URLs are
 stored without scheme and host), its depth, its tries, its redirect hops, and how often it was lost with its holder.
 `lua/take_back.lua` increments this last number, so its position is part of the key schema.
 
@@ -42,8 +42,8 @@ _WHOLE = "u"
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
-    maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, a text
-    without line ends and tabs, or empty before the first. `tag`: what the program that queued it attached to it
+    maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
+    even number of hexadecimal digits, or empty before the first. `tag`: what the program that queued it attached to it
     (`tag_of`), or empty."""
 
     url: str
@@ -65,10 +65,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
         if self.visit:
-            raw = f"{raw} {self.via} {self.visit}"
-        elif self.via:
-            raw = f"{raw} {self.via}"
-        return f"{raw} \t{self.tag}" if self.tag else raw
+            return f"{raw} {self.origin} {self.visit}"
+        return f"{raw} {self.origin}" if self.origin else raw
+
+    @property
+    def origin(self) -> str:
+        """What is stored of where the URL is from: the page where it was found, and its tag."""
+        return f"{self.via}\t{self.tag}" if self.tag else self.via
 
     @property
     def label(self) -> str:
@@ -81,8 +84,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
-    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: an entry ends in it, so it has no
-    spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does not have."""
+    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: it is a part of the entry, so it has
+    no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does not have."""
     if not _LABEL.fullmatch(label):
         raise ValueError(f"{label!r} cannot be a label: use up to 64 letters, digits, _, - and .")
     if payload is None:
@@ -113,9 +116,9 @@ def _shortened(url: str, domain: str) -> tuple[str, str]:
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is not an entry."""
-    text, _, tag = raw.partition(" \t")
-    rest, _, more = text[6:].partition(" ")
-    via, _, visit = more.partition(" ")
+    rest, _, more = raw[6:].partition(" ")
+    origin, _, visit = more.partition(" ")
+    via, _, tag = origin.partition("\t")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
     return Entry(url, domain, priority, depth, tries, hops, lost, via=via, visit=visit, tag=tag)
