@@ -84,8 +84,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
-    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: it is a part of the entry, so it has
-    no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does not have."""
+    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: it is a part of the entry, so
+    it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does
+    not have."""
     if not _LABEL.fullmatch(label):
         raise ValueError(f"{label!r} cannot be a label: use up to 64 letters, digits, _, - and .")
     if payload is None:

@@ -131,11 +131,12 @@ async def test_a_domain_with_many_is_forgotten(store: RedisStore, frontier: Fron
 
 
 def test_a_page_where_urls_were_found_is_removed_from_records() -> None:
-    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20") for one in ODD]
+    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20", tag=one.tag) for one in ODD]
     rests = [rest_of_record(one) for one in entries]
     records = b"".join((len(rest) + 4).to_bytes(2) + (7).to_bytes(4) + rest for rest in rests)
     assert [page.entry for page in pages_in(records, DOMAIN)] == entries
     after, changed = without_via(records, lambda via: via.startswith("https://b.test/"))
-    assert changed == 1
+    assert changed == 2
     assert {page.entry.via for page in pages_in(after, DOMAIN)} == {""}
+    assert [page.entry.tag for page in pages_in(after, DOMAIN)] == [one.tag for one in ODD]
     assert [page_of(page.entry.raw) for page in pages_in(after, DOMAIN)] == [page_of(one.raw) for one in entries]
