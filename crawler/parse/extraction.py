@@ -236,11 +236,15 @@ class _Source:
                 is_empty = is_empty and error.reason == "missing"
         return None if is_empty else rejected or values
 
+    def _check_time(self) -> None:
+        if time.thread_time() > self._ends_at:
+            raise TakesLong
+
     def _value(self, field: FieldRule, element: Any) -> Any:
+        self._check_time()
         values = []
         for raw in islice(self._raw(field, element), MAX_VALUES if field.list else 1):
-            if time.thread_time() > self._ends_at:
-                raise TakesLong
+            self._check_time()
             if isinstance(raw, str) and len(raw) > MAX_LENGTH:
                 raise _Rejected(field.name, "size", raw)
             try:

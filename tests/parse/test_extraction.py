@@ -103,7 +103,8 @@ DEEP = b"<div class=b>" * 20_000
 HOSTILE = {
     "deep": (DEEP, rule(FieldRule("x", css="div.a div.b"))),
     "deep items": (DEEP, rule(FieldRule("x"), each="div")),
-    "wide": (b"<i>x</i>" * 20_000, rule(FieldRule("x", css="i ~ i.z"), each="i")),
+    "wide": (b"<q>x</q>" * 20_000, rule(FieldRule("x", css="q ~ q.z"), each="q")),
+    "many fields": (b"<q>x</q>" * 20_000, rule(*(FieldRule(f"f{n}", css="b") for n in range(300)), each="q")),
     "regex": (b"<p>" + b"a" * 150_000, rule(FieldRule("x", css="p", regex="(a+)+[bc]"))),
     "source": (b"<p>" + b"a" * 150_000 + b"b", rule(FieldRule("x", regex="a*a*a*[cd]|[^a]z", list=True))),
     "many matches": (b"a" * 150_000, rule(FieldRule("x", regex="a(?=[a]*)", list=True))),
