@@ -316,10 +316,12 @@ class Forgetting:
     def _without_via(self, member: bytes) -> bytes:
         """`member`, which ends in an entry, without the page where its URL was found, if that is of the domain."""
         rest, _, more = member.partition(b" ")
-        via, _, visit = more.partition(b" ")
+        origin, _, visit = more.partition(b" ")
+        via, tab, tag = origin.partition(b"\t")
         if not via or not is_of(via.decode(), self._domain):
             return member
-        return rest + b"  " + visit if visit else rest
+        kept = tab + tag
+        return b"%b %b %b" % (rest, kept, visit) if visit else b"%b %b" % (rest, kept) if kept else rest
 
     async def _replace(self, key: Key, changed: Sequence[tuple[bytes, bytes]]) -> None:
         of = self._keys.shards[key.shard]

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.app.build import RECENT_URLS, seams
+from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
@@ -33,6 +33,7 @@ from crawler.app.seeding import queue_seeds
 from crawler.app.start_settings import choose_and_adopt
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
+from crawler.handlers.lifecycle import app_settings
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router
 from crawler.logs import configure, log, logger
@@ -174,6 +175,8 @@ class Crawl:
         check_installed(settings)
         if self._router is not None and settings.handlers.app:
             raise UserError("give either handlers or the setting handlers.app, not both")
+        if self._router is not None:
+            app_settings(self._router, settings.app)  # raises an error
         setup = request_setup(settings)
         check_output_folder(settings.replica.out)
         seeds = await self._fetchable(self._parsed(), settings.crawl)
@@ -191,7 +194,10 @@ class Crawl:
         local = local_settings(settings)
         reaching = seams(opened, store, stored, local, setup=setup)
         waiting = _WaitingSink(reaching.sink, self._room)
-        reaching = msgspec.structs.replace(reaching, sink=waiting, router=self._router or reaching.router)
+        reaching = msgspec.structs.replace(reaching, sink=waiting)
+        if self._router is not None:
+            shared = context(self._router, stored, self._name, reaching.replica)
+            reaching = msgspec.structs.replace(reaching, router=self._router, context=shared)
         reaching.events.subscribe(self._take, PageSettled)
         reaching = self._adapted(reaching)
         await queue_seeds(store, opened, seeds, stored)

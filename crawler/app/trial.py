@@ -36,8 +36,9 @@ ENDED_S = 30.0
 
 class Trial(msgspec.Struct, frozen=True):
     """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
-    handler, its items, and its links. `queued`: the URLs that a crawl would fetch, with depth and priority, the highest
-    priority first. `dropped`: how many links it would not fetch, by reason."""
+    handler, its items, the first of its items that are rejected and how many are, and its links. `queued`: the URLs
+    that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it would
+    not fetch, by reason."""
 
     url: str
     outcome: str
@@ -47,6 +48,8 @@ class Trial(msgspec.Struct, frozen=True):
     title: str
     handler_error: str
     items: list[dict[str, Any]]
+    rejected: list[str]
+    rejected_count: int
     links: list[str]
     queued: list[dict[str, Any]]
     dropped: dict[str, int]
@@ -178,6 +181,8 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str]) -> Trial:
         title=page.title,
         handler_error=page.handler_error,
         items=[_with_name(item) for item in page.items],
+        rejected=list(map(str, page.rejected)),
+        rejected_count=page.rejected_count,
         links=[link.url for link in page.links],
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),

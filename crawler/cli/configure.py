@@ -259,7 +259,7 @@ def _toml(tables: dict[str, Any]) -> Text:
         for keys in content if repeated else [content]:
             blocks += ["", f"[[{table}]]" if repeated else f"[{table}]"]
             blocks += [
-                f"# {key} is unset" if value is None else f"{key} = {reference.as_toml(value)}"
+                f"# {key} is unset" if value is None else f"{reference.toml_key(key)} = {reference.as_toml(value)}"
                 for key, value in keys.items()
             ]
     return Syntax("", "toml").highlight("\n".join(blocks[1:]))

@@ -11,6 +11,7 @@ In the order in which data flows:
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
 5. `revisits` decides when a page is visited again, from what its visits have found, and `state_text` writes what it
    remembers of them.
+6. `extract_rules` says what data is extracted from which pages.
 
-Other rooms import: `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
+Other rooms import: `extract_rules`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
 """

@@ -30,6 +30,7 @@ from crawler.settings.crawl_tables import (
     ScheduleTable,
     ScopeTable,
 )
+from crawler.settings.extract_table import ExtractTable
 from crawler.settings.handlers_table import HandlersTable
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
@@ -49,17 +50,18 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
     handlers: HandlersTable = HandlersTable()
+    app: dict[str, Any] = msgspec.field(default_factory=dict)
     recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()
+    extract: tuple[ExtractTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
-        """The settings as {"table.key": value}. A repeated table is one value."""
+        """The settings as {"table.key": value}. A repeated table is one value, and so is one with free keys."""
         flat: dict[str, Any] = {}
-        for name in keys_of(type(self)):
+        for name, declared in keys_of(type(self)).items():
             table = msgspec.to_builtins(getattr(self, name), enc_hook=str)
-            keys = (
-                {f"{name}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {name: table}
-            )
+            is_one = not isinstance(table, dict) or declared.is_map
+            keys = {name: table} if is_one else {f"{name}.{key}": value for key, value in table.items()}
             flat |= {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
         return flat
 
@@ -204,7 +206,7 @@ def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = Non
 
 def _names() -> tuple[dict[str, list[str]], set[str]]:
     """The keys of each table, and the settings and tables that are lists."""
-    tables = {name: keys_of(one.type) for name, one in keys_of(Settings).items()}
+    tables = {name: {} if one.is_map else keys_of(one.type) for name, one in keys_of(Settings).items()}
     lists = {name for name, one in keys_of(Settings).items() if one.is_list}
     lists |= {f"{table}.{key}" for table, keys in tables.items() for key, one in keys.items() if one.is_list}
     return {table: list(keys) for table, keys in tables.items()}, lists

@@ -8,7 +8,7 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.crawls import Crawl
-from frontier.entries import Entry
+from frontier.entries import Entry, tag_of
 from frontier.forgetting import Forgetting
 from frontier.known_pages import find_page, page_of, pages_in, rest_of_record, without_via
 from frontier.lookup import UrlLookup
@@ -28,6 +28,8 @@ ODD = (
     Entry("https://a.test/x", DOMAIN),
     Entry("https://a.test/x/x", DOMAIN),
     Entry("https://a.test/" + "y" * 2_000, DOMAIN),
+    Entry("https://a.test/tag", DOMAIN, tag=tag_of("p", {"a, b": "x"})),
+    Entry("https://a.test/both", DOMAIN, via="https://b.test/,", tag="p"),
 )
 STATES = ("00", "20", "0a20732f7820", "ff" * 300)
 
@@ -147,11 +149,12 @@ async def test_a_domain_with_many_is_forgotten(store: RedisStore, frontier: Fron
 
 
 def test_a_page_where_urls_were_found_is_removed_from_records() -> None:
-    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20") for one in ODD]
+    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20", tag=one.tag) for one in ODD]
     rests = [rest_of_record(one) for one in entries]
     records = b"".join((len(rest) + 4).to_bytes(2) + (7).to_bytes(4) + rest for rest in rests)
     assert [page.entry for page in pages_in(records, DOMAIN)] == entries
     after, changed = without_via(records, lambda via: via.startswith("https://b.test/"))
-    assert changed == 1
+    assert changed == 2
     assert {page.entry.via for page in pages_in(after, DOMAIN)} == {""}
+    assert [page.entry.tag for page in pages_in(after, DOMAIN)] == [one.tag for one in ODD]
     assert [page_of(page.entry.raw) for page in pages_in(after, DOMAIN)] == [page_of(one.raw) for one in entries]
