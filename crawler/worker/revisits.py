@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.fetch.client import host_of
 from crawler.page import Exchange, Outcome, Page
-from crawler.scope.revisits import Answer, Headers, RevisitRule, Visits, decide, validator_of
+from crawler.scope.revisits import DIGEST, Answer, Headers, RevisitRule, Visits, decide, validator_of
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from frontier.settlements import revisit
@@ -32,15 +32,15 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page) -> tu
     if before is None and page.outcome is not Outcome.DONE:
         return settled, page
     exchange = page.exchange if page.outcome is Outcome.DONE else None
-    digest = _digest(exchange.body) if exchange is not None else ""
-    made = decide(rules, before, _answer(page, exchange, digest))
+    digest = hashlib.sha1(exchange.body, usedforsecurity=False).digest() if exchange is not None else b""
+    made = decide(rules, before, _answer(page, exchange, digest.hex()[:DIGEST]))
     if made is None:
         return settled, page
     is_not_modified = exchange is not None and exchange.status == HTTPStatus.NOT_MODIFIED
     page = msgspec.structs.replace(
         page,
         visit="" if made.found == "failed" else made.found,
-        digest=_labelled(before.digest if is_not_modified and before else digest),
+        digest=f"sha1:{b32encode(digest).decode()}" if digest and not is_not_modified else "",
         previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
     )
@@ -51,15 +51,6 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page) -> tu
 def visits_of(entry: Entry) -> Visits:
     """The state of the visits of `entry`, which is not empty."""
     return Visits.parse(entry.visit)
-
-
-def _digest(body: bytes) -> str:
-    """The payload digest of a WARC record, without its label."""
-    return b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
-
-
-def _labelled(digest: str) -> str:
-    return f"sha1:{digest}" if digest else ""
 
 
 def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:
