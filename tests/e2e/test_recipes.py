@@ -20,6 +20,7 @@ import pytest
 
 from crawler.simweb import Product, Story, article
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Web, bench, kill, repeated, wait_until
+from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -96,11 +97,7 @@ def articles(web: Web, kind: type) -> dict[str, Any]:
 
 @REPLICAS
 def test_a_shop_to_postgresql(crawler: Bench, web: Web, replicas: int) -> None:
-    pytest.importorskip("psycopg", reason="needs psycopg")
-    from tests.postgres import PASSWORD, PostgresProcess, programs
-
-    if programs() is None:
-        pytest.skip("needs postgresql")
+    need_postgres()
     recipe = Recipe("shop-to-postgresql")
     following, once = recipe.exports()
     with PostgresProcess() as server:

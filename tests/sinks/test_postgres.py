@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -16,17 +15,12 @@ from crawler.page import Item
 from crawler.sinks.archive import Archive
 from crawler.sinks.journal import JournalEntry, encoded
 from tests.e2e.harness import ROOT, Running, wait_until
+from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.test_items import item
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Finished, Typed
 
-pytest.importorskip("psycopg", reason="needs psycopg")
-from tests.postgres import PASSWORD, PostgresProcess, programs
-
-if programs() is None:
-    if os.environ.get("CI"):
-        raise RuntimeError("CI must install postgresql; see .ci/run")
-    pytest.skip("needs postgresql", allow_module_level=True)
+need_postgres()
 
 Export = Callable[..., Finished]
 
