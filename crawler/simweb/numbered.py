@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
+from crawler.simweb.articles import article
 from crawler.simweb.chance import Shares, draw, fraction
 from crawler.simweb.features import REDIRECTS, Charset, Coding, Features, Kind
 from crawler.simweb.links import Base, PlacedLink, absolute, spell, spell_fixed, spell_location, split
@@ -149,6 +150,7 @@ class Numbered:
 
     def _markup(self, slot: Slot, charset: Charset, base_href: str, nofollow: bool, rng: Random) -> Markup:
         varied = self._features.varied
+        found = article(self._seed, slot.url) if self._features.articles else None
         harmless = rng.choice(("", "", "", "noindex", "noarchive", "index, follow")) if varied else ""
         return Markup(
             title=f"{slot.target.rpartition('/')[2] or slot.host} {_TITLES[charset.encoding]}",
@@ -157,6 +159,7 @@ class Numbered:
             meta_robots="NoFollow" if nofollow else harmless,
             prolog=varied and rng.random() < 0.05,
             decoys=varied,
+            article=found.html if found else "",
             size=rng.randint(*self._features.body_bytes),
             offset=rng.randrange(_FILLER_OFFSETS),
         )
