@@ -80,8 +80,12 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
         previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
     )
-    due_ms = None if made.due_at is None else round(made.due_at * 1000)
-    return revisit(settled, made.found, due_ms, str(made.visits)), page
+    if made.due_at is None:
+        return revisit(settled, made.found, None, str(made.visits)), page
+    # Visits that wait are made in the order in which they were due. With equal priorities, some could wait for ever.
+    entry = msgspec.structs.replace(settled.entry, priority=-made.due_at)
+    settled = msgspec.structs.replace(settled, entry=entry)
+    return revisit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
 
 
 def visits_of(entry: Entry) -> Visits:

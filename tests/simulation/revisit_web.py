@@ -33,7 +33,7 @@ FAST = 0.35
 VALIDITIES = (*(Validity.ETAG,) * 40, *(Validity.DATE,) * 25, *(Validity.NONE,) * 20)
 DISHONEST = (*(Validity.RESTLESS,) * 8, *(Validity.STUCK,) * 2, *(Validity.WORDY,) * 5)
 
-SLOW_EVERY = 20
+SLOW_EVERY = 10
 """Of so many domains, one has a Crawl-delay that does not allow all visits."""
 
 

@@ -6,8 +6,12 @@ import heapq
 import math
 import random
 
+from crawler.page import Exchange, Outcome, Page
 from crawler.scope.freshness import Observed, interval_s
-from crawler.worker.revisits import MOST_SITES, SiteGains
+from crawler.scope.revisits import parse_rules
+from crawler.worker.revisits import MOST_SITES, SiteGains, planned
+from frontier.entries import Entry
+from frontier.queue import SettledUrl
 
 HOUR, DAY = 3_600.0, 86_400.0
 GAIN = HOUR / 2
@@ -59,6 +63,23 @@ def test_what_is_known_fades_when_there_is_room_again() -> None:
     for _ in range(10_000):
         gains.note("a.test", gains.least("a.test"), GAIN)
     assert gains.least("a.test") <= GAIN
+
+
+def test_visits_that_wait_are_made_in_the_order_in_which_they_were_due() -> None:
+    rules, due = parse_rules(["match=1$ every=2h", "every=1h"]), []
+    for number in range(4):
+        entry = Entry(f"https://a.test/{number}", "a.test", priority=-float(number))
+        page = Page(
+            entry.url, "a.test", 0, Outcome.DONE, "ok", 1.7e9, exchange=exchange(entry.url, 1.7e9 + 60 * number)
+        )
+        settled, _ = planned(rules, SettledUrl(entry, "done", "200"), page, SiteGains())
+        _, _, _, priority, _ = settled.again.split("\n")
+        due.append((-float(priority), number))
+    assert [number for _, number in sorted(due)] == [0, 2, 3, 1]
+
+
+def exchange(url: str, at: float) -> Exchange:
+    return Exchange(url, 200, "OK", (), b"", b"", b"body", "", at, 0.1, 0.1)
 
 
 def test_a_replica_remembers_a_limited_number_of_domains() -> None:
