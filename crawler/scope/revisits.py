@@ -8,6 +8,7 @@ The state of a page's visits is a short text at the end of its entry, because Re
 
 from __future__ import annotations
 
+import math
 import re
 from base64 import b32decode, b32encode, b85decode, b85encode
 from collections.abc import Sequence
@@ -326,7 +327,7 @@ def _next(
 ) -> Decision:
     if number is None or number >= len(rules) or rules[number].policy == "never":
         return Decision(found, None, seen)
-    wait_s = max(1, round(rules[number].interval_s(seen, gain_s, fresh_s)))
+    wait_s = math.ceil(rules[number].interval_s(seen, gain_s, fresh_s))
     visits = msgspec.structs.replace(seen, interval_s=wait_s, rule=number)
     return Decision(found, seen.last_at + wait_s, visits)
 
