@@ -126,10 +126,12 @@ class RedisOutageBegan(msgspec.Struct, frozen=True, gc=False):
 
 
 class RedisOutageEnded(msgspec.Struct, frozen=True, gc=False):
-    """Redis, or the `node` of a cluster, is available again after `away_s` seconds."""
+    """Redis, or the `node` of a cluster, is available again after `away_s` seconds. `is_replaced`: other nodes serve what
+    it has served, and it may still be away."""
 
     away_s: float
     node: str = ""
+    is_replaced: bool = False
 
 
 class ReplicasMissed(msgspec.Struct, frozen=True, gc=False):

@@ -211,9 +211,10 @@ class LogListener:
             case ev.RedisOutageBegan(error, node) | ev.ReplicasMissed(error, node):
                 named = {"node": node} if node else {}
                 log(logging.WARNING, _obstacle(event), replica=self._replica, **named, error=error)
-            case ev.RedisOutageEnded(away_s, node):
+            case ev.RedisOutageEnded(away_s, node, is_replaced):
                 named = {"node": node} if node else {}
-                log(logging.INFO, "redis_back", replica=self._replica, **named, away_s=round(away_s, 1))
+                word = "redis_node_replaced" if is_replaced else "redis_back"
+                log(logging.INFO, word, replica=self._replica, **named, away_s=round(away_s, 1))
             case ev.HookFailed(name, url, error) | ev.HandlerFailed(name, url, error):
                 kind, word = ("hook", "hook_failed") if isinstance(event, ev.HookFailed) else ("handler", event.reason)
                 log(logging.WARNING, word, replica=self._replica, **{kind: name}, url=url, error=error)

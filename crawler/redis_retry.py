@@ -95,8 +95,14 @@ class RedisRetry:
 
     @property
     def away_nodes(self) -> list[str]:
-        """The nodes of a cluster that do not answer. Empty for a single server."""
+        """The nodes of a cluster that cannot be used, without those that have lost shards. Empty for a single server."""
         return sorted(self._away_since.keys() - self._incomplete - {ANY}) if self.has_many_nodes else []
+
+    @property
+    def away_crawl_node(self) -> str:
+        """The node of the control keys, if it is away while others serve; "" otherwise."""
+        node = self._nodes.crawl_node if self._nodes else ""
+        return node if self.is_node_away(node) else ""
 
     @property
     def incomplete_nodes(self) -> list[str]:
@@ -277,9 +283,9 @@ class RedisRetry:
         """Record that a call to the node of the control keys failed."""
         self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
 
-    def answered(self, node: str = ANY, has_written: bool = False) -> None:
+    def answered(self, node: str = ANY, has_written: bool = False, is_replaced: bool = False) -> None:
         """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage. `has_written`: it has
-        written what the node had refused to write."""
+        written what the node had refused to write; `is_replaced`: other nodes answer in its place."""
         name = self._name(node)
         if not self._away_since or name in self._incomplete:
             return
@@ -290,7 +296,7 @@ class RedisRetry:
         if since is not None:
             if back := self._back.pop(name, None):
                 back.set()
-            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, name))
+            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, name, is_replaced))
 
     async def watch(self) -> None:
         """Ask the nodes that are away whether they serve again and have their shards, until cancelled."""
@@ -299,15 +305,15 @@ class RedisRetry:
             if self._nodes is None or not self._away_since:
                 continue
             for node in list(self._away_since) if self.has_many_nodes else ():
-                if node not in self._nodes.names:
-                    self._is_back(node)  # the cluster no longer has it, and others serve its shards
+                if node not in self._nodes.names:  # the cluster no longer has it, and others serve its shards
+                    self._is_back(node, is_replaced=True)
                 elif node not in self._watched:
                     self._watched.add(node)
                     self._ask(self._watch(self._nodes, node))
 
-    def _is_back(self, node: str) -> None:
+    def _is_back(self, node: str, is_replaced: bool = False) -> None:
         self._incomplete.discard(node)
-        self.answered(node, has_written=True)
+        self.answered(node, has_written=True, is_replaced=is_replaced)
 
     async def _watch(self, nodes: Nodes, node: str) -> None:
         try:

@@ -23,7 +23,7 @@ from frontier.node_facts import NodeFacts, read_facts
 from frontier.redis_errors import translate
 from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
-from frontier.slot_map import SLOTS, SlotMap, read_redirect, read_slots, slot_of
+from frontier.slot_map import SLOTS, UNSERVED, SlotMap, read_redirect, read_slots, slot_of
 
 ASKED_AT_ONCE = 3
 """How many nodes are asked for the map: enough for a majority, few enough for a thousand replicas."""
@@ -99,7 +99,7 @@ class Cluster(ServerWatcher):
         server = self._by_slot[slot_of(key)] if key else self._time_server()
         if server is None:
             self.refresh_soon()
-            raise RedisAway(f"Redis at {self._where} cannot serve now: no node has the slot of {key!r}", self._where)
+            raise RedisAway(f"Redis at {self._where} cannot serve now: no node has the slot of {key!r}", UNSERVED)
         return server
 
     def _time_server(self) -> RedisServer | None:
@@ -264,6 +264,12 @@ class Cluster(ServerWatcher):
         return {
             node.name: facts for node, facts in zip(nodes, await asyncio.gather(*map(self._facts, nodes)), strict=True)
         }
+
+    async def silent_hosts(self) -> dict[str, FrontierError]:
+        """The nodes in the URL that do not answer, with their errors."""
+        found = await asyncio.gather(*map(self._facts, self._url.hosts))
+        facts = zip(self._url.hosts, found, strict=True)
+        return {address.name: error for address, error in facts if isinstance(error, FrontierError)}
 
     async def _facts(self, address: Address) -> NodeFacts | FrontierError:
         try:

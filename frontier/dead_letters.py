@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from frontier.entries import parse_entry
+from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.scripts import REQUEUE
 from frontier.shards import check_identity
@@ -40,26 +41,44 @@ class DeadLetters:
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
+        self._unread: set[int] = set()
 
-    async def find(self, domain: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
+    @property
+    def unread(self) -> int:
+        """The number of shards that the last `find` has left out, because their nodes are away."""
+        return len(self._unread)
+
+    async def find(
+        self, domain: str | None = None, reason: str | None = None, skips_away: bool = False
+    ) -> AsyncIterator[DeadLetter]:
         """All dead letters, or those of `domain` or with `reason`, in no particular order. They are read in small parts, so
-        one that is added or removed meanwhile may be missed or returned twice. Raises RedisAway."""
+        one that is added or removed meanwhile may be missed or returned twice. `skips_away`: leave out the shards of
+        nodes of a cluster that are away, unless all are. Raises RedisAway."""
+        self._unread.clear()
         for first in range(0, len(self._keys.shards), SHARDS_AT_ONCE):
             shards = range(first, min(first + SHARDS_AT_ONCE, len(self._keys.shards)))
             places = [(shard, 0) for shard in shards]
             while places:
-                places, letters = await self._scan(places)
+                places, letters = await self._scan(places, skips_away)
                 for letter in letters:
                     if domain in (None, letter.domain) and reason in (None, letter.reason):
                         yield letter
 
-    async def _scan(self, places: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[DeadLetter]]:
+    async def _scan(
+        self, places: Sequence[tuple[int, int]], skips_away: bool
+    ) -> tuple[list[tuple[int, int]], list[DeadLetter]]:
         """The next dead letters at each of `places` (shard, cursor), and the places where there are more."""
         calls = [
             command("HSCAN", self._keys.shards[shard].dead, cursor, "COUNT", SCAN_COUNT) for shard, cursor in places
         ]
         more, letters = [], []
-        for (shard, _), reply in zip(places, await self._store.send(calls), strict=True):
+        replies = await (self._store.send_each if skips_away else self._store.send)(calls)
+        for (shard, _), reply in zip(places, replies, strict=True):
+            if isinstance(reply, RedisAway):
+                self._unread.add(shard)
+                if len(self._unread) == len(self._keys.shards):
+                    raise reply
+                continue
             flat = [part for pair in reply[1].items() for part in pair] if isinstance(reply[1], dict) else reply[1]
             for key, why in pairs(flat).items():
                 domain, _, entry = key.partition("\n")

@@ -12,7 +12,10 @@ from frontier.calls import Reply, packed_words
 from frontier.connection import fields, open_connection
 from frontier.redis_url import Access, Address
 
-SETTINGS = ("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy")
+SETTINGS = (
+    *("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy"),
+    *("cluster-require-full-coverage", "cluster-node-timeout"),
+)
 
 
 class NodeFacts(msgspec.Struct, frozen=True):

@@ -75,8 +75,9 @@ class Nodes:
         too. Raises RedisAway, RedisMisused and ShardLost."""
         self._read()
         shards = [shard for shard, name in enumerate(self._of_shard) if name == node]
-        if not shards:
-            await self._store.send([command("EXISTS", self._keys.meta)])
+        if not shards:  # nobody creates the field ""
+            verb = ("HDEL", self._keys.control, "") if writes else ("EXISTS", self._keys.meta)
+            await self._store.send([command(*verb)])
         elif lost := await lost_shards(self._store, self._keys, shards):
             raise ShardLost(self._keys.crawl, lost)
         elif writes:  # a write that changes nothing: XX adds no member

@@ -40,6 +40,9 @@ class Servers(Protocol):
     async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
         """What each node of a cluster says about itself, or its error, by name."""
 
+    async def silent_hosts(self) -> dict[str, FrontierError]:
+        """The nodes in the URL of a cluster that do not answer, with their errors."""
+
     async def start(self) -> None:
         """Connect. Raises RedisAway or RedisMisused."""
 
@@ -90,6 +93,9 @@ class SingleServer(ServerWatcher):
         )
 
     async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
+        return {}
+
+    async def silent_hosts(self) -> dict[str, FrontierError]:
         return {}
 
     async def start(self) -> None:

@@ -13,6 +13,9 @@ from frontier.redis_url import Address
 
 SLOTS = 16_384
 
+UNSERVED = "unserved slots"
+"""The name, in place of a node's, of all slots that no node serves."""
+
 
 @lru_cache(maxsize=1 << 15)
 def slot_of(key: str) -> int:

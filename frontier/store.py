@@ -24,6 +24,7 @@ from frontier.node_facts import NodeFacts
 from frontier.redis_server import RedisServer, TimeLimits
 from frontier.redis_url import RedisUrl, check_url, display_url, read_url
 from frontier.servers import Servers, SingleServer
+from frontier.slot_map import UNSERVED
 
 __all__ = [
     "Acks",
@@ -56,10 +57,10 @@ class Store(Protocol):
 
     def node_of(self, key: str) -> str:
         """The name of the node that serves `key`, by what is known now: its host and port, or what a single server is shown
-        as. "" if no node serves it."""
+        as. `UNSERVED` if no node serves it."""
 
     def is_away(self, node: str) -> bool:
-        """Whether the last round trip to `node` failed. A node that has not been asked is not away."""
+        """Whether the last round trip to `node` failed. A node that was not asked is not away; `UNSERVED` always is."""
 
     def run_of(self, key: str) -> str:
         """The run ID of the server process that serves `key`, "" before the first connection to it. It changes with each
@@ -178,11 +179,11 @@ class RedisStore:
         try:
             return self._servers.server_of(key).name
         except RedisAway:
-            return ""
+            return UNSERVED
 
     def is_away(self, node: str) -> bool:
         server = self._servers.server_named(node)
-        return server is not None and server.is_away
+        return node == UNSERVED or (server is not None and server.is_away)
 
     def run_of(self, key: str) -> str:
         try:
@@ -219,6 +220,10 @@ class RedisStore:
         """What each node of a cluster says about itself, replicas included, or why it does not. Empty for a single
         server."""
         return await self._servers.node_facts()
+
+    async def silent_hosts(self) -> dict[str, FrontierError]:
+        """The nodes in the URL of a cluster that do not answer, with their errors. Empty for a single server."""
+        return await self._servers.silent_hosts()
 
     async def close(self) -> None:
         await self._servers.close()

@@ -17,6 +17,7 @@ from frontier.clock import SystemClock
 from frontier.errors import RedisAway, ShardLost, WritesRefused
 from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
+from frontier.slot_map import UNSERVED
 from frontier.store import Call, Reply, Store, command, connect
 from tests.several_servers import until
 from tests.valkey import ValkeyProcess
@@ -109,6 +110,30 @@ async def test_a_node_is_asked_until_it_answers() -> None:
     watching.cancel()
     assert its.store.asked == [its.keys.shards[1].stats] * 3
     assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
+
+
+async def test_slots_without_a_node_are_away_until_one_serves_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not back each time that nobody is found to ask."""
+    its = Fixture()
+    monkeypatch.setattr(its.store, "node_of", lambda key: UNSERVED if ":1}" in key else "a")
+    its.retry.failed(RedisAway("no node has the slot", UNSERVED), UNSERVED)
+    its.store.replies = [None] * 3 + [b"its identity"]
+    watching = asyncio.create_task(its.retry.watch())
+    await until(lambda: not its.retry.away_nodes)
+    watching.cancel()
+    assert [type(event) for event in its.seen] == [RedisOutageBegan, RedisOutageEnded]
+    assert its.store.asked == [its.keys.shards[1].stats] * 4
+
+
+async def test_a_node_that_others_replace_is_not_called_back() -> None:
+    its = Fixture()
+    its.retry.failed(RedisAway("no"), "gone")
+    watching = asyncio.create_task(its.retry.watch())
+    await until(lambda: not its.retry.away_nodes)
+    watching.cancel()
+    ended = its.seen[1]
+    assert isinstance(ended, RedisOutageEnded)
+    assert ended.is_replaced
 
 
 async def test_a_call_is_repeated_as_soon_as_its_node_is_back(monkeypatch: pytest.MonkeyPatch) -> None:

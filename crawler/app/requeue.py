@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from frontier.crawls import Crawl, crawl_clock
 from frontier.dead_letters import DeadLetter, DeadLetters
@@ -15,12 +15,18 @@ AT_ONCE = 5_000
 """Dead letters that are read before they are queued again."""
 
 
-async def find_letters(
+async def list_letters(
     store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int
-) -> list[DeadLetter]:
-    """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given. Raises RedisAway."""
+) -> tuple[list[DeadLetter], int]:
+    """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given, and the number of shards
+    that cannot be read, because their nodes are away. Raises RedisAway if no shard can be read."""
+    letters = DeadLetters(store, crawl.keys)
+    return await _first(letters.find(domain, reason, skips_away=True), limit), letters.unread
+
+
+async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLetter]:
     found = []
-    async for letter in DeadLetters(store, crawl.keys).find(domain, reason):
+    async for letter in letters:
         found.append(letter)
         if len(found) >= limit:
             break
@@ -34,7 +40,8 @@ async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: s
     these URLs as dead at once.
     """
     number = 0
-    while found := await find_letters(store, crawl, domain, reason, AT_ONCE):
+    letters = DeadLetters(store, crawl.keys)
+    while found := await _first(letters.find(domain, reason), AT_ONCE):
         number += await _requeue(store, crawl, found)
         if len(found) < AT_ONCE:
             break  # URLs that are given up again in the meantime are left alone

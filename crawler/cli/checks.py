@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ from crawler.fetch.dns import DnsLookup
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.loading import Settings
 from crawler.settings.replica_table import ReplicaTable
-from frontier.errors import FrontierError
+from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
@@ -47,18 +47,26 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="peercrawl-"))
                 local = replace(local, data_dir=Path(scratch))
             store = await stack.enter_async_context(open_store(local))
-            server = await store.info("server")
-            findings.append(version(server))
+            nodes = await store.node_facts()
+            findings.append(version(await store.info("server"), is_cluster=bool(nodes)))
             findings.append(memory(await store.info("memory")))
             findings.append(persistence(await store.info("persistence"), embedded=not local.redis))
             findings.append(queues(await store.setting("zset-max-listpack-value")))
             findings.append(await clock(store.time_ms, wall))
             findings.append(await round_trip(store))
-            if nodes := await store.node_facts():
-                findings += compare(nodes, settings.frontier.replicas_ack)
+            if nodes:
+                findings += [*named_nodes(await store.silent_hosts()), *compare(nodes, settings.frontier.replicas_ack)]
     except (FrontierError, CrawlerError) as error:
-        findings.append(Finding("Redis", "bad", str(error), "start it, or correct --redis"))
+        findings.append(unusable(error, local.redis or ""))
     return findings
+
+
+def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
+    """Report that Redis at `url`, "" for the embedded one, cannot be used because of `error`."""
+    if not isinstance(error, RedisAway):
+        return Finding("Redis", "bad", str(error), "correct --redis" if url else "see docs/how-to/runbook.md")
+    remedy = "start it, or correct --redis" if url else "repeat the command"
+    return Finding("Redis", "bad", str(error), remedy + "; rediss:// needs a port with TLS" * url.startswith("rediss"))
 
 
 def files(local: ReplicaTable) -> Finding:
@@ -121,11 +129,26 @@ async def dns(contact_url: str) -> Finding:
     return Finding("DNS", "good", f"{host} is at {answer.addresses[0]}")
 
 
-def version(server: dict[str, str]) -> Finding:
-    """Report the version. `open_store` has already refused versions that are too old."""
+def version(server: dict[str, str], is_cluster: bool) -> Finding:
+    """Report the version. `open_store` has already refused versions that are too old. `is_cluster`: the URL is that of a
+    cluster."""
     name = server.get("server_name", "redis")
     number = server.get("valkey_version", server.get("redis_version", "?"))
-    return Finding("Redis version", "good", f"{name} {number}, mode {server.get('redis_mode', 'standalone')}")
+    mode = server.get("server_mode", server.get("redis_mode", "standalone"))
+    return _judge(
+        "Redis version",
+        "bad" if mode == "cluster" and not is_cluster else "good",
+        f"{name} {number}, mode {mode}",
+        "write its URL as redis+cluster://HOST:PORT: a crawl needs all nodes of the cluster",
+    )
+
+
+def named_nodes(silent: Mapping[str, FrontierError]) -> list[Finding]:
+    """Report nodes in the URL of a cluster that do not answer. `silent`: their errors, by name."""
+    return [
+        Finding("Redis URL", "doubtful", f"no answer from {name}: {error}", "name nodes that run: a start asks them")
+        for name, error in silent.items()
+    ]
 
 
 def memory(facts: dict[str, str]) -> Finding:

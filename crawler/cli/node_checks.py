@@ -3,7 +3,7 @@ to be set up alike. There is one finding for each difference, or one that says t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from crawler.cli.findings import Finding, Result
 from crawler.wording import count_of
@@ -13,6 +13,9 @@ from frontier.slot_map import SLOTS
 
 CLOCKS_APART_S = 0.5
 """NTP keeps clocks within milliseconds. A crawl takes the time from one node, and corrects it after a failover."""
+
+SLOWEST_FAILOVER_MS = 5_000
+"""The highest cluster-node-timeout that docs/how-to/configure-redis.md recommends."""
 
 Facts = Mapping[str, NodeFacts]
 """By name of the node."""
@@ -66,7 +69,13 @@ def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -
         for name, one in found.items()
         if isinstance(one, FrontierError)
     ]
-    findings += [*_states(facts), *_clocks(facts), *_differences(facts), *_replicas(facts, replicas_ack)]
+    findings += [
+        *_states(facts),
+        *_clocks(facts),
+        *_differences(facts),
+        *_faults(facts),
+        *_replicas(facts, replicas_ack),
+    ]
     masters = sum(node.is_master for node in facts.values())
     agreeing = f"{count_of(masters, 'master')} and {count_of(len(facts) - masters, 'replica')}"
     what = f"{agreeing} agree: state, clocks, version, persistence, memory"
@@ -84,6 +93,35 @@ def _states(facts: Facts) -> Iterator[Finding]:
                 f"{name} says cluster_state {state}, with {slots} of 16384 slots served",
                 f"valkey-cli --cluster check {name}: it names slots without a master, which --cluster fix repairs",
             )
+
+
+def _faults(facts: Facts) -> Iterator[Finding]:
+    """What makes the fault of one node worse for the others."""
+    covering = [name for name, node in facts.items() if node.settings.get("cluster-require-full-coverage") == "yes"]
+    if covering:
+        yield Finding(
+            "Redis nodes: coverage",
+            "doubtful",
+            f"cluster-require-full-coverage yes at {_named(covering, facts)}",
+            "CONFIG SET cluster-require-full-coverage no: otherwise all stop when some slots have no node",
+        )
+    slow = [name for name, node in facts.items() if _failover_ms(node) > SLOWEST_FAILOVER_MS]
+    if slow:
+        longest_ms = max(_failover_ms(facts[name]) for name in slow)
+        yield Finding(
+            "Redis nodes: failover",
+            "doubtful",
+            f"cluster-node-timeout {longest_ms} at {_named(slow, facts)}",
+            f"CONFIG SET cluster-node-timeout {SLOWEST_FAILOVER_MS}: a node that hangs is replaced after that time, in ms",
+        )
+
+
+def _failover_ms(node: NodeFacts) -> int:
+    return int(node.settings.get("cluster-node-timeout", "0"))
+
+
+def _named(names: Sequence[str], facts: Facts) -> str:
+    return "all nodes" if len(names) == len(facts) else ", ".join(sorted(names))
 
 
 def _clocks(facts: Facts) -> Iterator[Finding]:

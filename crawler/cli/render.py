@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from rich.columns import Columns
@@ -63,14 +63,14 @@ def status(found: Status, place: str = "") -> RenderableType:
         f"open [b]{found.open:,}[/b]",
         f"waiting {found.waiting:,}",
         f"retried {found.retried:,}",
-        f"dropped {sum(found.dropped.values()):,}",
+        f"dropped {_by_reason(found.dropped)}",
     )
     _marked(
         grid,
         f"domains due {found.domains_due:,}",
         f"resting {_resting(found)}",
         f"leased {found.domains_leased:,}",
-        f"pages cut {sum(found.cut.values()):,}",
+        f"pages cut {_by_reason(found.cut)}",
     )
     if found.visits:
         visits = ", ".join(f"{name} {number:,}" for name, number in sorted(found.visits.items()))
@@ -81,6 +81,12 @@ def status(found: Status, place: str = "") -> RenderableType:
     listed = [Replicas(found.replicas)] if found.replicas else []
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
+
+
+def _by_reason(counted: Mapping[str, int]) -> str:
+    """Return the sum, with the reasons if there are any."""
+    total, reasons = f"{sum(counted.values()):,}", sorted(counted, key=lambda reason: -counted[reason])
+    return f"{total} ({', '.join(reasons)})" if reasons else total
 
 
 _STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}

@@ -276,11 +276,14 @@ def list_dead(
     """
     domain = domain_named(of_domain) if of_domain else None
 
-    from crawler.app.requeue import find_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
+    from crawler.app.requeue import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
     async def look(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
-        letters = await find_letters(store, opened, domain, with_reason, limit)
-        doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
+        letters, unread = await list_letters(store, opened, domain, with_reason, limit)
+        if unread:
+            doubts = [f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away"]
+        else:
+            doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
         return [Letter(letter.url, letter.domain, letter.reason) for letter in letters], doubts
 
     letters, doubts = access.do(look)

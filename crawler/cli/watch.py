@@ -14,6 +14,7 @@ from rich.text import Text
 from crawler.cli import render
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.keys import quit_key
+from crawler.cli.notes import note
 from crawler.cli.render import ShardLine
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit
@@ -21,11 +22,13 @@ from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from crawler.observe.summary import Summary
+from crawler.wording import count_of
 from frontier.clock import SystemClock
-from frontier.counters import Counters
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
+from frontier.errors import ShardLost
 from frontier.store import RedisStore
+from frontier.survey import survey
 
 Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
 TALL = 45
@@ -141,28 +144,34 @@ def shards(*, access: CrawlAccess, json: AsJson = False) -> None:
         crawler shards --crawl news --redis redis://queue:6379/0
     """
 
-    async def look(store: RedisStore, opened: Crawl) -> list[ShardLine]:
+    async def look(store: RedisStore, opened: Crawl) -> tuple[list[ShardLine], int]:
         return await owner_lines(store, opened)
 
-    lines = access.do(look)
+    lines, unread = access.do(look)
+    if unread:
+        note(f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away")
     total = max(1, sum(len(line.shards) for line in lines))
     none = Text("no shard has work, and none is leased")
     emit(lines, json, render.shards(lines, total, time.time() * 1000) if lines else none)
 
 
-async def owner_lines(store: RedisStore, crawl: Crawl) -> list[ShardLine]:
-    """Return the shards of each replica. Shards with work whose last replica is not alive come last, as unowned."""
+async def owner_lines(store: RedisStore, crawl: Crawl) -> tuple[list[ShardLine], int]:
+    """Return the shards of each replica, and the number of shards that cannot be read now. Shards with work whose last
+    replica is not alive come last, as unowned."""
     live = {record.replica for record in await health_records(store, crawl.keys)}
-    counters = Counters(store, crawl.keys)
-    holders = {holder.shard: holder for holder in await counters.last_holders() if holder.replica in live}
+    surveys = await survey(store, crawl.keys, range(crawl.shards), now_ms=0, names=1)
+    lost = [one.shard for one in surveys if one.identity != crawl.keys.identity]
+    if lost:
+        raise ShardLost(crawl.name, lost)
     held: dict[str, list[int]] = {}
     since: dict[str, list[int]] = {}
-    for shard, urls in enumerate(await counters.open()):
-        holder = holders.get(shard)
-        if holder is not None:
-            held.setdefault(holder.replica, []).append(shard)
+    for one in surveys:
+        holder = one.last_holder
+        if holder is not None and holder.replica in live:
+            held.setdefault(holder.replica, []).append(one.shard)
             since.setdefault(holder.replica, []).append(holder.since_ms)
-        elif urls:
-            held.setdefault("", []).append(shard)
+        elif one.counters.open:
+            held.setdefault("", []).append(one.shard)
     names = sorted(held, key=lambda name: (not name, name))
-    return [ShardLine(name, held[name], min(since.get(name, [0])), max(since.get(name, [0]))) for name in names]
+    lines = [ShardLine(name, held[name], min(since.get(name, [0])), max(since.get(name, [0]))) for name in names]
+    return lines, crawl.shards - len(surveys)

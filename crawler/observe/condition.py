@@ -11,6 +11,7 @@ import msgspec
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of
+from frontier.slot_map import UNSERVED
 
 SHOWN = 3
 """Failing domains that are named."""
@@ -67,7 +68,7 @@ AWAY = Condition("Redis away", "bad")
 def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
     """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
     replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
-    hindered = obstacles(records)
+    hindered = [*obstacles(records), *_unread(summary)]
     if summary is not None and summary.shards_lost:
         lost = (
             f"data lost in Redis: {summary.shards_lost:,} of {count_of(summary.shards, 'shard')}; run `crawler repair`"
@@ -81,10 +82,6 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
         return Condition("paused", "warn", hindered)
     if all(record.blocked or record.redis_away for record in records):
         return Condition("blocked", "bad", hindered)
-    if summary is not None and summary.shards_away:
-        hindered.append(
-            f"{summary.shards_away:,} of {count_of(summary.shards, 'shard')} cannot be read, so the numbers are incomplete"
-        )
     if summary is not None and summary.outbox:
         hindered.append(f"{count_of(summary.outbox, 'link')} kept until Redis nodes are back")
     if summary is not None and summary.shards_unowned:
@@ -95,6 +92,15 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
     if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
         hindered.append(NOTHING_LEFT)
     return Condition("running", level, hindered)
+
+
+def _unread(summary: Summary | None) -> list[str]:
+    """Return that numbers are incomplete because nodes of a Redis Cluster are away, or slots have no node."""
+    if summary is None or not summary.shards_away:
+        return []
+    return [
+        f"{summary.shards_away:,} of {count_of(summary.shards, 'shard')} cannot be read, so the numbers are incomplete"
+    ]
 
 
 def failing(summary: Summary) -> list[str]:
@@ -119,12 +125,12 @@ def _at_rest(state: str, summary: Summary | None, max_pages: int) -> Condition:
     """Return the condition of a crawl without replicas. One that has nothing to do is not called paused or stopped, because
     `crawler resume` would change nothing."""
     halted = _HALTED.get(state)
-    obstacles = [f"the crawl is also {halted}: `crawler resume` undoes that"] if halted else []
+    also = [f"the crawl is also {halted}: `crawler resume` undoes that"] if halted else []
     if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
-        return Condition("finished", "good", obstacles)
+        return Condition("finished", "good", also)
     if summary is not None and 0 < max_pages <= summary.done:
-        return Condition("page limit reached", "good", obstacles)
-    return Condition(halted or "no replica", "warn")
+        return Condition("page limit reached", "good", also)
+    return Condition(halted or "no replica", "warn", _unread(summary))
 
 
 _HALTED: dict[str, Word] = {"pause": "paused", "stop": "stopped"}
@@ -134,7 +140,7 @@ def obstacles(records: Sequence[HealthRecord]) -> list[str]:
     """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
     having: dict[str, list[str]] = {}
     for record in records:
-        away = [f"Redis node {node} away" for node in record.nodes_away]
+        away = [f"{'' if node == UNSERVED else 'Redis node '}{node} away" for node in record.nodes_away]
         for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away]):
             having.setdefault(obstacle, []).append(str(record.index or record.replica))
     return [

@@ -27,6 +27,11 @@ def why_unseen(url: Url, accepted: int, settings: CrawlSettings, in_scope: str, 
             f"no seed is on its domain, {url.domain}, and links to other domains are not followed with "
             f'scope.kind = "seeds"{also}'
         )
+    cap = settings.limits.domain_cap
+    if 0 < cap <= accepted:
+        return (
+            f"{url.domain} has the {accepted:,} URLs that limits.domain_cap allows; more links to it are dropped{also}"
+        )
     return f"no page that was crawled links to it, or a limit dropped the link{also}"
 
 

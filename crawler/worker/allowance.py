@@ -99,7 +99,8 @@ class Allowance:
             if replicas and self.budget.is_due(replicas, len(self._waiting)):
                 await self._runtime.retry.call(self._refresh)
             self._is_due.clear()  # it may have been set during the call, for permits that the call has brought
-            self._note()
+            if replicas:  # otherwise the next view is awaited
+                self._note()
             self._wake()
             if self.budget.is_exhausted:
                 on_spent()

@@ -163,7 +163,7 @@ class LeaseManager:
     async def _wait_for_need(self) -> None:
         """Wait until a shard should be asked, and for at least 10 ms, so that several calls share a round trip."""
         await self._runtime.clock.sleep(0.01)
-        if not self._has_room:
+        if self.view is not None and not self._has_room:
             return
         wait_s = min(self.held.next_due() - self._runtime.now(), self._settings.poll_s)
         if wait_s > 0 and not self.held.wake.is_set():

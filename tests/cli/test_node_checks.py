@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +16,9 @@ from crawler.cli.node_checks import compare
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts
 from frontier.store import connect
+from tests.ports import free_port
 from tests.typed import Typed
+from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ValkeyCluster
 
 pytestmark = pytest.mark.e2e
@@ -84,6 +87,50 @@ async def test_each_setting_that_differs_is_named(
     assert f" at {node.name}; " in finding.found
     assert finding.found.endswith(" at 5 others")
     assert setting in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("what", "setting", "value", "found"),
+    [
+        ("coverage", "cluster-require-full-coverage", "yes", "cluster-require-full-coverage yes at all nodes"),
+        ("failover", "cluster-node-timeout", "15000", "cluster-node-timeout 15000 at all nodes"),
+    ],
+)
+async def test_settings_that_make_faults_worse_are_named(
+    cluster: ValkeyCluster, what: str, setting: str, value: str, found: str
+) -> None:
+    before = [node.ask("CONFIG", "GET", setting) for node in cluster.nodes]
+    for node in cluster.nodes:
+        node.ask("CONFIG", "SET", setting, value)
+    try:
+        findings = await check(cluster)
+    finally:
+        for node, values in zip(cluster.nodes, before, strict=True):
+            assert isinstance(values, dict)
+            node.ask("CONFIG", "SET", setting, *values.values())
+    assert list(findings) == [f"Redis nodes: {what}"]
+    assert (findings[f"Redis nodes: {what}"].result, findings[f"Redis nodes: {what}"].found) == ("doubtful", found)
+
+
+def test_the_doctor_finds_mistakes_in_the_url(cluster: ValkeyCluster, typed: Typed) -> None:
+    single = typed("doctor", "--json", "--redis", f"redis://{cluster.masters[0].name}/0")
+    assert single.code == 1
+    assert (
+        "redis+cluster://" in next(one for one in json.loads(single.out) if one["check"] == "Redis version")["remedy"]
+    )
+    closed = f"127.0.0.1:{free_port()}"
+    wrong = typed("doctor", "--json", "--redis", f"{cluster.url},{closed}")
+    assert closed in next(one for one in json.loads(wrong.out) if one["check"] == "Redis URL")["found"]
+
+
+def test_the_doctor_says_how_to_reach_a_single_server(tmp_path: Path, typed: Typed) -> None:
+    port = free_port()
+    with ValkeyProcess(tmp_path, persistent=False, options=("--port", str(port))):
+        done = typed("doctor", "--json", "--redis", f"redis+cluster://127.0.0.1:{port}")
+    assert done.code == 1
+    assert "write its URL as redis://" in json.loads(done.out)[-1]["found"]
+    closed = json.loads(typed("doctor", "--json", "--redis", f"rediss://127.0.0.1:{port}").out)[-1]
+    assert closed["remedy"] == "start it, or correct --redis; rediss:// needs a port with TLS"
 
 
 async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from crawler.app.embedded_valkey import EmbeddedValkey
 from crawler.simweb import read_log
 from frontier.domains import is_of
 from frontier.store import connect
-from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, wait_until
+from tests.e2e.harness import EVEN, ROOT, Bench, Finished, Web, bench, wait_until
 from tests.frontier.test_forgetting import contents
 from tests.sinks import readers
 from tests.sinks.test_forget import check_whole, everything
 from tests.typed import Typed
+from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -92,6 +95,23 @@ def test_nothing_names_it_and_the_crawl_goes_on_without_it(tmp_path: Path) -> No
         report = json.loads(crawler.type("audit", str(crawler.out), "--json"))
         assert report["counts"]["forgotten"] == 0
         assert len(crawler.lines()) > 200
+
+
+def test_a_full_disk_is_reported_and_the_command_repeated(tmp_path: Path, valkey: ValkeyProcess) -> None:
+    tables = {"archive": TABLES["archive"]}
+    with Web(tmp_path, domains=3, pages=60, features=EVEN) as web, bench(tmp_path, web, valkey.url, tables) as crawler:
+        assert crawler.crawl().wait().code == 0
+        before = everything(crawler.out)
+        words = [sys.executable, "-m", "crawler", "forget", GONE, "--settings", str(crawler.settings)]
+        limit = ["prlimit", "--fsize=4096"]
+        full = subprocess.run([*limit, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert full.returncode == 2, full.stderr
+        assert "free some space and repeat the same command" in full.stderr
+        assert full.stderr.count("\n") == 1
+        assert {name: data for name, data in everything(crawler.out).items() if name in before} == before
+        assert crawler.run("forget", GONE).code == 0
+        assert traces_in_files(crawler.out) == []
+        check_whole(crawler.out)
 
 
 def test_copies_in_a_store_are_replaced(tmp_path: Path) -> None:

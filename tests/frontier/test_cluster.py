@@ -14,7 +14,7 @@ import pytest
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.scripts import Script
-from frontier.slot_map import slot_of
+from frontier.slot_map import SLOTS, UNSERVED, slot_of
 from frontier.store import RedisStore, command, connect, script_call
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
@@ -112,6 +112,25 @@ async def test_calls_go_to_the_node_of_their_key(sound: ValkeyCluster, reading: 
         for node in sound.masters
     }
     assert all(reading.run_of(key) == runs[reading.node_of(key)] for key in keys)
+
+
+async def test_slots_that_no_node_serves_are_away(cluster: ValkeyCluster, clustered: RedisStore) -> None:
+    key = "{0}:k"
+    for node in cluster.nodes:
+        node.ask("CLUSTER", "DELSLOTS", slot_of(key))
+    await until(
+        lambda: all(f"cluster_slots_assigned:{SLOTS - 1}" in node.lines("CLUSTER", "INFO") for node in cluster.nodes)
+    )
+    while clustered.node_of(key) != UNSERVED:
+        with pytest.raises(RedisAway):  # as long as the old map is known, from a node that no longer has the slot
+            await clustered.send([command("GET", key)])
+    assert clustered.is_away(UNSERVED)
+    with pytest.raises(RedisAway, match="no node has the slot") as raised:
+        await clustered.send([command("GET", key)])
+    assert raised.value.node == UNSERVED
+    (away, here) = await clustered.send_each([command("GET", key), command("GET", "{1}:k")])
+    assert isinstance(away, RedisAway)
+    assert here is None
 
 
 async def test_many_calls_at_once_are_no_outage(reading: RedisStore) -> None:

@@ -13,13 +13,14 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, StillAdded
 from frontier.forgetting import Forgetting
 from frontier.keys import shard_keys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, retry
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.scripts import FORGET_DOMAIN
 from frontier.settlements import revisit
 from frontier.store import Call, RedisStore, Reply, command
 from tests.frontier.helpers import CountingStore, ask, lease_one
@@ -96,14 +97,14 @@ async def fill(store: RedisStore, crawl: Crawl) -> Frontier:
                 urls=[
                     retry(first, "timeout", now_ms + 10**7, -1.0),
                     SettledUrl(second, "dead", "timeout"),
-                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "state"),
+                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "57a7e0"),
                 ],
             )
         ]
     )
     # A page of another domain is known, which was found on it.
     other = await lease_of(frontier, OTHER)
-    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "state")
+    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "57a7e0")
     await frontier.settle([Settlement(other, now_ms, urls=[known])])
     await frontier.release([Settlement(other, now_ms)])
     # Another was taken back from a holder that was lost.
@@ -160,7 +161,7 @@ async def test_no_key_and_no_value_names_it_and_the_others_stay(store: RedisStor
     assert (before.known, after.known) == (2, 1)
     other = crawl.keys.shards[shard_of(OTHER, SHARDS)]
     (value,) = await ask(store, "HVALS", other.known(OTHER))
-    assert value.endswith(b"/page-0  state")
+    assert value.endswith(b"/page-0 0100 \x57\xa7\xe0")
     assert after.reasons["denied:forgotten"] == 59
     assert after.seen == before.seen - removed.seen
     assert len({word async for word in contents(store, crawl.name) if b"/page-" in word}) >= 43
@@ -245,6 +246,28 @@ async def test_a_command_killed_at_any_moment_is_repeated(store: RedisStore, is_
         counts = await Counters(store, crawl.keys).counts()
         assert (counts.open, counts.reasons["denied:forgotten"]) == (42, 59), step
     assert step > 20
+
+
+class Adds(CountingStore):
+    """A store in which somebody queues a URL of the domain in each round, without regard to what was forgotten."""
+
+    def __init__(self, store: RedisStore, key: str) -> None:
+        super().__init__(store)
+        self._key = key
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if calls[0].script is FORGET_DOMAIN:
+            await super().send([command("ZADD", self._key, 1, Entry(url(1), GONE).raw)])
+        return await super().send(calls)
+
+
+async def test_a_command_that_never_gets_done_says_so(store: RedisStore, crawl: Crawl) -> None:
+    await fill(store, crawl)
+    adding = Adds(store, crawl.keys.shards[shard_of(GONE, SHARDS)].queue(GONE))
+    with pytest.raises(StillAdded, match="something adds URLs"):
+        await Forgetting(adding, crawl, await frontier_of(store, crawl), GONE).purge(durable_s=0.0)
+    await forget(store, crawl)
+    assert await traces(store, crawl.name) == []
 
 
 async def test_a_dry_run_counts_the_same_and_changes_nothing(store: RedisStore, crawl: Crawl) -> None:

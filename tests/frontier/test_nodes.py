@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from frontier.keys import MOST_SHARDS, CrawlKeys
 from frontier.nodes import Nodes
-from frontier.store import Store
+from frontier.store import Call, Reply, Store
 
 
 class Moving:
@@ -22,6 +23,31 @@ class Moving:
 
     def runs(self) -> int:
         return self.moves
+
+
+class Apart:
+    """A cluster whose node "c" has only the control keys. `sent`: the verbs of the calls."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def node_of(self, key: str) -> str:
+        return "a" if ":0}" in key else "c"
+
+    def runs(self) -> int:
+        return 0
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self.sent += [str(call.arguments[0]) for call in calls]
+        return [0] * len(calls)
+
+
+async def test_a_node_with_only_control_keys_is_asked_to_write() -> None:
+    store = Apart()
+    nodes = Nodes(cast(Store, store), CrawlKeys("crawl", 1))
+    await nodes.check("c")
+    await nodes.check("c", writes=True)
+    assert store.sent == ["EXISTS", "HDEL"]
 
 
 def test_the_map_of_all_shards_is_read_once_for_each_change() -> None:
