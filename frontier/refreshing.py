@@ -1,4 +1,4 @@
-"""Makes known pages due now, for an operator who wants a fresh copy."""
+"""Makes known pages due now, for an operator who wants a fresh copy, or because a sitemap says that they have changed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from frontier.store import Argument, Reply, Store, command, script_call
 
 BUCKETS_AT_ONCE = 16
 """Buckets of about 64 pages per call, which then takes 4 ms at most."""
+
+PAGES_AT_ONCE = 250
+"""Named pages per call."""
 
 READ_AT_ONCE = 10
 """Buckets that are read and searched at a time."""
@@ -34,6 +37,15 @@ async def refresh_page(store: Store, keys: CrawlKeys, url: str, domain: str, now
     """Make the page `url` of `domain` due. Returns 0 if it is not known, or is due. Raises RedisAway and ShardLost."""
     found, _ = await _refresh(store, keys, domain, (now_ms, 0, 0, page_of(Entry(url, domain).raw)))
     return found
+
+
+async def refresh_pages(store: Store, keys: CrawlKeys, urls: Sequence[str], domain: str, now_ms: int) -> int:
+    """Make the pages `urls` of `domain` due. Returns how many were known and not due. Raises RedisAway and ShardLost."""
+    refreshed = 0
+    for at in range(0, len(urls), PAGES_AT_ONCE):
+        pages = [page_of(Entry(url, domain).raw) for url in urls[at : at + PAGES_AT_ONCE]]
+        refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *pages)))[0]
+    return refreshed
 
 
 async def refresh_matching(

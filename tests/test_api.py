@@ -34,7 +34,7 @@ def test_the_page_describes_every_name() -> None:
     assert described("Other names") | {"Page", "Exchange"} | {cls.__name__ for cls in CLASSES} == set(crawler.__all__)
     for name in (*LinkKind.__members__, *Outcome.__members__, *Phases._fields, *SinkContext.__struct_fields__):
         assert f"`{name}`" in PAGE, name
-    assert set(Link.__struct_fields__) == {"url", "kind"}
+    assert set(Link.__struct_fields__) == {"url", "kind", "lastmod"}
 
 
 def test_every_class_and_member_is_on_the_page_made_from_docstrings() -> None:

@@ -34,6 +34,11 @@ class Written(msgspec.Struct):
     items: int = 0
     changed: int = 0
 
+    def add(self, items: int, changed: int) -> None:
+        """Count what was written."""
+        self.items += items
+        self.changed += changed
+
 
 class Observer(msgspec.Struct, frozen=True):
     """What is called with the types of columns that were added, and with each item that was left out."""
@@ -120,8 +125,8 @@ class ItemWriter:
             if added := self._table.add_columns(known):
                 self._observer.on_columns(added)
             self._schema.fix()
-        self._written.changed += self._table.write(rows, [name for name in self._met if name in known], batch)
-        self._written.items += len(rows)
+        changed = self._table.write(rows, [name for name in self._met if name in known], batch)
+        self._written.add(len(rows), changed)
 
     def _obstacle(self, item: FoundItem, fields: Mapping[str, Any]) -> str:
         missing = [key for key in self._keys if fields.get(key) is None]
