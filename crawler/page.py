@@ -58,10 +58,12 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """An outlink: the canonical absolute URL, and where in the page it was found."""
+    """An outlink: the canonical absolute URL, and where in the page it was found. `lastmod`: when its page has changed, as
+    a sitemap says, in seconds since 1970; 0 if it does not say."""
 
     url: str
     kind: LinkKind = LinkKind.ANCHOR
+    lastmod: float = 0.0
 
 
 class Phases(NamedTuple):

@@ -30,6 +30,13 @@ async def refresh_page(store: Store, keys: CrawlKeys, domain: str, fingerprint: 
     return await _refresh(store, keys, domain, (now_ms, 1, fingerprint))
 
 
+async def refresh_pages(store: Store, keys: CrawlKeys, domain: str, fingerprints: Sequence[int], now_ms: int) -> int:
+    """Make the pages of `domain` with these `fingerprints` due. Returns how many were known and not due. Raises RedisAway
+    and ShardLost."""
+    parts = (fingerprints[at : at + AT_ONCE] for at in range(0, len(fingerprints), AT_ONCE))
+    return sum([await _refresh(store, keys, domain, (now_ms, 1, *part)) for part in parts])
+
+
 async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> int:
     number = shard_of(domain, len(keys.shards))
     of = keys.shards[number]

@@ -50,7 +50,7 @@ def test_the_page_describes_every_name() -> None:
     )
     for name in (*LinkKind.__members__, *Outcome.__members__, *Phases._fields, *SinkContext.__struct_fields__):
         assert f"`{name}`" in PAGE, name
-    assert set(Link.__struct_fields__) == {"url", "kind"}
+    assert set(Link.__struct_fields__) == {"url", "kind", "lastmod"}
 
 
 @pytest.mark.parametrize("cls", WITH_MEMBERS)

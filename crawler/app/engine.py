@@ -41,6 +41,7 @@ from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
+from crawler.worker.sitemap_hints import SitemapHints
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
@@ -107,8 +108,7 @@ class Engine:
         if seams.time is not None:
             self.peers.continue_time(seams.time)
         server_clock = self.peers.server_clock
-        nodes = Nodes(seams.store, crawl.keys)
-        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, nodes)
+        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, Nodes(seams.store, crawl.keys))
         self.runtime = Runtime(
             replica=seams.replica,
             clock=seams.clock,
@@ -137,8 +137,8 @@ class Engine:
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
         self._seams.events.subscribe(self._void_lost, RedisOutageBegan)
-        queue: DelayQueue[Visit] = DelayQueue(self._seams.clock)
-        self.allowance = Allowance(self.runtime, self._budget, queue, self._local.concurrency, self.replicas)
+        queue, concurrency = DelayQueue[Visit](self._seams.clock), self._local.concurrency
+        self.allowance = Allowance(self.runtime, self._budget, queue, concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
@@ -170,20 +170,20 @@ class Engine:
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         handling = page_handling(seams, self._settings, self._builder, self._pool.stand_in)
         pages = UrlHandler(runtime, self._fetch, handling, self.committer, self.allowance)
+        hints = SitemapHints(runtime, seams.store, self.frontier, self.tasks.spawn).observe
+        seams.events.subscribe(hints, PageSettled)
         self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:
-        urls = refetched(settings)
-        validators = Validators(urls)
+        validators = Validators(urls := refetched(settings))
         if urls:
             self._seams.events.subscribe(validators.observe, PageSettled)
         return validators
 
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
-            keys = self._seams.crawl.keys
             clocks = (self._seams.clock, self.runtime.server_clock)
-            shared = SharedRateLimiter(self._seams.store, keys, *clocks, policy)
+            shared = SharedRateLimiter(self._seams.store, self._seams.crawl.keys, *clocks, policy)
             return DividedRateLimiter(self.runtime, shared, policy, self.replicas)
         return LocalRateLimiter(self._seams.clock, policy)
 

@@ -235,6 +235,7 @@ def sitemap_links(
     room = policy.max_link_bytes + len(body)
     kind = LinkKind.SITEMAP if sitemap.form == "sitemapindex" else LinkKind.LISTED
     urls: dict[str, Url] = {}
+    changed_at: dict[str, float] = {}
     hints: dict[str, float] = {}
     dropped: Counter[str] = Counter()
     for number, entry in enumerate(sitemap.entries):
@@ -248,9 +249,10 @@ def sitemap_links(
             dropped[EXCESS] = len(sitemap.entries) - number
             break
         urls[listed.href] = listed
+        changed_at[listed.href] = max(0.0, entry.lastmod or 0.0)
         if entry.lastmod is not None or entry.priority is not None:
             hints[listed.href] = hint(entry, now)
-    links = tuple(Link(href, kind) for href in urls)
+    links = tuple(Link(href, kind, changed_at[href]) for href in urls)
     found = Extracted(links=links, urls=tuple(urls.values()), dropped=dict(dropped))
     return SitemapLinks(found, hints, sitemap.error)
 

@@ -9,7 +9,8 @@ In the order in which data flows:
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
-5. `revisits` decides when a page is visited again, from what its visits have found.
+5. `revisits` decides when a page is visited again, from what its visits have found. `freshness` says after how long a visit
+   gains enough.
 
 Other rooms import: `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
 """

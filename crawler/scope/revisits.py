@@ -1,21 +1,13 @@
 """Decides whether and when a page is visited again, from rules and from what its visits have found. Pure.
 
 The rule for a page is the first one that matches it. With `every`, the time between two visits is fixed. With
-`adaptive`, it is the time in which the page changes with a probability of one half, within limits.
-
-The rate of changes is estimated as in J. Cho and H. Garcia-Molina, "Estimating frequency of change", ACM Transactions
-on Internet Technology 3(3), 2003. Changes are a Poisson process, and a visit shows only whether there was at least one
-since the last. For irregular visits, the maximum likelihood estimate (section 4.2) needs all intervals. To store only
-sums, the intervals that ended with a change are taken as equally long, so that the equation has a solution in closed
-form. Half an interval without a change is added, as in their estimator of less bias (section 4.1), to which this one is
-equal if visits are regular.
+`adaptive`, it is the time after which a visit gains enough freshness (`crawler.scope.freshness`), within limits.
 
 The state of a page's visits is a short text at the end of its entry, because Redis stores it for each known page.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from base64 import b32decode, b32encode, b85decode, b85encode
 from collections.abc import Sequence
@@ -26,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from crawler.errors import UserError
+from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
 
 Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 """What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""
@@ -37,10 +30,6 @@ MISSES = 5
 
 LONGEST_S = 365 * 86_400.0
 LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
-MOST_COMPARED = 32
-"""Visits after which the sums are halved, so that the estimate follows a page that changes more or less often than
-before."""
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
@@ -50,7 +39,8 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class RevisitRule(msgspec.Struct, frozen=True):
     """Which pages, and how often. `match`: a regular expression that is searched in the URL; `host`: with its
     subdomains; `type`: a media type, in which `*` stands for anything. Empty: any. Times are in seconds. For
-    `adaptive`, `start_s` is the time to the second visit."""
+    `adaptive`, `start_s` is the time to the second visit, and `gain_s` the least that a visit must gain, in seconds of
+    freshness. `is_cached`: whether a page is not visited while its response says that it is fresh."""
 
     policy: Literal["never", "every", "adaptive"]
     match: str = ""
@@ -60,6 +50,8 @@ class RevisitRule(msgspec.Struct, frozen=True):
     min_s: float = 3_600.0
     max_s: float = 30 * 86_400.0
     start_s: float = 86_400.0
+    gain_s: float = 1_800.0
+    is_cached: bool = False
 
     def applies(self, url: str, host: str, content_type: str) -> bool:
         """Whether this rule is for the page `url` on `host`."""
@@ -72,18 +64,21 @@ class RevisitRule(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> RevisitRule:
         """The rule that `text` describes. Raises UserError."""
-        values: dict[str, str | float] = {}
+        values: dict[str, str | float | bool] = {}
         for word in text.split():
             name, equals, value = word.partition("=")
             if not equals and name in ("never", "adaptive"):
                 values.setdefault("policy", name)
+            elif word == "cache":
+                values["is_cached"] = True
             elif equals and name in ("match", "host", "type"):
                 values[name] = value
-            elif equals and name in ("every", "min", "max", "start"):
+            elif equals and name in ("every", "min", "max", "start", "gain"):
                 values[f"{name}_s"] = _seconds(word, value)
             else:
                 raise UserError(
-                    f"{word!r}: use match=, host=, type=, and one of never, every=6h, or adaptive with min=, max=, start="
+                    f"{word!r}: use match=, host=, type=, cache, and one of never, every=6h, or adaptive with min=, max=, "
+                    "start=, gain="
                 )
         if "every_s" in values:
             values.setdefault("policy", "every")
@@ -98,13 +93,15 @@ class RevisitRule(msgspec.Struct, frozen=True):
             raise UserError(f"{text!r}: start must be between min and max")
         return rule
 
-    def interval_s(self, seen: Visits) -> float:
-        """The time from the last visit in `seen` to the next, in seconds."""
-        if self.policy == "every":
-            return self.every_s
-        if not seen.compared:
-            return self.start_s
-        return min(max(math.log(2) / seen.change_rate, self.min_s), self.max_s)
+    def interval_s(self, seen: Visits, gain_s: float = 0.0, fresh_s: float = 0.0) -> float:
+        """The time from the last visit in `seen` to the next, in seconds. `gain_s`: what a visit to its site must gain at
+        least, if that is more than the rule asks for; `fresh_s`: how long its response is fresh."""
+        wait_s, longest_s = self.every_s, LONGEST_S
+        if self.policy == "adaptive":
+            wait_s, longest_s = self.start_s, self.max_s
+            if seen.compared:
+                wait_s = interval_s(seen.observed, max(self.gain_s, gain_s), self.min_s, self.max_s)
+        return min(max(wait_s, fresh_s), longest_s) if self.is_cached else wait_s
 
 
 def _seconds(word: str, text: str) -> float:
@@ -142,13 +139,14 @@ class Visits(msgspec.Struct, frozen=True):
     validator: str = ""
 
     @property
-    def change_rate(self) -> float:
-        """Estimated changes per second. There must be a visit that was compared."""
-        mean = max(1, self.changed_s + self.unchanged_s) / self.compared
-        if not self.changes:  # as if half a visit had shown a change
-            return math.log1p(mean / 2 / (self.unchanged_s + mean / 2)) / mean
-        each = max(1, self.changed_s) / self.changes
-        return math.log1p(self.changed_s / (self.unchanged_s + mean / 2)) / each
+    def observed(self) -> Observed:
+        """What the visits have shown about the changes of the page."""
+        return Observed(self.compared, self.changes, self.changed_s, self.unchanged_s)
+
+    @property
+    def rate(self) -> Rate:
+        """The estimated rate of changes. There must be a visit that was compared."""
+        return estimated(self.observed)
 
     @property
     def conditions(self) -> Headers:
@@ -212,12 +210,35 @@ def described(texts: Sequence[str], seen: Visits) -> str:
     if seen.misses:
         return f"{seen.interval_s} s between visits{rule}, doubled {seen.misses} times because the page was not found"
     counted = f"{seen.changes} of {seen.compared} visits found a change" if seen.compared else "visited once"
-    rate = f", one change in {1 / seen.change_rate:.0f} s is estimated" if seen.compared else ""
+    rate = f", one change in {1 / seen.rate.mean:.0f} s is estimated" if seen.compared else ""
     return f"{seen.interval_s} s between visits{rule}; {counted}{rate}"
 
 
+_MAX_AGE = re.compile(rb"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,20})", re.IGNORECASE)
+_STALE = re.compile(rb"(?:^|[\s,])no-(?:cache|store)(?:$|[\s,=])", re.IGNORECASE)
+
+
+def fresh_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
+    """For how many seconds a response with these `headers` is fresh for a private cache (RFC 9111 4.2.1), 0 if unknown."""
+    fields = {name.lower(): value for name, value in headers}  # of repeated fields, the last
+    control = b",".join(value for name, value in headers if name.lower() == b"cache-control")
+    if _STALE.search(control):
+        return 0.0
+    if found := _MAX_AGE.search(control):
+        age = fields.get(b"age", b"")
+        return max(0.0, min(float(found[1]), LONGEST_S) - (float(age) if age.isdigit() and len(age) < 10 else 0.0))
+    if b"expires" not in fields or b"date" not in fields:
+        return 0.0
+    try:
+        ends, begins = (parsedate_to_datetime(fields[name].decode("latin-1")) for name in (b"expires", b"date"))
+        return max(0.0, ends.timestamp() - begins.timestamp())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 class Answer(msgspec.Struct, frozen=True):
-    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had."""
+    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had; `fresh_s`: for how long
+    the response says that it is fresh."""
 
     url: str
     host: str
@@ -226,6 +247,7 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = ""
     digest: str = ""
     validator: str = ""
+    fresh_s: float = 0.0
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -237,9 +259,21 @@ class Decision(msgspec.Struct, frozen=True):
     visits: Visits
 
 
-def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer) -> Decision | None:
-    """What follows from `answer` for a page with the state `before`, None if this was its first visit. Returns None if
-    the page is not one that is visited again."""
+def served_gain_s(rules: Sequence[RevisitRule], before: Visits, at: float) -> tuple[float, float] | None:
+    """What the visit at `at` gains, and what its rule asks for, both in seconds of freshness. None if its time was not
+    chosen by the gain, or has not come yet."""
+    if before.rule >= len(rules) or before.misses or not before.compared:
+        return None
+    rule, passed_s = rules[before.rule], at - before.last_at
+    is_bound = rule.policy != "adaptive" or not rule.min_s < before.interval_s < rule.max_s
+    if is_bound or rule.is_cached or before.changes == before.compared or passed_s < before.interval_s:
+        return None
+    return before.rate.gain_s(passed_s), rule.gain_s
+
+
+def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, gain_s: float = 0.0) -> Decision | None:
+    """What follows from `answer` for a page with the state `before`, None if this was its first visit. `gain_s`: see
+    `RevisitRule.interval_s`. Returns None if the page is not one that is visited again."""
     if before is None:
         return _first(rules, answer)
     is_not_modified = answer.status == 304 and bool(before.validator)
@@ -260,7 +294,8 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer) 
         digest=before.digest if is_not_modified else answer.digest,
         validator=answer.validator or (before.validator if is_not_modified else ""),
     )
-    return _next("back" if was_gone else "changed" if has_changed else "unchanged", rules, number, seen)
+    found: Found = "back" if was_gone else "changed" if has_changed else "unchanged"
+    return _next(found, rules, number, seen, gain_s, answer.fresh_s)
 
 
 def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
@@ -268,7 +303,7 @@ def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
     if number is None or rules[number].policy == "never" or not 200 <= answer.status < 300:
         return None
     visits = Visits(answer.at, answer.at, digest=answer.digest, validator=answer.validator)
-    return _next("new", rules, number, visits)
+    return _next("new", rules, number, visits, fresh_s=answer.fresh_s)
 
 
 def _rule_for(rules: Sequence[RevisitRule], answer: Answer, last: int | None = None) -> int | None:
@@ -281,25 +316,30 @@ def _rule_for(rules: Sequence[RevisitRule], answer: Answer, last: int | None = N
     return None
 
 
-def _next(found: Found, rules: Sequence[RevisitRule], number: int | None, seen: Visits) -> Decision:
+def _next(
+    found: Found,
+    rules: Sequence[RevisitRule],
+    number: int | None,
+    seen: Visits,
+    gain_s: float = 0.0,
+    fresh_s: float = 0.0,
+) -> Decision:
     if number is None or number >= len(rules) or rules[number].policy == "never":
         return Decision(found, None, seen)
-    interval_s = max(1, round(rules[number].interval_s(seen)))
-    visits = msgspec.structs.replace(seen, interval_s=interval_s, rule=number)
-    return Decision(found, seen.last_at + interval_s, visits)
+    wait_s = max(1, round(rules[number].interval_s(seen, gain_s, fresh_s)))
+    visits = msgspec.structs.replace(seen, interval_s=wait_s, rule=number)
+    return Decision(found, seen.last_at + wait_s, visits)
 
 
 def _compared(before: Visits, has_changed: bool, at: float) -> Visits:
     """`before` with one more visit at `at`."""
-    passed_s = max(1, round(at - before.last_at))
-    sums = (before.compared, before.changes, before.changed_s, before.unchanged_s)
-    compared, changes, changed_s, unchanged_s = (n // 2 for n in sums) if sums[0] >= MOST_COMPARED else sums
+    seen = observed(before.observed, max(1.0, at - before.last_at), has_changed)
     return msgspec.structs.replace(
         before,
-        compared=compared + 1,
-        changes=changes + has_changed,
-        changed_s=changed_s + passed_s * has_changed,
-        unchanged_s=unchanged_s + passed_s * (not has_changed),
+        compared=seen.compared,
+        changes=seen.changes,
+        changed_s=round(seen.changed_s),
+        unchanged_s=round(seen.unchanged_s),
     )
 
 

@@ -311,8 +311,9 @@ class RecrawlTable(Table, frozen=True, kw_only=True):
         "Which pages are visited again, and how often. The first rule that matches a page counts; a page that none "
         "matches is not visited again. A rule has conditions (`match=` a regular expression for the URL, `host=` a "
         "host with its subdomains, `type=` a media type such as `image/*`) and one policy: `never`, `every=6h`, or "
-        "`adaptive`, which estimates from the visits so far how often each page changes, with `min=` (1h), `max=` (30d) "
-        "and `start=` (1d). "
+        "`adaptive`, which estimates from the visits so far how often each page changes, with `min=` (1h), `max=` (30d), "
+        "`start=` (1d) and `gain=` (30m). `gain`: how much longer a page must be up to date because of a visit. Higher: "
+        "fewer visits. With `cache`, a page is not visited while its response says that it is fresh. "
         "Empty: no page is visited again.",
     ] = ()
     share: Annotated[

@@ -9,8 +9,9 @@ In data-flow order:
 3. `expected` follows the links of the world as a perfect crawl would.
 4. `server` turns resources into bytes and writes a `log` of the requests: `pages` writes HTML with its `links`, `answers`
    turns a resource into the steps of its response, `attacks` has those of the hostile domains, `codings` compresses, and
-   `wire` has the parts of HTTP/1.1.
+   `wire` has the parts of HTTP/1.1. `changing` has pages that change at known rates, with their validators.
 5. `log_judge` compares the log with the expectation. It checks that the crawler was complete and polite.
+   `freshness_judge` says how fresh the copies of changing pages were, and could have been.
 """
 
 from crawler.simweb.expected import Expected, Policy, Visit, expect

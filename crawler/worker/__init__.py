@@ -17,7 +17,8 @@ In the order in which data flows:
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow. If the crawl has handlers, `page_handling` passes the page to them.
-   `revisits` plans the next visit, if pages are visited again.
+   `revisits` plans the next visit, if pages are visited again. `sitemap_hints` makes known pages due that a sitemap says
+   have changed.
 6. After a failure, `throttle` sets the domain's backoff. The visit returns to the queue.
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last
@@ -28,5 +29,5 @@ In the order in which data flows:
 (`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
 Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `foreign_domains`, `held_leases`,
 `lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`, `polite_fetch`, `pool`,
-`robots_lookup`, `runtime`, `throttle`, `url_handler`, `visit`, `worker`.
+`robots_lookup`, `runtime`, `sitemap_hints`, `throttle`, `url_handler`, `visit`, `worker`.
 """

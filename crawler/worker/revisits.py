@@ -12,10 +12,43 @@ import msgspec
 
 from crawler.fetch.client import host_of
 from crawler.page import Exchange, Outcome, Page
-from crawler.scope.revisits import Answer, Headers, RevisitRule, Visits, decide, validator_of
+from crawler.scope.revisits import Answer, Headers, RevisitRule, Visits, decide, fresh_s, served_gain_s, validator_of
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from frontier.settlements import revisit
+
+MOST_SITES = 10_000
+"""Overloaded domains that a replica remembers, the ones visited last."""
+
+_WEIGHT = 1 / 32
+_CREEP = 0.98
+"""The weight of one visit in what the visits of a domain gain, and by how much less is asked of the next ones, so that it
+falls when there is room again."""
+
+
+class SiteGains:
+    """What a visit must gain at the domains whose delay does not allow all visits in time, in seconds of freshness.
+
+    If visits are late, each gains more than it was planned for. When the next ones are planned for that, as many are due
+    as can be made, and still those that gain the most. What is known here is lost with the replica, and found again from
+    visits that are late.
+    """
+
+    def __init__(self) -> None:
+        self._gains: dict[str, float] = {}
+
+    def least(self, domain: str) -> float:
+        """What a visit to `domain` must gain, 0 if that is up to the rule."""
+        return self._gains.get(domain, 0.0)
+
+    def note(self, domain: str, gained_s: float, asked_s: float) -> None:
+        """Record that a visit to `domain` has gained `gained_s`. `asked_s`: what its rule asks for."""
+        before = max(self._gains.pop(domain, 0.0), asked_s)
+        gain_s = before + (_CREEP * gained_s - before) * _WEIGHT
+        if gain_s > asked_s:
+            self._gains[domain] = gain_s
+            if len(self._gains) > MOST_SITES:
+                del self._gains[next(iter(self._gains))]
 
 
 def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
@@ -23,7 +56,7 @@ def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
     return visits_of(entry).conditions if rules and entry.visit else ()
 
 
-def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page) -> tuple[SettledUrl, Page]:
+def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
     """Return both with what the visit found, and the first also with the time of the next one. Unchanged if there are
     no `rules`, because no page is visited again then, and for URLs that are kept with the dead letters."""
     if not rules or settled.again:
@@ -33,7 +66,10 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page) -> tu
         return settled, page
     exchange = page.exchange if page.outcome is Outcome.DONE else None
     digest = _digest(exchange.body) if exchange is not None else ""
-    made = decide(rules, before, _answer(page, exchange, digest))
+    answer = _answer(page, exchange, digest)
+    if before is not None and (gained := served_gain_s(rules, before, answer.at)) is not None:
+        gains.note(page.domain, *gained)
+    made = decide(rules, before, answer, gains.least(page.domain))
     if made is None:
         return settled, page
     is_not_modified = exchange is not None and exchange.status == HTTPStatus.NOT_MODIFIED
@@ -44,8 +80,12 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page) -> tu
         previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
     )
-    due_ms = None if made.due_at is None else round(made.due_at * 1000)
-    return revisit(settled, made.found, due_ms, str(made.visits)), page
+    if made.due_at is None:
+        return revisit(settled, made.found, None, str(made.visits)), page
+    # Visits that wait are made in the order in which they were due. With equal priorities, some could wait for ever.
+    entry = msgspec.structs.replace(settled.entry, priority=-made.due_at)
+    settled = msgspec.structs.replace(settled, entry=entry)
+    return revisit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
 
 
 def visits_of(entry: Entry) -> Visits:
@@ -75,4 +115,5 @@ def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:
         page.content_type,
         digest,
         validator_of(etag.decode("latin-1"), modified.decode("latin-1")),
+        fresh_s(exchange.headers),
     )

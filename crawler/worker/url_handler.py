@@ -18,7 +18,7 @@ from crawler.worker.page_builder import bare_page
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
-from crawler.worker.revisits import conditions, planned
+from crawler.worker.revisits import SiteGains, conditions, planned
 from crawler.worker.runtime import Runtime
 from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
 from crawler.worker.visit import Visit
@@ -41,6 +41,7 @@ class UrlHandler:
         self._handling = handling
         self._committer = committer
         self._allowance = allowance
+        self._gains = SiteGains()
 
     async def may_request(self, visit: Visit, entry: Entry) -> bool:
         """Return whether `entry`, the next URL of `visit`, may be requested now. If so, takes a permit and removes the URL
@@ -143,7 +144,8 @@ class UrlHandler:
             self._allowance.give_back()
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason
         keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
-        settled, page = planned(self._builder.revisit_rules, SettledUrl(entry, page.outcome, reason, keep), page)
+        done = SettledUrl(entry, page.outcome, reason, keep)
+        settled, page = planned(self._builder.revisit_rules, done, page, self._gains)
         await self._committer.add(Result(visit, settled, page, links))
 
     def _now_s(self) -> float:

@@ -6,8 +6,10 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,61 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert record.headers["WARC-Refers-To-Target-URI"] == visits[0]["url"]
         assert record.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
         assert record.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"]
+
+
+class SiteWithSitemap(Site):
+    """Its sitemap says when each page has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = dict.fromkeys(PAGES, 1.6e9)
+        self.RequestHandlerClass = _WithSitemap
+
+
+class _WithSitemap(_Handler):
+    server: SiteWithSitemap
+
+    def do_GET(self) -> None:
+        if self.path not in ("/robots.txt", "/sitemap.xml"):
+            return super().do_GET()
+        body, media = b"Sitemap: http://site.test/sitemap.xml\n", "text/plain"
+        if self.path == "/sitemap.xml":
+            self.server.asked.append((self.path, 200))
+            times = ((path, datetime.fromtimestamp(at, UTC).isoformat()) for path, at in self.server.changed.items())
+            urls = (f"<url><loc>http://site.test{path}</loc><lastmod>{at}</lastmod></url>" for path, at in times)
+            body, media = f"<urlset>{''.join(urls)}</urlset>".encode(), "application/xml"
+        self.send_response(200)
+        self.send_header("Content-Type", media)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        return None
+
+
+def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_path: Path) -> None:
+    rules = ["match=sitemap every=1s", "every=1d"]
+    with answering(SiteWithSitemap()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": rules}))
+        options = ["--settings", str(tmp_path / "crawler.toml")]
+        words = [sys.executable, "-m", "crawler"]
+        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
+        assert seeded.code == 0, seeded.err
+        crawler = Running([*words, "run", *options], tmp_path, "run", {})
+        try:
+            wait_until(lambda: site.times("/sitemap.xml", 200) >= 2, "two visits of the sitemap")
+            site.versions["/moving"] = 2
+            site.changed["/moving"] = time.time()
+            wait_until(lambda: site.times("/moving", 200) == 2, "the visit of the page")
+            visits = site.times("/sitemap.xml", 200)
+            wait_until(lambda: site.times("/sitemap.xml", 200) >= visits + 3, "more visits of the sitemap")
+        finally:
+            crawler.send(signal.SIGTERM)
+            done = crawler.wait()
+        assert done.code == 0, done.err
+        assert [site.times(path, 200) for path in PAGES] == [1, 1, 2, 1]
+        assert (
+            site.times("/moving", 304) <= 1
+        )  # the next visit of the sitemap may come before that of the page is settled
 
 
 def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import random
-
 import msgspec
 import pytest
 
 from crawler.errors import UserError
-from crawler.scope.revisits import MISSES, Answer, Decision, Visits, decide, described, parse_rules, validator_of
+from crawler.scope.revisits import (
+    MISSES,
+    Answer,
+    Decision,
+    Visits,
+    decide,
+    described,
+    fresh_s,
+    parse_rules,
+    served_gain_s,
+    validator_of,
+)
 
 HOUR, DAY = 3_600, 86_400
 URL = "https://www.a.test/news/1"
@@ -70,6 +78,8 @@ class TestRules:
             "match=( never",
             "sometimes",
             "adaptive min=2d start=1d",
+            "adaptive gain=0s",
+            "adaptive cache=1",
             "never=1",
         ],
     )
@@ -88,41 +98,60 @@ class TestRules:
             assert after(first(EVERY), answer(10.0, status, digest, content_type=""), rules=rules).due_at is None
 
 
-class TestEstimate:
-    @pytest.mark.parametrize(("visits", "changes"), [(1, 0), (1, 1), (10, 0), (10, 3), (10, 10), (30, 29)])
-    def test_it_is_that_of_cho_and_garcia_molina_for_regular_visits(self, visits: int, changes: int) -> None:
-        seen = Visits(
-            0, 0, compared=visits, changes=changes, changed_s=changes * DAY, unchanged_s=(visits - changes) * DAY
-        )
-        counted = changes or 0.5  # without a change, half of one
-        expected = -math.log((visits - counted + 0.5 + (not changes) * 0.5) / (visits + 0.5 + (not changes) * 0.5))
-        assert seen.change_rate * DAY == pytest.approx(expected if changes else math.log1p(0.5 / (visits + 0.5)))
+class TestInterval:
+    def test_a_visit_that_gains_less_is_made_later(self) -> None:
+        seen = Visits(0, 0, compared=10, changes=5, changed_s=5 * DAY, unchanged_s=5 * DAY, digest=DIGESTS[0])
+        rules = [parse_rules([f"adaptive gain={gain}"]) for gain in ("1m", "1h")]
+        waits = [after(seen, answer(DAY), rules=rule).visits.interval_s for rule in rules]
+        assert waits[0] < waits[1] / 3
 
-    @pytest.mark.parametrize("period", [3 * HOUR, DAY, 9 * DAY])
-    def test_the_interval_approaches_that_of_the_page(self, period: float) -> None:
-        """Pages that change as a Poisson process. Half of the visits should find a change."""
-        rng, found = random.Random(1), []
-        for _ in range(200):
-            seen, at, due = first(), 0.0, float(DAY)
-            for number in range(30):
-                has_changed = rng.random() < -math.expm1(-(due - at) / period)
-                made = after(
-                    seen,
-                    answer(due, digest=DIGESTS[has_changed] if seen.digest == DIGESTS[0] else DIGESTS[not has_changed]),
-                    rules=ADAPTIVE,
-                )
-                assert (made.found == "changed") == has_changed
-                seen, at, due = made.visits, due, made.due_at or 0.0
-                assert HOUR <= due - at <= 30 * DAY
-                if number > 10:
-                    found.append(has_changed)
-        assert 0.35 < sum(found) / len(found) < 0.65
+    def test_a_site_that_allows_few_visits_gets_only_those_that_gain_more(self) -> None:
+        seen = Visits(0, 0, compared=10, changes=5, changed_s=5 * DAY, unchanged_s=5 * DAY, digest=DIGESTS[0])
+        usual, pressed = (decide(ADAPTIVE, seen, answer(DAY), gain_s) for gain_s in (60.0, 4.0 * HOUR))
+        assert usual and pressed and usual.visits.interval_s < pressed.visits.interval_s / 1.5
 
-    def test_it_follows_a_page_that_stops_changing(self) -> None:
-        seen = Visits(0, 0, HOUR, 0, 32, 32, 32 * HOUR, 0, 0, DIGESTS[0])
-        for number in range(1, 60):
-            seen = after(seen, answer(number * HOUR), rules=ADAPTIVE).visits
-        assert seen.interval_s > 6 * HOUR
+    @pytest.mark.parametrize(
+        ("rule", "due_s"),
+        [
+            ("every=6h", 6 * HOUR),
+            ("every=6h cache", DAY),
+            ("adaptive", DAY),
+            ("adaptive start=2h cache max=9h", 9 * HOUR),
+        ],
+    )
+    def test_a_response_that_is_fresh_is_left_if_the_rule_says_so(self, rule: str, due_s: float) -> None:
+        made = decide(parse_rules([rule]), None, msgspec.structs.replace(answer(0.0), fresh_s=float(DAY)))
+        assert made is not None and made.due_at == due_s
+
+    @pytest.mark.parametrize(
+        ("headers", "expected"),
+        [
+            ([], 0),
+            ([(b"Cache-Control", b"public, max-age=60")], 60),
+            ([(b"cache-control", b"public"), (b"Cache-Control", b'MAX-AGE="60"')], 60),
+            ([(b"Cache-Control", b"max-age=60"), (b"Age", b"50")], 10),
+            ([(b"Cache-Control", b"max-age=60"), (b"Age", b"70")], 0),
+            ([(b"Cache-Control", b"max-age=60, no-cache")], 0),
+            ([(b"Cache-Control", b"s-maxage=60")], 0),
+            ([(b"Cache-Control", b"max-age=9999999999999")], 365 * DAY),
+            ([(b"Date", b"Sun, 06 Nov 1994 08:49:37 GMT"), (b"Expires", b"Sun, 06 Nov 1994 08:50:37 GMT")], 60),
+            ([(b"Date", b"Sun, 06 Nov 1994 08:49:37 GMT"), (b"Expires", b"0")], 0),
+            ([(b"Expires", b"Sun, 06 Nov 1994 08:50:37 GMT")], 0),
+        ],
+    )
+    def test_how_long_a_response_is_fresh(self, headers: list[tuple[bytes, bytes]], expected: float) -> None:
+        assert fresh_s(headers) == expected
+
+    def test_only_visits_that_were_due_by_their_gain_show_that_a_site_is_slow(self) -> None:
+        seen = Visits(0, 0, 2 * HOUR, 0, 10, 5, 5 * HOUR, 5 * HOUR)
+        gained = served_gain_s(ADAPTIVE, seen, 4 * HOUR)
+        assert gained and gained[1] == HOUR / 2 < gained[0]
+        for other in (
+            Visits(0, 0, 2 * HOUR),
+            *(msgspec.structs.replace(seen, **x) for x in ({"misses": 1}, {"rule": 1})),
+        ):
+            assert served_gain_s(ADAPTIVE, other, 4 * HOUR) is None
+        assert served_gain_s(ADAPTIVE, seen, HOUR) is None and served_gain_s(EVERY, seen, 4 * HOUR) is None
 
 
 class TestFound:

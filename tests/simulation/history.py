@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from tests.simulation.loop import Universe
 
 
@@ -15,11 +17,11 @@ class Breach(AssertionError):
 
 
 class History:
-    """Lines of (time, who, what, details)."""
+    """Lines of (time, who, what, details). `kept`: the number of the last ones that are kept, None for all."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe, kept: int | None = None) -> None:
         self._universe = universe
-        self._lines: list[tuple[float, str, str, object]] = []
+        self._lines: deque[tuple[float, str, str, object]] = deque(maxlen=kept)
 
     def note(self, who: str, what: str, details: object = "") -> None:
         self._lines.append((self._universe.now, who, what, details))

@@ -225,7 +225,7 @@ class Network:
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
         for call, reply in zip(calls, replies, strict=True):
-            if call.script is not None and _SHARD_KEY.match(call.keys[0]):
+            if self._scenario.restarts and call.script is not None and _SHARD_KEY.match(call.keys[0]):
                 self._log.append((self._universe.now, replica, call, reply))
             for observer in self.observers:
                 observer(replica, call, reply)

@@ -142,8 +142,9 @@ class SimSink:
 class SimReplica:
     """One process. `ended`: why it says that the crawl is over, "" while it does not; `has_left`: it was stopped."""
 
-    def __init__(self, here: Surroundings, loop: SimLoop) -> None:
+    def __init__(self, here: Surroundings, loop: SimLoop, until_empty: bool = True) -> None:
         self.loop = loop
+        self._until_empty = until_empty
         self.name = loop.name
         self.ended = ""
         self.has_left = False
@@ -198,7 +199,7 @@ class SimReplica:
     async def _live(self) -> None:
         while not self._is_leaving:
             try:
-                await self.engine.start(until_empty=True)
+                await self.engine.start(self._until_empty)
             except RedisAway:
                 await self._clock.sleep(RESTART_S)  # its supervisor starts it again
             else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crawler.app.build import frontier_settings
+from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
@@ -56,6 +58,28 @@ class Result:
     requests: int
     refetched: int
     replicas: int
+
+
+def seeded_crawl(
+    universe: Universe, network: Network, loop: SimLoop, settings: CrawlSettings, urls: Iterable[str]
+) -> Crawl:
+    """Create a crawl with the seeds `urls` over `network`, which is not faulty meanwhile."""
+    store = SimStore(network, loop)
+    clock = ServerClock(SimClock(loop), store.time_ms)
+
+    async def seed() -> Crawl:
+        await clock.refresh()
+        crawl = await create_crawl(store, NAME, settings.frontier.shards, settings.to_json())
+        frontier = Frontier(store, crawl.keys, clock, frontier_settings(settings), crawl.fingerprint_key)
+        await frontier.push([Entry(url.href, url.domain) for url in map(canonicalize, urls)])
+        return crawl
+
+    network.is_faulty = False
+    task = loop.spawn(seed())
+    while not task.done():
+        universe.step()
+    network.is_faulty = True
+    return task.result()
 
 
 class Run:
@@ -126,26 +150,9 @@ class Run:
 
     def _seed(self) -> Crawl:
         """The crawl, made and seeded before anything goes wrong."""
-        loop = self._loop(SEEDER)
-        store = SimStore(self._network, loop)
-        clock = ServerClock(SimClock(loop), store.time_ms)
-
-        async def seed() -> Crawl:
-            await clock.refresh()
-            # The key is drawn by chance, and the same seed shall give the same run.
-            self._wire.command("SET", self._keys.draft, self._identity)
-            crawl = await create_crawl(store, NAME, self.scenario.shards, self._settings.to_json())
-            frontier = Frontier(store, crawl.keys, clock, frontier_settings(self._settings), crawl.fingerprint_key)
-            urls = [canonicalize(url) for url in self._world.seeds]
-            await frontier.push([Entry(url.href, url.domain) for url in urls])
-            return crawl
-
-        self._network.is_faulty = False
-        task = loop.spawn(seed())
-        while not task.done():
-            self.universe.step()
-        self._network.is_faulty = True
-        return task.result()
+        # The key is drawn by chance, and the same seed shall give the same run.
+        self._wire.command("SET", self._keys.draft, self._identity)
+        return seeded_crawl(self.universe, self._network, self._loop(SEEDER), self._settings, self._world.seeds)
 
     def _loop(self, name: str) -> SimLoop:
         rng = random.Random(f"{self.scenario.seed} {name} loop")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from crawler.errors import FailureKind, FetchFailed
@@ -13,6 +13,7 @@ from crawler.page import Exchange
 from frontier.domains import domain_of
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimClock, SimLoop, Universe
+from tests.simulation.network import EPOCH_MS
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
@@ -48,8 +49,8 @@ class Sites:
         self._latest: dict[str, list[Response]] = {}  # domain -> its latest responses
         self.unsure_until = 0.0  # until then, leases and delays may be unknown to the server, which has lost writes
 
-    def receive(self, replica: str, url: str, lasting_s: float) -> Response:
-        """A request arrives now and is answered after `lasting_s`."""
+    def receive(self, replica: str, url: str, lasting_s: float, fields: Mapping[str, str]) -> Response:
+        """A request with these header `fields` (in lower case) arrives now and is answered after `lasting_s`."""
         domain, now = domain_of(url.split("/")[2]), self._universe.now
         self._history.note(replica, "request", f"{url} for {lasting_s:.3f} s")
         latest = self._latest.get(domain, [])
@@ -64,9 +65,13 @@ class Sites:
             message = f"{replica} asks for {url} {now - ended:.3f} s after {latest}, and not {rest_s:.3f} s"
             raise Breach("I2", message, domain)
         self.requests[url] += 1
-        response = Response(replica, now + lasting_s, self._answer(url, domain))
+        response = Response(replica, now + lasting_s, self._answer(url, domain, fields))
         self._latest[domain] = [*under_way, response]
         return response
+
+    def now_s(self) -> float:
+        """The true time in seconds since 1970."""
+        return EPOCH_MS / 1000 + self._universe.now
 
     def doubt(self, lasting_s: float) -> None:
         """The server has lost writes. For `lasting_s` seconds, two replicas may believe that they hold a domain."""
@@ -76,7 +81,7 @@ class Sites:
         """End the response now, because the client has disconnected."""
         response.ends_at = min(response.ends_at, self._universe.now)
 
-    def _answer(self, url: str, domain: str) -> Answer:
+    def _answer(self, url: str, domain: str, fields: Mapping[str, str]) -> Answer:
         if not self._world.may_hold(domain):
             raise Breach("I1", f"{url} is requested, which is not of the crawl", domain)
         if url.endswith("/robots.txt"):
@@ -102,22 +107,22 @@ class SimFetcher:
     async def fetch(
         self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
-        """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made. These
-        sites do not look at headers."""
+        """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
         rng = self._sites.rng
         await self._clock.sleep(rng.uniform(0.0, 0.3))
         if is_too_late is not None and is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         lasting_s = rng.choice((0.05, 0.3, 1.0)) * rng.random() * self._longest_s
+        fields, started_at = {name.lower(): value for name, value in extra_headers}, self._sites.now_s()
         with self._loop.universe.judging():
-            response = self._sites.receive(self._loop.name, url, lasting_s)
+            response = self._sites.receive(self._loop.name, url, lasting_s, fields)
         try:
             await self._clock.sleep(lasting_s * 1.002)  # a fast clock must not see the end before the site does
         except asyncio.CancelledError:
             self._sites.hang_up(response)
             raise
         status, headers, body = response.answer
-        return Exchange(url, status, "", headers, b"", b"", body, "", 0.0, lasting_s, lasting_s)
+        return Exchange(url, status, "", headers, b"", b"", body, "", started_at, lasting_s, lasting_s)
 
     async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
 

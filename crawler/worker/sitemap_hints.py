@@ -1,0 +1,100 @@
+"""Makes known pages due at once that a sitemap says have changed since it was visited last.
+
+A `lastmod` is used, but not trusted. Each domain has a credit of visits, which those that find no change use up and those
+that find one increase. So a sitemap that lies costs a limited number of visits. What is known here is lost with the
+replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from crawler.events import Event, PageSettled
+from crawler.fetch.client import host_of
+from crawler.page import LinkKind, Outcome, Page
+from crawler.worker.runtime import Runtime
+from frontier.domains import domain_of
+from frontier.errors import RedisAway, ShardLost
+from frontier.queue import Frontier
+from frontier.refreshing import refresh_pages
+from frontier.store import Store
+
+FIRST_CREDIT, MOST_CREDIT = 100, 10_000
+"""The visits that the sitemaps of a domain may cause, at first and at most."""
+
+EARNED = 2
+"""What a visit that finds a change adds to the credit, of which it has used one."""
+
+MOST_DOMAINS, MOST_AWAITED = 10_000, 100_000
+"""The domains whose credit is remembered, and the pages whose visits are awaited. The oldest are forgotten."""
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Credits:
+    """How far the sitemaps of each domain are trusted."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+        self._awaited: dict[str, None] = {}
+
+    def use(self, domain: str, urls: Sequence[str]) -> Sequence[str]:
+        """Return those of `urls` that the credit of `domain` allows to visit, the first ones. They use it up."""
+        left = self._left.pop(domain, FIRST_CREDIT)
+        chosen = [url for url in urls if url not in self._awaited][:left]
+        self._left[domain] = left - len(chosen)
+        self._awaited.update(dict.fromkeys(chosen))
+        for oldest, most in ((self._left, MOST_DOMAINS), (self._awaited, MOST_AWAITED)):
+            while len(oldest) > most:
+                del oldest[next(iter(oldest))]
+        return chosen
+
+    def visited(self, domain: str, url: str, has_changed: bool) -> None:
+        """Record what a visit has found. It counts if the page was one of those that `use` has returned."""
+        if url in self._awaited:
+            del self._awaited[url]
+            if has_changed:
+                self._left[domain] = min(MOST_CREDIT, self._left.get(domain, 0) + EARNED)
+
+
+class SitemapHints:
+    """Follows the settled pages. `spawn` starts a task."""
+
+    def __init__(self, runtime: Runtime, store: Store, frontier: Frontier, spawn: Spawn) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._frontier = frontier
+        self._spawn = spawn
+        self._credits = Credits()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def observe(self, event: Event) -> None:
+        """Use the hints of a sitemap that was visited again, or see whether one of a page was right."""
+        if not isinstance(event, PageSettled) or not event.page.previous_at or event.page.outcome is Outcome.RETRY:
+            return
+        page = event.page
+        self._credits.visited(page.domain, page.url, page.visit in ("changed", "gone", "back"))
+        urls = hinted(page)
+        if urls and (chosen := self._credits.use(page.domain, urls)):
+            task = self._spawn(self._refresh(page.domain, chosen))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _refresh(self, domain: str, urls: Sequence[str]) -> None:
+        now_ms, fingerprints = self._runtime.server_clock.now_ms(), map(self._frontier.fingerprint, urls)
+        with contextlib.suppress(RedisAway, ShardLost):  # they are visited when they are due
+            await refresh_pages(self._store, self._frontier.keys, domain, tuple(fingerprints), now_ms)
+
+
+def hinted(page: Page) -> list[str]:
+    """The pages and sitemaps of its own domain that the sitemap `page` says have changed since it was visited last, the
+    latest first. What is said to change in the future does not count. Empty for what is no sitemap."""
+    if not page.links or page.links[0].kind not in (LinkKind.LISTED, LinkKind.SITEMAP):
+        return []
+    new = [link for link in page.links if page.previous_at < link.lastmod <= page.settled_at]
+    new.sort(key=lambda link: -link.lastmod)
+    return [link.url for link in new if domain_of(host_of(link.url)) == page.domain]

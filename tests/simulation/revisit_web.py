@@ -1,0 +1,136 @@
+"""The web of a simulation in which pages are visited again: pages that change at known rates, and the referee of visits.
+
+Two pages in five change within minutes or at each request, as Cho and Garcia-Molina found in 2000 that two in five pages of
+.com had changed at each daily visit ("The evolution of the Web and implications for an incremental crawler", VLDB 2000).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+
+from crawler.simweb.changing import Change, Changing, Validity
+from frontier.domains import domain_of
+from frontier.entries import parse_entry
+from frontier.store import Call, Reply
+from tests.simulation.arguments import each_end
+from tests.simulation.history import Breach
+from tests.simulation.network import EPOCH_MS
+from tests.simulation.sites import TEXT, Answer, Sites
+from tests.simulation.world import HTML
+
+KINDS = (
+    *(Change.ALWAYS,) * 15,
+    *(Change.NEVER,) * 5,
+    *(Change.PERIODIC,) * 10,
+    *(Change.POISSON,) * 70,
+)
+FAST = 0.35
+"""Of the pages that change at random, this share does so every few minutes."""
+
+VALIDITIES = (*(Validity.ETAG,) * 40, *(Validity.DATE,) * 25, *(Validity.NONE,) * 20)
+DISHONEST = (*(Validity.RESTLESS,) * 8, *(Validity.STUCK,) * 2, *(Validity.WORDY,) * 5)
+
+SLOW_EVERY = 10
+"""Of so many domains, one has a Crawl-delay that does not allow all visits."""
+
+
+class RevisitWeb:
+    """`pages` pages over `domains` domains, larger and smaller ones. `day_s`: for how many seconds a day stands; `all`: by
+    URL; `slow`: the domains with a Crawl-delay."""
+
+    def __init__(self, seed: int, domains: int, pages: int, day_s: float) -> None:
+        rng = random.Random(f"revisit web {seed}")
+        names = [f"d{number}.test" for number in range(domains)]
+        weights = [1 / math.sqrt(rank) for rank in range(1, domains + 1)]
+        homes = names + rng.choices(names, weights, k=pages - domains)
+        self.all: dict[str, Changing] = {}
+        for number, name in enumerate(homes):
+            change = rng.choice(KINDS)
+            fast = change is Change.POISSON and rng.random() < FAST
+            days = math.exp(rng.uniform(math.log(1 / 1440), math.log(1 / 48)) if fast else rng.gauss(0.0, 0.7))
+            url = f"https://{name}/{number}"
+            self.all[url] = Changing(seed, url, change, days * day_s, rng.choice(VALIDITIES + DISHONEST))
+        self.slow = frozenset(names[SLOW_EVERY // 2 :: SLOW_EVERY])
+        self.crawl_delay_s = day_s / 60
+
+    @property
+    def judged(self) -> list[Changing]:
+        """The pages whose freshness is judged: nobody can know that a page has changed whose server denies it."""
+        return [page for page in self.all.values() if page.validity is not Validity.STUCK]
+
+    def answer(self, url: str, now: float, fields: Mapping[str, str]) -> Answer:
+        """What `url` answers to a request at `now` with these header fields."""
+        domain = domain_of(url.split("/")[2])
+        if url.endswith("/robots.txt"):
+            rules = f"User-agent: *\nCrawl-delay: {self.crawl_delay_s}\n".encode()
+            return (200, TEXT, rules) if domain in self.slow else (404, (), b"")
+        page = self.all[url]
+        body = f"<title>{url}</title><p>{page.text(now)}</p>".encode()
+        headers = (*HTML, *((name.encode(), value.encode()) for name, value in page.fields(now).items()))
+        if page.is_not_modified(now, fields):
+            return 304, headers, b"a body that should not be here" if page.validity is Validity.WORDY else b""
+        return 200, headers, body
+
+
+class RevisitSites(Sites):
+    """The sites of a `RevisitWeb`, and the referee of when its pages are visited, by the true time.
+
+    `visits`: the times of the visits of each URL that were settled; `latest_s`: by how much the latest visit of a domain
+    that is not slow came after it was due. `limits`: the shortest and the longest time between two visits.
+    """
+
+    web: RevisitWeb
+    limits: tuple[float, float]
+
+    def watch(self, web: RevisitWeb, limits: tuple[float, float]) -> None:
+        """Serve `web`, and hold its visits against `limits`."""
+        self.web, self.limits = web, limits
+        self.visits: defaultdict[str, list[float]] = defaultdict(list)
+        self.asked: dict[str, float] = {}  # when each URL was requested last
+        self.due: dict[str, float] = {}  # when each settled page is to be visited again
+        self.delays: dict[str, int] = {}  # ms, as settled
+        self.latest_s = 0.0
+
+    def _answer(self, url: str, domain: str, fields: Mapping[str, str]) -> Answer:
+        now = self.now_s()
+        if not url.endswith("/robots.txt"):
+            late_s = now - self.due.get(url, now)
+            if late_s < -self._slack_s:
+                raise Breach("early", f"{url} is requested {-late_s:.3f} s before it is due", domain)
+            self.latest_s = max(self.latest_s, late_s if domain not in self.web.slow else 0.0)
+            self.asked[url] = now
+        return self.web.answer(url, now, fields)
+
+    def observe(self, replica: str, call: Call, reply: Reply) -> None:
+        """Note the visits that a call settles."""
+        if call.script is None or call.script.name != "settle":
+            return
+        words, at = [str(word) for word in call.arguments], 4
+        for said in reply[1::2]:
+            end = at + 9 + int(words[at + 8])
+            if said != b"stale":
+                if words[at + 3]:
+                    self.delays[words[at]] = int(words[at + 3])
+                for _, again, raw in each_end(words[at + 9 : end]):
+                    self._settled(parse_entry(raw, words[at], 0.0).url, again)
+            at = end
+
+    def _settled(self, url: str, again: str) -> None:
+        kind, *more = again.split("\n")
+        if kind != "visit":
+            raise Breach("I1", f"{url} is settled, and not visited again: {again!r}", url)
+        asked_at, due_at = self.asked[url], int(more[2]) / 1000
+        wait_s, (least_s, most_s) = due_at - asked_at, self.limits
+        if not least_s - self._slack_s <= wait_s <= most_s + 1:
+            raise Breach("limits", f"{url} is due {wait_s:.3f} s after its last visit", url)
+        if not self.visits[url] or self.visits[url][-1] < asked_at:  # a call may be repeated
+            self.visits[url].append(asked_at)
+        self.due[url] = due_at
+
+
+def true_s(simulated_s: float) -> float:
+    """Seconds since 1970 by the clock of the sites."""
+    return EPOCH_MS / 1000 + simulated_s
