@@ -128,6 +128,16 @@ class Item(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.json, type=dict[str, Any])
 
 
+class CopyAge(NamedTuple):
+    """The age of a page's copy when the page was visited again, in seconds. `late_s`: the part of it since the visit was
+    due. `fresh_s`: the part in which the copy is expected to have been up to date, None if nothing is known of the page's
+    changes."""
+
+    age_s: float
+    late_s: float
+    fresh_s: float | None
+
+
 class Page(msgspec.Struct, frozen=True, gc=False):
     """A settled URL with everything that sinks may need.
 
@@ -137,8 +147,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the robots.txt
     that applies to it. In a crawl that visits pages again, `visit`: what this visit found (`crawler.scope.revisits.Found`);
     `previous_at`: the visit before, and `body_at`: the response whose body a 304 stands for, both in seconds since 1970, 0
-    if there is none. `items`: what its handler has found; `handler_error`: with which error its handler has failed, empty
-    if it has not.
+    if there is none; `copy_age`: None on the first visit. `items`: what its handler has found; `handler_error`: with which
+    error its handler has failed, empty if it has not.
     """
 
     url: str
@@ -171,6 +181,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     visit: str = ""
     previous_at: float = 0.0
     body_at: float = 0.0
+    copy_age: CopyAge | None = None
 
     def withheld(self) -> Page:
         """Return this page without anything that its response contains. It is denied unless it failed."""

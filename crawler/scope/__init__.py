@@ -10,7 +10,7 @@ In the order in which data flows:
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
 5. `revisits` decides when a page is visited again, from what its visits have found. `freshness` says after how long a visit
-   gains enough.
+   gains enough, and `copy_age` for how long the copy of a page was up to date.
 
-Other rooms import: `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
+Other rooms import: `copy_age`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
 """
