@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,10 +20,12 @@ from crawler.logs import printable
 from crawler.page import DATA_SET
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
+from crawler.sinks.changes import export_changes, since_time
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.items import export_items
 from crawler.sinks.open_files import is_open
+from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
 
@@ -40,21 +43,30 @@ Usage = Annotated[
         show_default=False,
     ),
 ]
+Items = Annotated[str | None, typer.Option(help="Data set whose items to write, instead of pages.", show_default=False)]
+Changes = Annotated[
+    bool, typer.Option("--changes", help="Write which pages are new, changed, gone or back; needs --since.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Changes from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago.", show_default=False),
+]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 
 
 def export(
     archives: Annotated[
-        list[Path], typer.Argument(help="WARC files, or folders with WARC files; with --items, output folders.")
+        list[Path],
+        typer.Argument(help="WARC files, or folders with WARC files; with --items or --changes, output folders."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("export"),
     form: Annotated[
-        AnyForm, typer.Option("--format", help="jsonl, parquet or markdown; with --items jsonl, csv or parquet.")
+        AnyForm,
+        typer.Option("--format", help="jsonl, parquet or markdown; with --items or --changes jsonl, csv or parquet."),
     ] = "jsonl",
-    items: Annotated[
-        str | None,
-        typer.Option(help="Data set whose items to write, instead of pages.", show_default=False),
-    ] = None,
+    items: Items = None,
+    changes: Changes = False,
+    since: Since = None,
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
@@ -62,7 +74,8 @@ def export(
     usage: Usage = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
-    """Convert WARC files to a table of pages, or to one Markdown file per page, or write the items of a data set.
+    """Convert WARC files to a table of pages, or to one Markdown file per page. Or write the items of a data set, or what
+    visits of known pages have found.
 
     Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
     that were exported with other options are replaced.
@@ -70,21 +83,28 @@ def export(
     With `--items`, open files are not read. An item with a field whose type differs from that in earlier items is left out
     and reported, and the exit code is then 1.
 
+    `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
+
     [bold]Examples[/bold]
 
         crawler export crawl-out --format parquet --text text
 
         crawler export crawl-out --items products --format csv
 
+        crawler export crawl-out --changes --since 24h --format csv
+
         crawler export crawl-out --format markdown --out notes
 
         crawler export crawl-out --usage train-ai --text text
     """
+    if changes or since is not None:
+        _export_changes(archives, since if changes else None, out, form, has_items=items is not None)
+        return
     if items is not None:
         _export_items(archives, items, out, form)
         return
     if form == "csv":
-        raise UserError("--format csv needs --items: pages have lists of links")
+        raise UserError("--format csv needs --items or --changes: pages have lists of links")
     settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
     _export_pages(archives, settings, processes)
 
@@ -110,6 +130,18 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
             f"replicas were killed, finish them: crawler finish {still_open[0].parent}"
         )
+
+
+def _export_changes(paths: list[Path], since: str | None, out: Path, form: AnyForm, has_items: bool) -> None:
+    if since is None:
+        raise UserError("--changes and --since TIME need each other, such as --changes --since 24h")
+    if has_items:
+        raise UserError("--items and --changes are two exports: use one at a time")
+    if form == "markdown":
+        raise UserError("changes have the formats jsonl, csv and parquet")
+    begin = since_time(since, datetime.now(UTC))
+    done = export_changes(paths, begin, out, form)
+    Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
 
 def _export_items(paths: list[Path], name: str, out: Path, form: AnyForm) -> None:
