@@ -11,6 +11,9 @@ accepted as the first, and all of them were settled in the first, then no URL wa
 
 A link in an outbox (`frontier.outboxes`) counts as a URL of the shard that has the outbox: accepted when it is put there,
 and settled when it is removed. It is pushed to its own shard before it is removed.
+
+A visit that is due counts as accepted only when it is queued, which may be a little later. So a crawl that visits pages
+again has not ended either while a domain has a visit that is due.
 """
 
 from __future__ import annotations
@@ -123,34 +126,40 @@ class Counters:
         replies = await self._read_each(self._keys.shards, lambda shard: [command("HGET", shard.stats, "done")])
         return sum(int(reply or 0) for (reply,) in replies)
 
-    async def has_ended(self) -> bool:
-        """Whether no URL is queued, leased or waiting, and no link is in an outbox. Never True while a page in flight can
-        still add links. Raises ShardLost if a shard has lost its data, because nobody knows then.
+    async def has_ended(self, visits_by_ms: int | None = None) -> bool:
+        """Whether no URL is queued, leased or waiting, no link is in an outbox, and no planned visit is due by
+        `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises
+        ShardLost if a shard has lost its data, because nobody knows then.
 
         One shard with open URLs is enough to know, and is read first the next time. Otherwise a replica that only waits
         would spend much of its CPU time on reading a thousand mostly idle shards.
         """
-        if self._witness is not None and _first_open(await self._totals([self._witness])) is not None:
+        if self._witness is not None and _first_open(await self._totals([self._witness], visits_by_ms)) is not None:
             return False
         shards = self._keys.shards
-        first = await self._totals(shards)
+        first = await self._totals(shards, visits_by_ms)
         found = _first_open(first)
         self._witness = None if found is None else shards[found]
-        return found is None and await self._totals(shards) == first
+        return found is None and await self._totals(shards, visits_by_ms) == first
 
-    async def _totals(self, shards: Sequence[ShardKeys]) -> list[tuple[int, int]]:
-        """(accepted, settled) of each of `shards`, including the links in its outbox. Costs one call per shard. Raises
-        ShardLost."""
+    async def _totals(self, shards: Sequence[ShardKeys], visits_by_ms: int | None = None) -> list[tuple[int, int]]:
+        """(accepted, settled) of each of `shards`, including the links in its outbox, and domains with a visit that is due
+        by `visits_by_ms`. Costs one call per shard, with visits two. Raises ShardLost."""
         names = ("crawl", "accepted", "outboxed", "done", "denied", "dead", "delivered")
-        replies = await self._read_each(shards, lambda shard: [command("HMGET", shard.stats, *names)])
+
+        def calls_of(shard: ShardKeys) -> list[Call]:
+            visits = [] if visits_by_ms is None else [command("ZCOUNT", shard.revisits, "-inf", visits_by_ms)]
+            return [command("HMGET", shard.stats, *names), *visits]
+
+        replies = await self._read_each(shards, calls_of)
         identity = self._keys.identity.encode()
         lost = [
-            self._keys.shards.index(of) for of, (reply,) in zip(shards, replies, strict=True) if reply[0] != identity
+            self._keys.shards.index(of) for of, (reply, *_) in zip(shards, replies, strict=True) if reply[0] != identity
         ]
         if lost and identity:
             raise ShardLost(self._keys.crawl, lost)
-        numbers = ([int(number or 0) for number in reply[1:]] for (reply,) in replies)
-        return [(accepted + outboxed, sum(settled)) for accepted, outboxed, *settled in numbers]
+        numbers = ([sum(due), *(int(number or 0) for number in reply[1:])] for reply, *due in replies)
+        return [(due + accepted + outboxed, sum(settled)) for due, accepted, outboxed, *settled in numbers]
 
     async def last_holders(self) -> list[LastHolder]:
         """The last holder of each shard that was ever leased from."""

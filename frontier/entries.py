@@ -34,8 +34,8 @@ _WHOLE = "u"
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
-    maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, a text
-    without line ends, or empty before the first."""
+    maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
+    even number of hexadecimal digits, or empty before the first."""
 
     url: str
     domain: str

@@ -30,6 +30,7 @@ from frontier.domains import is_of, shard_of
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
 from frontier.keys import CrawlKeys, ShardKeys, shard_keys
+from frontier.known_pages import pages_in, without_via
 from frontier.layout_copy import asked, pages
 from frontier.lookup import escaped, seen_bucket
 from frontier.queue import Frontier
@@ -43,6 +44,9 @@ CHUNK = 500
 
 SCAN_COUNT = 2_000
 """Members of a key that are searched in one call, which takes about 2 ms."""
+
+BUCKETS = 20
+"""Buckets of known pages that are read in one call."""
 
 DURABLE_S = 1.5
 """How long before the last look everything was written, in seconds: servers write to disk once a second by default."""
@@ -201,21 +205,21 @@ class Forgetting:
             self.removed.add(seen=int(reply[2]))
 
     async def _purge_known(self) -> None:
-        rows = await self._known(self._shard.known(self._domain))
-        for at in range(0, len(rows), CHUNK):
-            some = rows[at : at + CHUNK]
-            urls = [self._url(value.partition(b"\n")[2]) for _, value in some]
-            self.removed.add(known=await self._remove("known", [print_ for print_, _ in some], urls))
+        async for buckets in self._known(self._shard.known(self._domain)):
+            urls = [page.entry.url for _, records in buckets for page in pages_in(records, self._domain)]
+            await self._remove("", [], urls)
+            self.removed.add(known=len(urls))
+            if not self._is_dry:
+                names = [bucket for bucket, _ in buckets]
+                await self._ask(self._call(self._shard, self._keys.identity, "known", [len(names), *names]))
 
-    async def _known(self, key: str) -> list[tuple[bytes, bytes]]:
-        """The fields and values of a hash of known pages."""
-        found: dict[bytes, bytes] = {}
+    async def _known(self, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """The buckets of known pages of a domain, some at a time, with their names; some of them perhaps more than once."""
         cursor: int | None = None
         while cursor != 0:
-            ((following, flat),) = await self._store.send([command("HSCAN", key, cursor or 0, "COUNT", SCAN_COUNT)])
+            ((following, flat),) = await self._store.send([command("HSCAN", key, cursor or 0, "COUNT", BUCKETS)])
             cursor = int(following)
-            found |= flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
-        return list(found.items())
+            yield list(flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True))
 
     # what is listed among others
 
@@ -294,9 +298,11 @@ class Forgetting:
                 await self._replace(key, [(contents, block_of(stripped, 0).contents)])
             return
         if key.first == "known":
-            rows = await self._known(key.whole)
-            pairs = [(print_ + b"\n" + value, value, self._without_via(value)) for print_, value in rows]
-            await self._replace(key, [(before, after) for before, value, after in pairs if value != after])
+            async for buckets in self._known(key.whole):
+                for bucket, records in buckets:
+                    after, found_on = without_via(records, lambda via: is_of(via, self._domain))
+                    await self._replace(key, [(bucket + b"\n" + records, after)] if found_on else [])
+                    self.removed.add(found_on=found_on - 1 if found_on else 0)
             return
         verb = "HSCAN" if key.first == "dead" else "ZSCAN"
         async for members in self._scan(verb, key.whole, f"* *{escaped(self._domain)}*"):

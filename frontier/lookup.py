@@ -17,6 +17,7 @@ import msgspec
 from frontier.blocks import rows_of
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
 from frontier.keys import ShardKeys
+from frontier.known_pages import find_page
 from frontier.outboxes import OUTBOX_LINKS
 from frontier.queue import Frontier
 from frontier.store import Store, command, pairs
@@ -135,17 +136,8 @@ class UrlLookup:
         return None
 
     async def _among_known(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        fingerprint = self._frontier.fingerprint(bare.url)
-        value, due = await self._store.send(
-            [
-                command("HGET", keys.known(bare.domain), fingerprint),
-                command("ZSCORE", keys.visits(bare.domain), fingerprint),
-            ]
-        )
-        if value is None or due is None:
-            return None
-        priority, raw = value.decode().split("\n")
-        return UrlStatus("settled", parse_entry(raw, bare.domain, float(priority)), next_ms=int(float(due)))
+        known = await find_page(self._store, self._frontier.keys, keys, bare)
+        return known and UrlStatus("settled", known.entry, next_ms=known.due_s * 1000)
 
     async def _among_leased(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         (flat,) = await self._store.send([command("ZRANGE", keys.inflight(bare.domain), 0, -1, "WITHSCORES")])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from frontier.entries import Entry, PushMode
 
 PUSH_CHUNK = 250
@@ -18,6 +20,17 @@ Group = tuple[str, PushMode]
 
 Chunk = tuple[int, dict[Group, list[Entry]]]
 """The contents of one push call: a shard, and the entries by group."""
+
+
+class PushReply(msgspec.Struct, frozen=True):
+    """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
+    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
+
+    accepted: int = 0
+    known: int = 0
+    capped: int = 0
+    outside: int = 0
+    shards: frozenset[int] = frozenset()
 
 
 def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:

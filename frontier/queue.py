@@ -13,8 +13,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import msgspec
-
 from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway, ShardLost
@@ -22,7 +20,7 @@ from frontier.frontier_settings import FrontierSettings
 from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, reported_queues
-from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, batches, chunks
+from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, PushReply, batches, chunks
 from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
 from frontier.settlements import (
@@ -39,7 +37,7 @@ from frontier.settlements import (
     settle_reply,
 )
 from frontier.shards import check_identity
-from frontier.store import Acks, Call, Reply, Store, command, script_call
+from frontier.store import Acks, Argument, Call, Reply, Store, command, script_call
 from frontier.urls import shard_of
 
 __all__ = [
@@ -65,17 +63,6 @@ UNKNOWN = 2
 
 KNOWN_DOMAINS = 10_000
 """Maximum number of known domains that are cached, at about 100 bytes each."""
-
-
-class PushReply(msgspec.Struct, frozen=True):
-    """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
-    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
-
-    accepted: int = 0
-    known: int = 0
-    capped: int = 0
-    outside: int = 0
-    shards: frozenset[int] = frozenset()
 
 
 class Frontier:
@@ -215,15 +202,24 @@ class Frontier:
         await self._packer.unpack([block for reply in leased for block in reply.low], self.settings.packing)
         return leased, fenced
 
+    @property
+    def visits_by_ms(self) -> int | None:
+        """By when planned visits are due now, None if they are not made."""
+        return None if self.settings.known_share is None else self._clock.now_ms()
+
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:
-        """Those of `shards` in which a domain is queued or leased, or a URL waits. It costs the server a tenth of an
-        unsuccessful lease call. Raises RedisAway."""
-        keys = (self.keys.shards[shard] for shard in shards)
-        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting, one.revisits) for one in keys]
-        found = dict(zip(shards, await self._store.send(calls) if calls else [], strict=True))
+        """Those of `shards` in which a domain is queued or leased, a URL waits, or a visit is due. It costs the server a
+        tenth of an unsuccessful lease call. Raises RedisAway."""
+        keys = [self.keys.shards[shard] for shard in shards]
+        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in keys]
+        if self.visits_by_ms is not None:
+            calls += [command("ZCOUNT", one.revisits, "-inf", self.visits_by_ms) for one in keys]
+        replies = await self._store.send(calls) if calls else []
+        found = dict(zip(shards, replies, strict=False))
+        visits = replies[len(found) :] or [0] * len(found)
         if lost := [shard for shard, number in found.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
-        return {shard for shard, number in found.items() if number > 1}
+        return {shard for (shard, number), due in zip(found.items(), visits, strict=True) if number > 1 or due}
 
     @property
     def _lease_ms(self) -> int:
@@ -255,9 +251,9 @@ class Frontier:
 
     def _settle_call(self, shard: int, settlements: Sequence[Settlement]) -> Call:
         self._recent.reached(shard)
-        arguments: list[str | int] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
+        arguments: list[Argument] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
         for settlement in settlements:
-            arguments += settlement.words(self._clock.uncertainty_ms, self.fingerprint)
+            arguments += settlement.words(self._clock.uncertainty_ms)
         keys = self.keys.shards[shard]
         of = (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.owner, keys.lost, keys.base)
         return script_call(SETTLE, of, *arguments)

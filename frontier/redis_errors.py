@@ -51,4 +51,6 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
         return kind(f"Redis at {where} cannot serve now: {said}", node or where)
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
+    if "cluster support disabled" in str(error):
+        return RedisMisused(f"Redis at {where} is no node of a cluster; write its URL as redis:// ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from ssl import SSLContext
 from typing import Any, NamedTuple
 
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.connection import parse_url as parse_options
 from redis.exceptions import RedisError
+
+_UNKNOWN = re.compile(r"unexpected keyword argument ('\w+')")
 
 
 class RedisOptions(NamedTuple):
@@ -31,7 +34,11 @@ def options_of(url: str) -> RedisOptions:
     try:
         made = kind(**options)  # never opened: it checks and holds the options
         tls = made.ssl_context.get() if isinstance(made, SSLConnection) else None
-    except (TypeError, OSError, RedisError) as error:
+    except TypeError as error:
+        if unknown := _UNKNOWN.search(str(error)):
+            raise ValueError(f"there is no option {unknown[1]}; they are named as in redis-py") from error
+        raise ValueError(str(error)) from error
+    except (OSError, RedisError) as error:
         raise ValueError(str(error)) from error
     return RedisOptions(
         made.username or "",

@@ -87,6 +87,8 @@ def read_url(url: str) -> RedisUrl:
             query=urlencode(query),
         )
         made = options_of(one.geturl())
+        if made.database and kind == "cluster":
+            raise ValueError(f"a cluster has no database {made.database}, only 0: leave it out")
     except ValueError as error:
         raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
     access = Access(made.username, made.password, made.database, made.client_name, made.tls)

@@ -1,46 +1,87 @@
-"""Makes known pages due now, for an operator who wants a fresh copy."""
+"""Makes known pages due now, for an operator who wants a fresh copy, or because a sitemap says that they have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from frontier.domains import shard_of
+from frontier.entries import Entry
 from frontier.keys import CrawlKeys
+from frontier.known_pages import page_of, pages_in
 from frontier.scripts import REFRESH
 from frontier.shards import check_identity
-from frontier.store import Argument, Reply, Store, script_call
+from frontier.store import Argument, Reply, Store, command, script_call
 
-AT_ONCE = 1_000
-"""Pages per call, which then takes about 2 ms."""
+BUCKETS_AT_ONCE = 48
+"""Buckets of about 64 pages per call, which then takes about 2 ms."""
+
+PAGES_AT_ONCE = 250
+"""Named pages per call."""
+
+READ_AT_ONCE = 10
+"""Buckets that are read and searched at a time."""
+
+DOMAINS_AT_ONCE = 500
 
 
 async def refresh_domain(store: Store, keys: CrawlKeys, domain: str, now_ms: int) -> int:
     """Make all known pages of `domain` due. Returns how many were not. Raises RedisAway and ShardLost."""
-    refreshed = 0
-    while True:
-        found = await _refresh(store, keys, domain, (now_ms, AT_ONCE))
+    refreshed = bucket = 0
+    while bucket >= 0:
+        found, bucket = await _refresh(store, keys, domain, (now_ms, bucket, BUCKETS_AT_ONCE))
         refreshed += found
-        if found < AT_ONCE:
-            return refreshed
+    return refreshed
 
 
-async def refresh_page(store: Store, keys: CrawlKeys, domain: str, fingerprint: int, now_ms: int) -> int:
-    """Make the page of `domain` with this `fingerprint` due. Returns 0 if it is not known, or is due. Raises RedisAway and
-    ShardLost."""
-    return await _refresh(store, keys, domain, (now_ms, 1, fingerprint))
+async def refresh_page(store: Store, keys: CrawlKeys, url: str, domain: str, now_ms: int) -> int:
+    """Make the page `url` of `domain` due. Returns 0 if it is not known, or is due. Raises RedisAway and ShardLost."""
+    found, _ = await _refresh(store, keys, domain, (now_ms, 0, 0, page_of(Entry(url, domain).raw)))
+    return found
 
 
-async def refresh_pages(store: Store, keys: CrawlKeys, domain: str, fingerprints: Sequence[int], now_ms: int) -> int:
-    """Make the pages of `domain` with these `fingerprints` due. Returns how many were known and not due. Raises RedisAway
-    and ShardLost."""
-    parts = (fingerprints[at : at + AT_ONCE] for at in range(0, len(fingerprints), AT_ONCE))
-    return sum([await _refresh(store, keys, domain, (now_ms, 1, *part)) for part in parts])
+async def refresh_pages(store: Store, keys: CrawlKeys, urls: Sequence[str], domain: str, now_ms: int) -> int:
+    """Make the pages `urls` of `domain` due. Returns how many were known and not due. Raises RedisAway and ShardLost."""
+    refreshed = 0
+    for at in range(0, len(urls), PAGES_AT_ONCE):
+        pages = [page_of(Entry(url, domain).raw) for url in urls[at : at + PAGES_AT_ONCE]]
+        refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *pages)))[0]
+    return refreshed
 
 
-async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> int:
+async def refresh_matching(
+    store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[str], bool], now_ms: int
+) -> int:
+    """Make those known pages of `domain` due whose URL is wanted. Returns how many were not. A page that moves to another
+    bucket meanwhile is found there. Raises RedisAway and ShardLost."""
+    name, refreshed, at, buckets = keys.shards[shard_of(domain, len(keys.shards))].known(domain), 0, 0, 1
+    while at < buckets:
+        names = range(at, at + READ_AT_ONCE)
+        found, buckets = await store.send([command("HMGET", name, *names), command("HLEN", name)])
+        entries = [page.entry for records in found if records for page in pages_in(records, domain)]
+        wanted = [page_of(entry.raw) for entry in entries if is_wanted(entry.url)]
+        if wanted:
+            refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *wanted)))[0]
+        at += READ_AT_ONCE
+    return refreshed
+
+
+async def known_domains(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
+    """The domains with known pages, some of them perhaps more than once. Raises RedisAway."""
+    for of in keys.shards:
+        cursor: int | None = None
+        while cursor != 0:
+            ((following, found),) = await store.send(
+                [command("ZSCAN", of.revisits, cursor or 0, "COUNT", DOMAINS_AT_ONCE)]
+            )
+            cursor = int(following)
+            for domain in found.keys() if isinstance(found, dict) else found[::2]:
+                yield domain.decode()
+
+
+async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> tuple[int, int]:
     number = shard_of(domain, len(keys.shards))
     of = keys.shards[number]
     reply: Reply
     (reply,) = await store.send([script_call(REFRESH, (of.stats, of.base), keys.identity, domain, *words)])
     check_identity(keys.crawl, [number], [reply])
-    return int(reply[1])
+    return int(reply[1]), int(reply[2])

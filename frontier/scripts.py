@@ -39,6 +39,8 @@ LEASE_PARTS = (
     "take_back",
     "count_merged",
     "wake",
+    "records",
+    "known",
     "visits",
     "packed",
     "lease_shared",
@@ -52,6 +54,8 @@ SETTLE_PARTS = (
     "first_ms",
     "count_merged",
     "wake",
+    "records",
+    "known",
     "visits",
     "resettle",
     "count",
@@ -68,7 +72,7 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "first_ms", "visits"))
+PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "records", "known"))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
 KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
 DELIVER = _load("deliver", keys=2, parts=("identity",))
@@ -83,7 +87,7 @@ RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=6)
 REQUEUE = _load("requeue", keys=5, parts=("identity",))
 RETRY_NOW = _load("retry_now", keys=4)
-REFRESH = _load("refresh", keys=2, parts=("identity",))
+REFRESH = _load("refresh", keys=2, parts=("identity", "records"))
 SAVE_ROBOTS = _load("save_robots", keys=1)
 RATE_LIMIT = _load("rate_limit", keys=1)
 RESERVE = _load("reserve", keys=4, parts=("identity",))
@@ -97,7 +101,7 @@ SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)
 REMOVE_COPIED = _load("remove_copied", keys=2, parts=("identity",))
 FORGET_DOMAIN = _load("forget_domain", keys=5, parts=("identity", "forgotten"))
-FORGET_URLS = _load("forget_urls", keys=5)
+FORGET_URLS = _load("forget_urls", keys=5, parts=("records",))
 FORGET_VIA = _load("forget_via", keys=2, parts=("identity", "count_merged"))
 
 ALL = tuple(value for value in vars().values() if isinstance(value, Script))

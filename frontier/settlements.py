@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from frontier.entries import Entry, parse_entry
+from frontier.known_pages import rest_of_record
 from frontier.packing import First
 from frontier.store import Reply
 
@@ -44,14 +45,13 @@ class SettledUrl(msgspec.Struct, frozen=True, gc=False):
     entry: Entry
     outcome: str
     reason: str
-    again: str = ""
+    again: str | bytes = ""
 
 
 KEEP = "keep"
-_VISIT = "visit\n"  # how `again` of a page begins that is visited again
 
 QUEUED_VISIT = 1e12
-"""Added to the priority of a known page while it is queued, as in `lua/visits.lua`."""
+"""Added to the priority of a known page while it is queued, as in `lua/known.lua`."""
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:
@@ -66,13 +66,12 @@ def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
 
 def revisit(settled: SettledUrl, found: str, due_ms: int | None, visit: str) -> SettledUrl:
     """`settled`, a page that is visited again at `due_ms`, or not again if it is None. `found`: one word for the crawl's
-    counters, "new" for a first visit; `visit`: the state of its visits."""
+    counters, "new" for a first visit; `visit`: the state of its visits, in hexadecimal digits."""
     entry = settled.entry
     priority = entry.priority - QUEUED_VISIT if entry.priority > QUEUED_VISIT / 2 else entry.priority
-    later = msgspec.structs.replace(entry, tries=0, lost=0, visit=visit)
-    due = "" if due_ms is None else due_ms
-    again = f"{_VISIT}{found}\n{due}\n{priority!r}\n{later.raw}"
-    return SettledUrl(entry, settled.outcome, settled.reason, again)
+    due = "" if due_ms is None else -(-due_ms // 1000)
+    rest = rest_of_record(msgspec.structs.replace(entry, priority=priority, visit=visit))
+    return SettledUrl(entry, settled.outcome, settled.reason, f"visit\n{found}\n{due}\n".encode() + rest)
 
 
 class Settlement(msgspec.Struct):
@@ -98,10 +97,9 @@ class Settlement(msgspec.Struct):
         lease = self.lease
         return [LeasedUrl(lease.shard, lease.domain, lease.token, url.entry) for url in self.urls]
 
-    def words(self, uncertainty_ms: int, fingerprint: Callable[[str], int]) -> list[str | int]:
-        """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead;
-        `fingerprint`: that of a URL."""
-        ends = _ends(self.urls, fingerprint)
+    def words(self, uncertainty_ms: int) -> list[str | bytes | int]:
+        """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
+        ends = _ends(self.urls)
         return [
             self.lease.domain,
             self.lease.token,
@@ -125,16 +123,13 @@ class SettleReply(msgspec.Struct, frozen=True):
     due_ms: int | None = None
 
 
-def _ends(urls: Sequence[SettledUrl], fingerprint: Callable[[str], int]) -> list[str | int]:
+def _ends(urls: Sequence[SettledUrl]) -> list[str | bytes | int]:
     """The outcomes of `urls`, grouped as `settle.lua` expects them."""
-    words: list[str | int] = []
+    words: list[str | bytes | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:
         if settled.outcome in ("dead", "retry") or settled.again:
-            again = settled.again
-            if again.startswith(_VISIT):
-                again = f"{_VISIT}{fingerprint(settled.entry.url)}\n{again.removeprefix(_VISIT)}"
-            words += (settled.outcome, settled.reason, again, 1, settled.entry.raw)
+            words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
         else:
             groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)
     for (outcome, reason), entries in groups.items():
@@ -152,19 +147,24 @@ def settle_reply(word: bytes, ms: int = -1) -> SettleReply:
 
 
 class LeaseReply(msgspec.Struct, frozen=True):
-    """The reply to a lease call for one shard. `next_ms`: when to call again, None if the shard is empty. `low`: the next
-    blocks of domains with few unpacked URLs."""
+    """The reply to a lease call for one shard. `next_ms`: when to call again, None if nothing is queued, leased or
+    waiting. `low`: the next blocks of domains with few unpacked URLs. `visit_ms`: of a shard with nothing else, when the
+    first planned visit is due, None if there is none."""
 
     shard: int
     leases: tuple[Lease, ...]
     next_ms: int | None
     low: tuple[First, ...] = ()
+    visit_ms: int | None = None
 
 
 def lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
     """What the reply of `lease.lua` for `shard` says. `expires_ms`: when the leases end."""
-    leases, low = [], []
+    leases, low, visit_ms = [], [], None
     for domain_raw, *about in reply[2:]:
+        if not about:
+            visit_ms = int(domain_raw)
+            continue
         if len(about) == LOW:
             packed, name, contents = about
             low.append(First(shard, domain_raw.decode(), int(packed), name.decode(), contents))
@@ -177,4 +177,4 @@ def lease_reply(shard: int, reply: Reply, expires_ms: int) -> LeaseReply:
         )
         leases.append(Lease(domain, shard, int(token), expires_ms, int(delay_ms), state.decode(), parsed))
     next_ms = int(reply[1])
-    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms, tuple(low))
+    return LeaseReply(shard, tuple(leases), None if next_ms < 0 else next_ms, tuple(low), visit_ms)

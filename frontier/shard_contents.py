@@ -46,6 +46,9 @@ LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
 CHUNK = 500
 """Members read or written in one call, which then takes about 1 ms."""
 
+BUCKETS = 20
+"""Buckets of known pages read in one call. Each has about 5 KB."""
+
 _VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "set": "SADD", "string": "SET"}
 
 
@@ -79,7 +82,7 @@ class Key(NamedTuple):
         if self.kind == "zset":
             return command("ZRANGE", self.whole, cursor, cursor + CHUNK - 1, "WITHSCORES")
         if self.kind == "hash":
-            return command("HSCAN", self.whole, cursor, "COUNT", CHUNK)
+            return command("HSCAN", self.whole, cursor, "COUNT", BUCKETS if self.first == "known" else CHUNK)
         return command("GET" if self.kind == "string" else "SMEMBERS", self.whole)
 
     def parsed(self, cursor: int, reply: Reply) -> tuple[list[tuple[bytes, ...]], int]:

@@ -365,7 +365,7 @@ class Engine:
             await clock.sleep(period_s(min(0.5, self._local.interval / 2), self.replicas()))
             view = self.leases.view
             idle = not len(self.held) and view is not None and view.index
-            if idle and await retry.call(self.counters.has_ended):
+            if idle and await retry.call(lambda: self.counters.has_ended(self.frontier.visits_by_ms)):
                 await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 latest = self.frontier.runs()  # a server may have been restarted since the counters were read
                 if any(runs.get(shard, run) != run for shard, run in latest.items()):
@@ -383,7 +383,7 @@ class Engine:
     def readiness(self) -> tuple[bool, str]:
         """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
         view, retry = self.leases.view, self.runtime.retry
-        away, incomplete = retry.away_nodes, retry.incomplete_nodes
+        away, incomplete, node = retry.away_nodes, retry.incomplete_nodes, retry.away_crawl_node
         if self.has_other_shards:
             return False, "the crawl is being given another number of shards"
         if retry.is_away:
@@ -391,7 +391,6 @@ class Engine:
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:
-            node = retry.away_crawl_node
             return False, f"not in the view: {node} is away, with the control keys" if node else "not in the view yet"
         if incomplete:
             return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"

@@ -23,7 +23,7 @@ from crawler.fetch.dns import DnsLookup
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.loading import Settings
 from crawler.settings.replica_table import ReplicaTable
-from frontier.errors import FrontierError
+from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
@@ -57,8 +57,16 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             if nodes:
                 findings += [*named_nodes(await store.silent_hosts()), *compare(nodes, settings.frontier.replicas_ack)]
     except (FrontierError, CrawlerError) as error:
-        findings.append(Finding("Redis", "bad", str(error), "start it, or correct --redis"))
+        findings.append(unusable(error, local.redis or ""))
     return findings
+
+
+def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
+    """Report that Redis at `url`, "" for the embedded one, cannot be used because of `error`."""
+    if not isinstance(error, RedisAway):
+        return Finding("Redis", "bad", str(error), "correct --redis" if url else "see docs/how-to/runbook.md")
+    remedy = "start it, or correct --redis" if url else "repeat the command"
+    return Finding("Redis", "bad", str(error), remedy + "; rediss:// needs a port with TLS" * url.startswith("rediss"))
 
 
 def files(local: ReplicaTable) -> Finding:

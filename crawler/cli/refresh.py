@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -21,18 +23,18 @@ from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.errors import BadUrl
-from frontier.queue import Frontier, FrontierSettings
-from frontier.refreshing import refresh_domain, refresh_page
+from frontier.refreshing import known_domains, refresh_domain, refresh_matching, refresh_page
 from frontier.store import RedisStore
+from frontier.urls import Url
 
 OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config apply`"
 
 
 class Refreshed(msgspec.Struct, frozen=True):
-    """What `crawler refresh` has done. `refreshed`: how many pages became due."""
+    """What `crawler refresh` has done. `domain`: null for all; `refreshed`: how many pages became due."""
 
     crawl: str
-    domain: str
+    domain: str | None
     refreshed: int
 
 
@@ -44,9 +46,17 @@ def refresh(
     domain: Annotated[
         str | None, typer.Option("--domain", help="All known pages of this domain.", show_default=False)
     ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            help="Only known pages whose URL matches this regular expression; without --domain, those of all domains.",
+            metavar="REGEX",
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Visit a page again now, or all known pages of a domain, instead of when their next visits are due.
+    """Visit a page again now, or known pages of a domain or of all, instead of when their next visits are due.
 
     This needs a crawl with `recrawl.rules`. Delays and limits stay. Pages that are queued are left as they are.
 
@@ -55,28 +65,43 @@ def refresh(
         crawler refresh https://example.org/news
 
         crawler refresh --domain example.org
+
+        crawler refresh --match '/news/[0-9]+$'
     """
-    if (url is None) == (domain is None):
-        raise UserError("name a URL, or a domain with --domain")
+    if (url is None) == (domain is None and match is None):
+        raise UserError("name either a URL, or pages with --domain, --match or both")
+    is_wanted = _matching(match) if match is not None else None
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[Refreshed, bool]:
         settings = CrawlSettings.from_json(opened.settings)
         clock = await crawl_clock(store, opened)
-        if domain is not None:
-            named = domain_named(domain)
-            number = await refresh_domain(store, opened.keys, named, clock.now_ms())
+        now_ms, named = clock.now_ms(), None if domain is None else domain_named(domain)
+        if url is not None:
+            page = _page(url, settings)
+            named, number = page.domain, await refresh_page(store, opened.keys, page.href, page.domain, now_ms)
+        elif is_wanted is None:
+            number = await refresh_domain(store, opened.keys, named or "", now_ms)
         else:
-            try:
-                page = url_named(url or "", url_rules(settings))
-            except BadUrl as error:
-                raise UserError(f"{url!r}: {about(SeedError(0, url or '', error.reason))}") from error
-            named = page.domain
-            frontier = Frontier(store, opened.keys, clock, FrontierSettings(), opened.fingerprint_key)
-            fingerprint = frontier.fingerprint(page.href)
-            number = await refresh_page(store, opened.keys, named, fingerprint, clock.now_ms())
+            domains = {named} if named else {one async for one in known_domains(store, opened.keys)}
+            number = sum([await refresh_matching(store, opened.keys, one, is_wanted, now_ms) for one in domains])
         return Refreshed(access.crawl, named, number), bool(settings.recrawl.rules)
 
     result, is_on = access.do(work)
     if not is_on:
         note(OFF)
     emit(result, json, Text(f"crawl {access.crawl}: refresh: {count_of(result.refreshed, 'page')} made due"))
+
+
+def _matching(pattern: str) -> Callable[[str], bool]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"--match {pattern!r} is not a regular expression: {error}") from error
+    return lambda url: compiled.search(url) is not None
+
+
+def _page(url: str, settings: CrawlSettings) -> Url:
+    try:
+        return url_named(url, url_rules(settings))
+    except BadUrl as error:
+        raise UserError(f"{url!r}: {about(SeedError(0, url, error.reason))}") from error

@@ -3,13 +3,14 @@
 The rule for a page is the first one that matches it. With `every`, the time between two visits is fixed. With
 `adaptive`, it is the time after which a visit gains enough freshness (`crawler.scope.freshness`), within limits.
 
-The state of a page's visits is a short text at the end of its entry, because Redis stores it for each known page.
+The state of a page's visits is a short text at the end of its entry (`state_text`), because Redis stores it for each known
+page.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from base64 import b32decode, b32encode, b85decode, b85encode
 from collections.abc import Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
+from crawler.scope.state_text import parsed_state, state_text
 
 Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 """What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""
@@ -30,10 +32,12 @@ MISSES = 5
 
 LONGEST_S = 365 * 86_400.0
 LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
+DIGEST = 12
+"""Of pages that change, it misses one change in 10^14."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class RevisitRule(msgspec.Struct, frozen=True):
@@ -159,38 +163,15 @@ class Visits(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         last, body = round(self.last_at * 1e6), round(self.body_at * 1e6)
         numbers = (last, last - body, self.interval_s, self.rule, self.compared, self.changes)
-        more = (self.changed_s, self.unchanged_s, self.misses)
-        digest = b85encode(b32decode(self.digest)).decode() if self.digest else ""  # 25 characters instead of 32
-        return ",".join([*map(_short, (*numbers, *more)), digest, self.validator])
+        return state_text((*numbers, self.changed_s, self.unchanged_s, self.misses), self.digest, self.validator)
 
     @classmethod
     def parse(cls, text: str) -> Visits:
         """The inverse of `str`. Raises ValueError."""
-        *numbers, digest, validator = text.split(",", 10)
-        last, age, *rest = (int(number or "0", 36) for number in numbers)
-        interval_s, rule, compared, changes, changed_s, unchanged_s, misses = rest
-        return cls(
-            last / 1e6,
-            (last - age) / 1e6,
-            interval_s,
-            rule,
-            compared,
-            changes,
-            changed_s,
-            unchanged_s,
-            misses,
-            b32encode(b85decode(digest)).decode() if digest else "",
-            validator,
-        )
-
-
-def _short(number: int) -> str:
-    """`number` in base 36, empty for 0."""
-    text = ""
-    while number:
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return text
+        (last, age, *more), digest, validator = parsed_state(text, 9)
+        interval_s, rule, compared, changes, changed_s, unchanged_s, misses = more
+        times = (last / 1e6, (last - age) / 1e6, interval_s)
+        return cls(*times, rule, compared, changes, changed_s, unchanged_s, misses, digest, validator)
 
 
 def validator_of(etag: str, last_modified: str) -> str:
@@ -326,7 +307,7 @@ def _next(
 ) -> Decision:
     if number is None or number >= len(rules) or rules[number].policy == "never":
         return Decision(found, None, seen)
-    wait_s = max(1, round(rules[number].interval_s(seen, gain_s, fresh_s)))
+    wait_s = math.ceil(rules[number].interval_s(seen, gain_s, fresh_s))
     visits = msgspec.structs.replace(seen, interval_s=wait_s, rule=number)
     return Decision(found, seen.last_at + wait_s, visits)
 

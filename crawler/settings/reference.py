@@ -61,6 +61,18 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
                 "politeness.tries": 8,
             },
         ),
+        "continuous": (
+            "A copy of the seeds' sites that is kept up to date, with `crawler run`: pages are visited again as often as "
+            "it is worth it, and sitemaps every six hours.",
+            {
+                "recrawl.rules": [
+                    "match=sitemap every=6h",
+                    "type=text/html adaptive",
+                    "type=image/* never",
+                    "adaptive min=1d start=7d max=90d",
+                ],
+            },
+        ),
     }
 )
 

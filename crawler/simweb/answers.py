@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 
 from crawler.simweb import pages
 from crawler.simweb.attacks import attack
+from crawler.simweb.changing import Validity
 from crawler.simweb.codings import encode, token
 from crawler.simweb.features import Coding
 from crawler.simweb.resource import Fault, Resource, Trouble
 from crawler.simweb.wire import ScriptedResponse, chunked, head, whole
 
 
-def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -> ScriptedResponse:
+def answer(resource: Resource | None, attempt: int, request: Mapping[str, str], now: float) -> ScriptedResponse:
     """The response to request number `attempt` for `resource`, 1 for the first.
 
-    `accepted`: the Accept-Encoding field; `now`: seconds since 1970. The response is a 404 if `resource` is None.
+    `request`: its header fields, by name in lower case; `now`: seconds since 1970. The response is a 404 if `resource` is
+    None.
     """
     if resource is None:
         return ScriptedResponse(404, (whole(404, ["Content-Type: text/html"], b"<h1>Not found</h1>"),))
@@ -26,18 +29,42 @@ def answer(resource: Resource | None, attempt: int, accepted: str, now: float) -
         return _troubled(resource.trouble, now)
     if resource.fault is not None:
         return _FAULTY[resource.fault](resource)
-    return _sound(resource, accepted)
+    return _sound(resource, request, now)
 
 
-def _sound(resource: Resource, accepted: str) -> ScriptedResponse:
+def _sound(resource: Resource, request: Mapping[str, str], now: float) -> ScriptedResponse:
     body = resource.body if resource.body is not None else pages.html(resource)
     fields = _fields(resource)
-    if resource.coding is not Coding.IDENTITY and token(resource.coding) in accepted:
+    changing = resource.changing
+    if changing is not None:
+        fields += [f"{name}: {value}" for name, value in changing.fields(now).items()]
+        if changing.is_not_modified(now, request):
+            return _not_modified(fields, body if changing.validity is Validity.WORDY else b"")
+        body = body.replace(b"</body>", f"<p>{changing.text(now)}</p></body>".encode())
+    if resource.dates:
+        body = _dated(resource, body, now)
+    if resource.coding is not Coding.IDENTITY and token(resource.coding) in request.get("accept-encoding", ""):
         body = encode(resource.coding, body)
         fields.append(f"Content-Encoding: {token(resource.coding)}")
     frame = chunked if resource.chunked else whole
     data = frame(resource.status, fields, body)
     return ScriptedResponse(resource.status, (resource.delay, data) if resource.delay else (data,))
+
+
+def _not_modified(fields: list[str], body: bytes) -> ScriptedResponse:
+    """A 304 has no body (RFC 9110 section 15.4.5), but some servers send one."""
+    length = [f"Content-Length: {len(body)}"] if body else []
+    return ScriptedResponse(304, (head(304, [*fields, *length]) + body,))
+
+
+def _dated(resource: Resource, body: bytes, now: float) -> bytes:
+    """The sitemap `body` with the time of the last change of each page."""
+    is_zipped = resource.media == "application/gzip"
+    text = gzip.decompress(body) if is_zipped else body
+    first, *rest = text.split(b"</loc>")
+    for page, part in zip(resource.dates, rest, strict=True):
+        first += f"</loc><lastmod>{page.lastmod(now)}</lastmod>".encode() + part
+    return gzip.compress(first, 1, mtime=0) if is_zipped else first
 
 
 def _fields(resource: Resource) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.utils import formatdate, parsedate_to_datetime
 from enum import StrEnum
 
@@ -49,6 +50,7 @@ class Changing:
     change: Change
     mean_s: float = math.inf
     validity: Validity = Validity.NONE
+    is_lying: bool = False  # its `lastmod` is always now
 
     def changed_at(self, now: float) -> float:
         """The last change until `now`, in seconds since 1970; 0 if there was none."""
@@ -99,6 +101,10 @@ class Changing:
     def text(self, now: float) -> str:
         """Text that differs between versions of the page."""
         return f"version {self.changed_at(now):.6f}"
+
+    def lastmod(self, now: float) -> str:
+        """What a sitemap says about its last change."""
+        return datetime.fromtimestamp(now if self.is_lying else self.changed_at(now), UTC).isoformat()
 
     def fields(self, now: float) -> dict[str, str]:
         """The validators in a response at `now`."""

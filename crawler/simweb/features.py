@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from crawler.simweb.changing import Change, Validity
 from crawler.simweb.hazards import Hazard
 from crawler.simweb.robots import RobotsKind
 
@@ -100,6 +101,12 @@ class Features:
     mirrored: float = 0.0  # share of the pages whose body is found under a second URL as well
     sitemaps: float = 0.0  # share of the domains that name a sitemap in robots.txt
     unlinked: float = 0.0  # share of the leaves of those domains that only the sitemap names
+
+    changes: Mapping[Change, float] = field(default_factory=dict)  # of the HTML pages; the rest never change
+    change_s: tuple[float, float] = (60.0, 86_400.0)  # mean seconds between two changes, evenly by their logarithm
+    validities: Mapping[Validity, float] = field(default_factory=dict)  # of the HTML pages; the rest have no validators
+    dated: bool = False  # whether sitemaps say when pages have changed
+    lying: float = 0.0  # share of the pages whose `lastmod` is always now
 
     slow_s: float = 0.3  # seconds before a slow answer begins
     retry_after_s: int = 1  # whole seconds; what Retry-After asks for

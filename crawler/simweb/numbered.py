@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from functools import lru_cache
 from random import Random
 
 from crawler.simweb.chance import Shares, draw, fraction
+from crawler.simweb.changing import Change, Changing, Validity
 from crawler.simweb.features import REDIRECTS, Charset, Coding, Features, Kind
 from crawler.simweb.links import Base, PlacedLink, absolute, spell, spell_fixed, spell_location, split
 from crawler.simweb.resource import Fault, Markup, Resource, Trouble
@@ -52,6 +54,8 @@ class Numbered:
         self._slot = lru_cache(maxsize=_SLOTS_KEPT)(Site.slot)
         self._codings = Shares(features.codings, Coding.IDENTITY)
         self._charsets = Shares(features.charsets, Charset.UTF8_HEADER)
+        self._changes = Shares(features.changes, Change.NEVER)
+        self._validities = Shares(features.validities, Validity.NONE)
 
     def resource(self, site: Site, host: str, target: str) -> Resource | None:
         """The resource at `target` (path and query) on a host of `site`, or None."""
@@ -135,7 +139,20 @@ class Numbered:
             nofollow=nofollow,
             trouble=self._trouble(slot.kind, rng),
             delay=self._features.slow_s if slot.kind is Kind.SLOW else 0.0,
+            changing=self.changing(slot.url),
         )
+
+    def changing(self, url: str) -> Changing | None:
+        """How the page `url` changes; None in a world without changes."""
+        features = self._features
+        if not features.changes:
+            return None
+        least, most = map(math.log, features.change_s)
+        mean_s = math.exp(least + (most - least) * fraction(draw(self._seed, "rate", url)))
+        change = self._changes.pick(draw(self._seed, "change", url))
+        validity = self._validities.pick(draw(self._seed, "validity", url))
+        is_lying = fraction(draw(self._seed, "lying", url)) < features.lying
+        return Changing(self._seed, url, change, mean_s, validity, is_lying)
 
     def _mirror(self, site: Site, number: int, slot: Slot, url: str) -> Resource:
         return replace(self._page(site, number, slot), url=url)

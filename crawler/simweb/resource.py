@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from crawler.simweb.changing import Changing
 from crawler.simweb.features import Charset, Coding
 from crawler.simweb.hazards import Hazard
 from crawler.simweb.links import PlacedLink
@@ -73,6 +74,8 @@ class Resource:
     x_robots: str = ""
     nofollow: bool = False  # a directive of the page forbids to follow its links
     listed: tuple[str, ...] = ()  # URLs that a sitemap names
+    changing: Changing | None = None  # an HTML page that changes
+    dates: tuple[Changing, ...] = ()  # of the URLs in `listed`; the sitemap then says when they have changed
     trouble: Trouble | None = None
     delay: float = 0.0
     fault: Fault | None = None

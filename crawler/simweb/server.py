@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Self
 
@@ -56,7 +56,7 @@ class SimWebServer:
     async def start(self) -> None:
         """Start listening. Prepares the attacks first, so that they do not block the event loop later."""
         for url in self.world.attacks():
-            answer(self.world.resource(url), 1, "", 0.0)
+            answer(self.world.resource(url), 1, {}, 0.0)
         loop = asyncio.get_running_loop()
         for address in self._addresses:
             server = await loop.create_server(lambda: Connection(self), address, self._port, backlog=1024)
@@ -83,14 +83,14 @@ class SimWebServer:
         digits = [f"*{digit}.test={places[address_slot(f'd{digit}.test', len(places))]}" for digit in range(10)]
         return [*digits, f"*.test={places[0]}"]
 
-    def answer(self, host: str, target: str, accepted: str, now: float) -> ScriptedResponse:
+    def answer(self, host: str, target: str, request: Mapping[str, str], now: float) -> ScriptedResponse:
         """The response to send. Attempts are counted only for URLs with trouble, so memory grows only with those."""
         resource = self.world.at(host, target)
         attempt = 1
         if resource is not None and resource.trouble is not None:
             self.attempts[resource.url] += 1
             attempt = self.attempts[resource.url]
-        return answer(resource, attempt, accepted, now)
+        return answer(resource, attempt, request, now)
 
     def _flush(self) -> None:
         self.log.flush()
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._request = (method, host, target, fields.get("user-agent", ""))
         self._signed = _signature(fields)
         self._last = fields.get("connection", "").lower() == "close"
-        self._answer = self._server.answer(host, target, fields.get("accept-encoding", ""), self._wall)
+        self._answer = self._server.answer(host, target, fields, self._wall)
         self._steps = iter(self._answer.steps)
         self._advance()
 

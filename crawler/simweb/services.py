@@ -16,6 +16,7 @@ from crawler.simweb.site import Site
 
 _SITEMAP = re.compile(r"^/sitemap-(\d{1,6})\.xml(?:\.gz)?$")
 _LISTED_EACH = 1000
+SITEMAP_TYPES = ("application/xml", "application/gzip")
 SHARED_RULES_HOST = "rules.test"
 
 

@@ -7,6 +7,8 @@ processes can have the same world. The number of pages includes only the numbere
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crawler.simweb import robots
 from crawler.simweb.features import Features
 from crawler.simweb.hostile import Hostile
@@ -14,7 +16,7 @@ from crawler.simweb.links import absolute, split
 from crawler.simweb.numbered import Numbered
 from crawler.simweb.resource import Resource
 from crawler.simweb.robots import RobotsKind
-from crawler.simweb.services import Services
+from crawler.simweb.services import SITEMAP_TYPES, Services
 from crawler.simweb.site import domain_name, domain_of
 from crawler.simweb.sites import Sites
 
@@ -52,7 +54,11 @@ class World:
         site = self.sites.find(host)
         if site is None:
             return self._hostile.resource(host, target) or self._services.rules_elsewhere(host, target)
-        return self._services.resource(site, host, target) or self._numbered.resource(site, host, target)
+        service = self._services.resource(site, host, target)
+        if service is not None and service.media in SITEMAP_TYPES and self.features.dated:
+            dates = tuple(filter(None, map(self._numbered.changing, service.listed)))
+            return replace(service, dates=dates if len(dates) == len(service.listed) else ())
+        return service or self._numbered.resource(site, host, target)
 
     def is_denied(self, url: str) -> bool:
         """Whether the robots.txt of the URL's host denies it."""

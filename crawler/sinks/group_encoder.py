@@ -150,7 +150,7 @@ class GroupEncoder:
                     self.records.forget((page.url,))
                     defects.append(defect("record", page.url, error))
                     page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
-            elif page.exchange and not digest and not page.is_withheld:
+            elif page.exchange and not digest and not page.body_at and not page.is_withheld:
                 digest = sha1(page.exchange.body)
             if is_settled:
                 rows.append(Row(page, digest, place, answer.extra, content))

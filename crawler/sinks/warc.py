@@ -116,17 +116,19 @@ class WarcRecords:
 
     def exchange(self, exchange: Exchange, digest: str = "", body_at: float = 0.0) -> ExchangeRecords:
         """The records of `exchange`. `digest`: of its body; computed if it is empty. `body_at`: of a 304, when the body was
-        received to which `digest` belongs, 0 if that is unknown."""
+        received that has not changed, 0 if that is unknown. Its digest is not known, and the record has none."""
         is_unchanged = exchange.status == HTTPStatus.NOT_MODIFIED
         known = self._last_answers.get(exchange.url) if is_unchanged else None
-        if is_unchanged and not known and body_at and digest:
-            known = Original(b"", exchange.url.encode(), warc_date(body_at), digest)
+        if is_unchanged and not known and body_at:
+            known = Original(b"", exchange.url.encode(), warc_date(body_at), "")
         digest = known.digest if known else digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         original = known or self._recall(exchange, digest, response_id)
         common = self._common_fields(exchange)
         request = b"WARC-Type: request\r\n%b%b" % (_pair(request_id, response_id), common)
-        fields = b"%b%bWARC-Payload-Digest: %b\r\n" % (_pair(response_id, request_id), common, digest.encode())
+        fields = _pair(response_id, request_id) + common
+        if digest:
+            fields += b"WARC-Payload-Digest: %b\r\n" % digest.encode()
         block = [stored_head(exchange)]
         if original is None:
             fields = b"WARC-Type: response\r\n" + fields

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -205,7 +206,7 @@ def _response(record: WarcRecord) -> _Response | None:
     if not record.record_date:
         columns["fetched_at"] = None
     digest = headers.get("WARC-Payload-Digest") or ""
-    if not digest:
+    if not digest and http.status != HTTPStatus.NOT_MODIFIED:
         columns["digest"] = None
     return _Response(headers.get("WARC-Record-ID") or "", Row(page, digest), columns, has_body)
 

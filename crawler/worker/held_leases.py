@@ -23,7 +23,7 @@ class HeldLeases:
         self._visits: dict[Visit, None] = {}  # an ordered set, so that runs are reproducible
         self._visits_of_shard: Counter[int] = Counter()
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
-        self._empty: set[int] = set()  # owned shards that had nothing queued or leased when last asked
+        self._empty: set[int] = set()  # owned shards that had no more than planned visits when last asked
         self._leaving: set[Visit] = set()  # visits in shards that a view assigned to others
         self._leaving_since = 0.0
         self.wake = asyncio.Event()
@@ -120,7 +120,8 @@ class HeldLeases:
         is_ours = answer.shard in self._poll_at
         if is_ours:
             poll = asked_at + poll_s
-            due = poll if answer.next_ms is None else self._runtime.monotonic(answer.next_ms)
+            next_ms = answer.visit_ms if answer.next_ms is None else answer.next_ms
+            due = poll if next_ms is None else self._runtime.monotonic(next_ms)
             if answer.next_ms is None:
                 self._empty.add(answer.shard)
             # Never in the past: a shard that is due now is asked again next round, not at once.

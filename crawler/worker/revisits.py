@@ -13,7 +13,17 @@ import msgspec
 from crawler.fetch.client import host_of
 from crawler.page import Exchange, Outcome, Page
 from crawler.scope.copy_age import copy_age
-from crawler.scope.revisits import Answer, Headers, RevisitRule, Visits, decide, fresh_s, served_gain_s, validator_of
+from crawler.scope.revisits import (
+    DIGEST,
+    Answer,
+    Headers,
+    RevisitRule,
+    Visits,
+    decide,
+    fresh_s,
+    served_gain_s,
+    validator_of,
+)
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from frontier.settlements import revisit
@@ -66,8 +76,8 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
     if before is None and page.outcome is not Outcome.DONE:
         return settled, page
     exchange = page.exchange if page.outcome is Outcome.DONE else None
-    digest = _digest(exchange.body) if exchange is not None else ""
-    answer = _answer(page, exchange, digest)
+    digest = hashlib.sha1(exchange.body, usedforsecurity=False).digest() if exchange is not None else b""
+    answer = _answer(page, exchange, digest.hex()[:DIGEST])
     if before is not None and (gained := served_gain_s(rules, before, answer.at)) is not None:
         gains.note(page.domain, *gained)
     made = decide(rules, before, answer, gains.least(page.domain))
@@ -77,7 +87,7 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
     page = msgspec.structs.replace(
         page,
         visit="" if made.found == "failed" else made.found,
-        digest=_labelled(before.digest if is_not_modified and before else digest),
+        digest=f"sha1:{b32encode(digest).decode()}" if digest and not is_not_modified else "",
         previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
         copy_age=copy_age(before, answer.at) if before else None,
@@ -85,7 +95,7 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
     if made.due_at is None:
         return revisit(settled, made.found, None, str(made.visits)), page
     # Visits that wait are made in the order in which they were due. With equal priorities, some could wait for ever.
-    entry = msgspec.structs.replace(settled.entry, priority=-made.due_at)
+    entry = msgspec.structs.replace(settled.entry, priority=-(made.due_at // 60))  # a short number
     settled = msgspec.structs.replace(settled, entry=entry)
     return revisit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
 
@@ -93,15 +103,6 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
 def visits_of(entry: Entry) -> Visits:
     """The state of the visits of `entry`, which is not empty."""
     return Visits.parse(entry.visit)
-
-
-def _digest(body: bytes) -> str:
-    """The payload digest of a WARC record, without its label."""
-    return b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
-
-
-def _labelled(digest: str) -> str:
-    return f"sha1:{digest}" if digest else ""
 
 
 def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:

@@ -85,9 +85,9 @@ class SitemapHints:
             task.add_done_callback(self._running.discard)
 
     async def _refresh(self, domain: str, urls: Sequence[str]) -> None:
-        now_ms, fingerprints = self._runtime.server_clock.now_ms(), map(self._frontier.fingerprint, urls)
         with contextlib.suppress(RedisAway, ShardLost):  # they are visited when they are due
-            await refresh_pages(self._store, self._frontier.keys, domain, tuple(fingerprints), now_ms)
+            now_ms = self._runtime.server_clock.now_ms()
+            await refresh_pages(self._store, self._frontier.keys, urls, domain, now_ms)
 
 
 def hinted(page: Page) -> list[str]:

@@ -9,7 +9,7 @@
 -- KEYS[5] the prefix of q:<domain> zset, inflight:<domain> zset, blocks:<domain> zset, block:<block>:<domain> string,
 --         seen:<bucket> set, known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] place: q, inflight, waiting, dead, lost, block, known or "" (only fingerprints)
--- ARGV[4] number of members   ARGV[5...] the members (of "block": the name of a block; of "known": fingerprints), then the fingerprints
+-- ARGV[4] number of members   ARGV[5...] the members (of "block": the name of a block; of "known": buckets), then the fingerprints
 --
 -- Returns {"removed", number of URLs, number of fingerprints} | {"lost"}
 
@@ -31,7 +31,11 @@ elseif place == 'lost' then
   gone, is_open = redis.call('ZREM', KEYS[4], unpack(ARGV, 5, 4 + members)), false
 end
 if place == 'known' then
-  gone, is_open = redis.call('HDEL', KEYS[5] .. 'known:' .. domain, unpack(ARGV, 5, 4 + members)), false
+  is_open = false
+  for i = 5, 4 + members do
+    for _ in each_record(redis.call('HGET', KEYS[5] .. 'known:' .. domain, ARGV[i]) or '') do gone = gone + 1 end
+    redis.call('HDEL', KEYS[5] .. 'known:' .. domain, ARGV[i])
+  end
   redis.call('DEL', KEYS[5] .. 'visits:' .. domain)
   redis.call('ZREM', KEYS[5] .. 'revisits', domain)
   redis.call('HINCRBY', KEYS[1], 'known', -gone)

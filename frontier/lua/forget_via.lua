@@ -4,7 +4,7 @@
 -- KEYS[1] stats  hash  crawl; denied, denied:merged, requeued:denied:merged
 -- KEYS[2] the prefix of all keys of the shard
 -- ARGV[1] crawl   ARGV[2...] for each member: the name of the key after the prefix, the member, what replaces it; of a
---   string: its content; of known:<domain>: fingerprint LF value, and the new value
+--   string: its content; of known:<domain>: bucket LF records, and the new records
 --
 -- Returns {"changed", number} | {"lost"}
 
@@ -19,9 +19,9 @@ for i = 2, #ARGV, 3 do
       changed = changed + 1
     end
   elseif place == 'known' then
-    local fingerprint, value = string.match(before, '^([^\n]*)\n(.*)$')
-    if redis.call('HGET', key, fingerprint) == value then
-      redis.call('HSET', key, fingerprint, after)
+    local bucket, records = string.match(before, '^([^\n]*)\n(.*)$')
+    if redis.call('HGET', key, bucket) == records then
+      redis.call('HSET', key, bucket, after)
       changed = changed + 1
     end
   elseif place == 'dead' then

@@ -13,7 +13,7 @@
 -- KEYS[5] stats    hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[6] dead     hash  "domain LF entry" -> reason
 -- KEYS[7] lost     zset  "token LF entry" -> when it was taken back ms; kept for LOST_KEPT_MS
--- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state, packed),
+-- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state, packed, known),
 --         blocks:<domain> zset (block -> minus the highest priority in it), block:<block>:<domain> string; with ARGV[11]
 --         also of revisits zset, visits:<domain> zset, known:<domain> hash
 -- ARGV[1] crawl   ARGV[2] epoch   ARGV[3] replica   ARGV[4] run: of the server process   ARGV[5] number of the call
@@ -22,7 +22,8 @@
 -- ARGV[11] the share of known pages in a lease while new ones are queued ("": pages are not visited again)
 --
 -- Returns {"leased", when to call again ms or -1, {domain, token, delay_ms, state, {entry, priority, ...}}, ...,
---          for domains with few unpacked URLs: {domain, number of packed URLs, first block, its contents}, ...}
+--          for domains with few unpacked URLs: {domain, number of packed URLs, first block, its contents}, ...,
+--          {when the first planned visit is due ms} if there is nothing else}
 --       | {"fenced", epoch, replica} | {"lost"}
 
 local keys = {shard = KEYS[8]}
@@ -41,7 +42,7 @@ local again = lease_again(keys, known, number, now_ms, lease_ms, default_delay_m
 if again then return again end
 local expiring_ms = take_back_expired(keys, now_ms, default_delay_ms)
 local waking_ms = wake_ready(keys, now_ms)
-local visit_ms = share and wake_visits(keys, now_ms) or math.huge
+local visit_ms = share and wake_visits(keys.shard, now_ms) or math.huge
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
@@ -54,7 +55,6 @@ local function lease(domain)
   local delay_ms = tonumber(state[1] or default_delay_ms)
   -- At most as many URLs as can be fetched in half of the lease, so that a slow holder does not outlast its lease.
   local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
-  if share then wake_domain(keys.shard, domain, now_ms) end
   if state[3] then
     urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls, share and KNOWN_FROM or '+inf')
     if urls == 0 then return false end
@@ -73,6 +73,7 @@ local function lease(domain)
   redis.call('ZADD', keys.leases, now_ms + lease_ms, domain)
   granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
   reply[#reply + 1] = {domain, last_token, delay_ms, state[2] or '', best}
+  if share then wake_domain(keys.shard, domain, now_ms) end  -- there is room for more
   return true
 end
 
@@ -93,7 +94,8 @@ end
 local function next_ms(key, before_ms) return before_ms > now_ms and before_ms or first_ms(key) end
 if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
 local again_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
-if share then again_ms = math.min(again_ms, next_ms(keys.shard .. 'revisits', visit_ms)) end
-if again_ms < math.huge then reply[2] = again_ms end
+if share then visit_ms = next_ms(keys.shard .. 'revisits', visit_ms) end
+if again_ms < math.huge then reply[2] = math.min(again_ms, visit_ms) end
 for _, domain in ipairs(low) do reply[#reply + 1] = domain end
+if again_ms == math.huge and visit_ms < math.huge then reply[#reply + 1] = {visit_ms} end
 return reply

@@ -10,8 +10,8 @@
 -- KEYS[1] due     zset  domain -> due ms
 -- KEYS[2] leases  zset  domain -> expiry ms
 -- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
--- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed),
---         seen:<bucket> set; for "again" also of known:<domain> hash, visits:<domain> zset
+-- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed, known),
+--         seen:<bucket> set; for "again" also of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
@@ -65,7 +65,7 @@ local function push_domain(domain, again, from, to)
       if is_new then seen = seen + 1 end
       if seen > buckets * FILL then split_one() end
       if is_new or (again and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
-        new[size + 1], new[size + 2] = ARGV[i + 1], again and take_known(base, domain, fingerprint) or ARGV[i + 2]
+        new[size + 1], new[size + 2] = ARGV[i + 1], again and take_page(base, domain, page_of(ARGV[i + 2])) or ARGV[i + 2]
         size = size + 2
       else
         known = known + 1

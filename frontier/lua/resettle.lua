@@ -18,13 +18,14 @@ end
 local function remove_queued(keys, domain, token, now_ms, ...)
   -- What was leased was ready, but it may be waiting again.
   for _ = 1, WAKE_ROUNDS do
-    if math.min(wake_ready(keys, now_ms), wake_visits(keys, now_ms)) > now_ms then break end
+    if wake_ready(keys, now_ms) > now_ms then break end
   end
   local queue, gone = keys.shard .. 'q:' .. domain, 0
   for _, entry in ipairs({...}) do
     local member = token .. '\n' .. entry
     -- Once settled, it may have been queued again. If it was found unsettled, its page was removed (`revoke`).
     local is_known = redis.call('ZSCORE', keys.lost, '+' .. member) or redis.call('ZSCORE', keys.lost, member)
+    if not is_known then wake_page(keys.shard, domain, entry) end
     if not is_known and redis.call('ZREM', queue, entry) == 1 then
       redis.call('ZADD', keys.lost, now_ms, '+' .. member)
       gone = gone + 1

@@ -15,14 +15,14 @@
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
 -- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state,
---         packed); of a page that is visited again also of revisits zset, visits:<domain> zset, known:<domain> hash
+--         packed, known); of a page that is visited again also of revisits zset, visits:<domain> zset, known:<domain> hash
 -- ARGV[1] crawl   ARGV[2] run: of the server process   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
 --   by reason ("reason number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
---   with the dead letters "keep", for a page that is visited again "visit LF fingerprint LF what was found LF due_ms
---     ("": not again) LF priority LF new entry", else "", number of entries (1 unless this is "" and not for dead), the entries
+--   with the dead letters "keep", for a page that is visited again "visit LF what was found LF due s ("": not again) LF the
+--     rest of its record (records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 

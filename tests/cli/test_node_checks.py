@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from frontier.node_facts import NodeFacts
 from frontier.store import connect
 from tests.ports import free_port
 from tests.typed import Typed
+from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ValkeyCluster
 
 pytestmark = pytest.mark.e2e
@@ -119,6 +121,16 @@ def test_the_doctor_finds_mistakes_in_the_url(cluster: ValkeyCluster, typed: Typ
     closed = f"127.0.0.1:{free_port()}"
     wrong = typed("doctor", "--json", "--redis", f"{cluster.url},{closed}")
     assert closed in next(one for one in json.loads(wrong.out) if one["check"] == "Redis URL")["found"]
+
+
+def test_the_doctor_says_how_to_reach_a_single_server(tmp_path: Path, typed: Typed) -> None:
+    port = free_port()
+    with ValkeyProcess(tmp_path, persistent=False, options=("--port", str(port))):
+        done = typed("doctor", "--json", "--redis", f"redis+cluster://127.0.0.1:{port}")
+    assert done.code == 1
+    assert "write its URL as redis://" in json.loads(done.out)[-1]["found"]
+    closed = json.loads(typed("doctor", "--json", "--redis", f"rediss://127.0.0.1:{port}").out)[-1]
+    assert closed["remedy"] == "start it, or correct --redis; rediss:// needs a port with TLS"
 
 
 async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:

@@ -106,9 +106,7 @@ def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> Non
         assert [line["visit"] for line in visits].count("new") == 1 and visits[0]["visit"] == "new"
         assert [line["previous_visit"] for line in visits] == [None, *(line["fetched_at"] for line in visits[:-1])]
     assert {line["visit"] for line in by_page["/still"][1:]} == {"unchanged"}
-    assert {(line["digest"], line["status"], line["size"]) for line in by_page["/still"][1:]} == {
-        (by_page["/still"][0]["digest"], 304, 0)
-    }
+    assert {(line["digest"], line["status"], line["size"]) for line in by_page["/still"][1:]} == {("", 304, 0)}
     assert [line["visit"] for line in by_page["/moving"]].count("changed") == 1
     assert [line["visit"] for line in by_page["/going"] if line["visit"] not in ("unchanged", "new")] == [
         "gone",
@@ -133,7 +131,7 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert record.headers["WARC-Profile"].endswith("/server-not-modified")
         assert record.headers["WARC-Refers-To-Target-URI"] == visits[0]["url"]
         assert record.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
-        assert record.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"]
+        assert "WARC-Payload-Digest" not in record.headers
 
 
 class SiteWithSitemap(Site):

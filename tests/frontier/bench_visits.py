@@ -1,92 +1,140 @@
-"""Measures the memory of Redis for each known page beyond its URL: `python -m tests.frontier.bench_visits [PAGES]`.
+"""Measures known pages: `python -m tests.frontier.bench_visits [--pages N] [--timed]`.
 
-The last result, with 50,000 pages whose URLs are stored in 30 bytes and whose state has 87: 263 bytes a page of one domain,
-and 207 of 1,000 domains, beyond what a settled page takes.
+First, the memory of Redis for each known page beyond what a settled page takes; then, with `--timed`, the time of the
+server's scripts, and of a lease call by this process's clock, with one domain whose pages are all due at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
 from crawler.scope.revisits import Visits
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
+from frontier.refreshing import refresh_domain
+from frontier.scripts import ALL
 from frontier.settlements import revisit
 from frontier.store import RedisStore, connect
-from tests.frontier.helpers import ManualTime, make_frontier
+from tests.frontier.helpers import ManualTime, ask, make_frontier
 from tests.valkey import ValkeyProcess
 
 DAY = 86_400
-STATE = str(Visits(1.7e9, 1.69e9, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "AB" * 16, 'e"67f3a1b2-1c2d"'))
+LATER_MS = 10**9
+AT_ONCE = 5_000
+ETAG = 'e"5f3c2b1a-1a2b"'
+STATE = str(Visits(1.7e9 + 0.123456, 1.69e9 + 0.654321, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "5f" * 6, ETAG))
+LEASES = 1_000
+
+
+def pages_of(names: list[str], first: int, last: int) -> list[Entry]:
+    count = len(names)
+    return [
+        Entry(f"https://www.{names[number % count]}/docs/section/page-{number:06d}.html", names[number % count])
+        for number in range(first, last)
+    ]
+
+
+async def settle(frontier: Frontier, leases: Sequence[Lease], due_ms: int | None, found: str) -> int:
+    """Settle `leases` as done, and known until `due_ms`. Returns how many pages that were."""
+    settlements = []
+    for lease in leases:
+        urls = [SettledUrl(one, "done", "200") for one in lease.entries]
+        if due_ms is not None:
+            urls = [revisit(url, found, due_ms, STATE) for url in urls]
+        settlements.append(Settlement(lease, 0, urls=urls))
+    await frontier.settle(settlements)
+    return sum(len(settlement.urls) for settlement in settlements)
+
+
+async def lease(frontier: Frontier) -> Sequence[Lease]:
+    leased, _ = await frontier.lease([0], 1, "r1", 64)
+    return leased[0].leases
+
+
+async def fill(frontier: Frontier, names: list[str], pages: int, due_ms: int | None) -> None:
+    for at in range(0, pages, AT_ONCE):
+        await frontier.push(pages_of(names, at, min(at + AT_ONCE, pages)))
+        while await settle(frontier, await lease(frontier), due_ms, "new"):
+            pass
 
 
 async def used(store: RedisStore) -> int:
     return int((await store.info("memory"))["used_memory"])
 
 
-async def know(frontier: Frontier, time: ManualTime, shards: int) -> None:
-    while True:
-        leased, _ = await frontier.lease(range(shards), 1, "r1", 64)
-        leases = [lease for reply in leased for lease in reply.leases]
-        if not leases:
-            return
-        settlements = [
-            Settlement(
-                lease,
-                0,
-                urls=[revisit(SettledUrl(one, "done", "200"), "new", time.ms + 10**9, STATE) for one in lease.entries],
-            )
-            for lease in leases
-        ]
-        await frontier.settle(settlements)
-
-
-async def measure(url: str, pages: int, domains: int) -> None:
-    store, time = await connect(url), ManualTime()
-    settings = FrontierSettings(batch=1_000, delay_ms=0, pack_above=0)
-    plain, known = [await make_frontier(store, f"{name}{domains}", time, settings) for name in ("plain", "known")]
+async def measure_memory(store: RedisStore, time: ManualTime, pages: int, domains: int) -> Frontier:
+    settings = FrontierSettings(batch=32, delay_ms=0, pack_above=0, known_share=0.5)
     names = [f"d{number}.test" for number in range(domains)]
-    entries = [
-        Entry(f"https://www.{names[number % domains]}/docs/section/page-{number:06d}.html", names[number % domains])
-        for number in range(pages)
-    ]
-    before = await used(store)
-    for frontier, is_known in ((plain, False), (known, True)):
-        for at in range(0, pages, 5_000):
-            await frontier.push(entries[at : at + 5_000])
-            if is_known:
-                await know(frontier, time, 1)
-            else:
-                await leave(frontier)
+    before, taken = await used(store), []
+    for name, due_ms in (("plain", None), ("known", time.ms + LATER_MS)):
+        frontier = await make_frontier(store, f"{name}{domains}", time, settings)
+        await fill(frontier, names, pages, due_ms)
+        await show_longest(store, name)  # it takes the log from memory, too
         after = await used(store)
-        print(f"{domains} domains, {'known' if is_known else 'plain'}: {(after - before) / pages:.0f} bytes a page")
+        taken.append((after - before) / pages)
         before = after
-    path = sum(len(entry.raw) - 6 for entry in entries) / pages
-    print(f"stored of each URL: {path:.0f} bytes; state: {len(STATE)} bytes")
+    url = sum(len(entry.raw) - 6 for entry in pages_of(names, 0, pages)) / pages
+    print(
+        f"{pages:,} pages, {domains} domains: {taken[1] - taken[0] - url:.0f} bytes a page beyond {url:.0f} of its URL"
+    )
+    return frontier
+
+
+async def show_longest(store: RedisStore, what: str) -> None:
+    """Print how long each kind of script took at most since the last call, if it took more than 1 ms."""
+    names = {script.sha: script.name for script in ALL}
+    longest: dict[str, float] = {}
+    for one in await ask(store, "SLOWLOG", "GET", -1):
+        if one[3][0] == b"EVALSHA":
+            name = names[one[3][1]]
+            longest[name] = max(longest.get(name, 0.0), int(one[2]) / 1000)
+    print(f"{what}: longest scripts in ms: {longest or 'below 1'}")
+    await ask(store, "SLOWLOG", "RESET")
+
+
+async def measure_times(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    began = perf_counter()
+    refreshed = await refresh_domain(store, frontier.keys, "d0.test", time.ms)
+    print(f"refresh {refreshed:,} pages: {perf_counter() - began:.1f} s")
+    await show_longest(store, "refresh")
+    took = []
+    for _ in range(LEASES):
+        began = perf_counter()
+        leases = await lease(frontier)
+        took.append(perf_counter() - began)
+        await settle(frontier, leases, time.ms + LATER_MS, "unchanged")
+        time.ms += 1
+    took.sort()
+    middle, most = took[len(took) // 2] * 1000, took[-len(took) // 100] * 1000
+    print(
+        f"lease 32 of {refreshed:,} due: median {middle:.2f} ms, 99 % within {most:.2f} ms, longest {took[-1] * 1000:.1f}"
+    )
+    await show_longest(store, "lease and settle")
+
+
+async def run(url: str, pages: int, domains: int, is_timed: bool) -> None:
+    store, time = await connect(url), ManualTime()
+    await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", 1_000)
+    await ask(store, "CONFIG", "SET", "slowlog-max-len", 100_000)
+    frontier = await measure_memory(store, time, pages, domains)
+    if is_timed and domains == 1:
+        await measure_times(store, frontier, time)
     await store.close()
 
 
-async def leave(frontier: Frontier) -> None:
-    while True:
-        leased, _ = await frontier.lease([0], 1, "r1", 64)
-        if not leased[0].leases:
-            return
-        await frontier.settle(
-            [
-                Settlement(lease, 0, urls=[SettledUrl(one, "done", "200") for one in lease.entries])
-                for lease in leased[0].leases
-            ]
-        )
-
-
 def main() -> None:
-    pages = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pages", type=int, default=200_000)
+    parser.add_argument("--timed", action="store_true")
+    words = parser.parse_args()
     for domains in (1, 1_000):
         with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
-            asyncio.run(measure(server.url, pages, domains))
+            asyncio.run(run(server.url, words.pages, domains, words.timed))
 
 
 if __name__ == "__main__":

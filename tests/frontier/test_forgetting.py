@@ -97,14 +97,14 @@ async def fill(store: RedisStore, crawl: Crawl) -> Frontier:
                 urls=[
                     retry(first, "timeout", now_ms + 10**7, -1.0),
                     SettledUrl(second, "dead", "timeout"),
-                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "state"),
+                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "57a7e0"),
                 ],
             )
         ]
     )
     # A page of another domain is known, which was found on it.
     other = await lease_of(frontier, OTHER)
-    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "state")
+    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "57a7e0")
     await frontier.settle([Settlement(other, now_ms, urls=[known])])
     await frontier.release([Settlement(other, now_ms)])
     # Another was taken back from a holder that was lost.
@@ -161,7 +161,7 @@ async def test_no_key_and_no_value_names_it_and_the_others_stay(store: RedisStor
     assert (before.known, after.known) == (2, 1)
     other = crawl.keys.shards[shard_of(OTHER, SHARDS)]
     (value,) = await ask(store, "HVALS", other.known(OTHER))
-    assert value.endswith(b"/page-0  state")
+    assert value.endswith(b"/page-0 0100 \x57\xa7\xe0")
     assert after.reasons["denied:forgotten"] == 59
     assert after.seen == before.seen - removed.seen
     assert len({word async for word in contents(store, crawl.name) if b"/page-" in word}) >= 43

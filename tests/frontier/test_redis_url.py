@@ -25,6 +25,19 @@ def test_sentinels_name_a_master_and_have_their_own_password() -> None:
     assert read_url("redis+sentinel://one/mymaster").access.database == 0
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:secret@host?timeot=3", "there is no option 'timeot'"),
+        ("redis+cluster://:secret@host/3", "a cluster has no database 3"),
+    ],
+)
+def test_a_mistake_after_the_host_is_named(url: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        read_url(url)
+    assert "secret" not in str(refused.value)
+
+
 def test_addresses_can_be_mapped() -> None:
     read = read_url("redis+cluster://proxy:7000?address_map=10.0.0.1:6379=proxy:7000,10.0.0.2:6379=proxy:7001")
     assert read.reachable == {"10.0.0.1:6379": Address("proxy", 7000), "10.0.0.2:6379": Address("proxy", 7001)}

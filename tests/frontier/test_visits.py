@@ -8,7 +8,7 @@ from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
-from frontier.refreshing import AT_ONCE, refresh_domain, refresh_page
+from frontier.refreshing import BUCKETS_AT_ONCE, refresh_domain, refresh_page
 from frontier.settlements import revisit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
@@ -31,7 +31,7 @@ def page(number: int, **more: object) -> Entry:
     return entry(f"https://a.test/{number}", **more)
 
 
-def planned(lease: Lease, due_ms: int | None, found: str = "new", state: str = "s1") -> Settlement:
+def planned(lease: Lease, due_ms: int | None, found: str = "new", state: str = "a1") -> Settlement:
     """All URLs of `lease` are done, and visited again at `due_ms`."""
     urls = [revisit(SettledUrl(one, "done", "200"), found, due_ms, state) for one in lease.entries]
     return Settlement(lease, 0, urls=urls)
@@ -50,7 +50,7 @@ async def know(frontier: Frontier, time: ManualTime, *pages: Entry) -> int:
 
 async def leases_now(frontier: Frontier, replica: str = "r1") -> tuple[list[Lease], int | None]:
     (reply,), _ = await frontier.lease([0], 1, replica, 8)
-    return list(reply.leases), reply.next_ms
+    return list(reply.leases), reply.next_ms or reply.visit_ms
 
 
 async def test_a_visit_that_is_not_due_is_not_open(frontier: Frontier, counters: Counters, time: ManualTime) -> None:
@@ -58,7 +58,6 @@ async def test_a_visit_that_is_not_due_is_not_open(frontier: Frontier, counters:
     assert await counters.has_ended()
     assert (await counters.counts()).known == 1
     assert await leases_now(frontier) == ([], due_ms)
-    assert await frontier.shards_with_work([0]) == {0}
 
 
 async def test_a_due_visit_is_leased_with_its_state_and_is_open(
@@ -67,14 +66,14 @@ async def test_a_due_visit_is_leased_with_its_state_and_is_open(
     time.ms = await know(frontier, time, page(1, priority=-2.0, via="https://a.test/"))
     lease = await lease_one(frontier)
     (again,) = lease.entries
-    assert (again.url, again.via, again.visit) == ("https://a.test/1", "https://a.test/", "s1")
+    assert (again.url, again.via, again.visit) == ("https://a.test/1", "https://a.test/", "a1")
     counts = await counters.counts()
     assert (counts.open, counts.accepted, counts.revisited, counts.known) == (1, 2, 1, 0)
-    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "s2")])
+    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "a2")])
     counts = await counters.counts()
     assert (counts.open, counts.done, counts.known, counts.visits) == (0, 2, 1, {"new": 1, "changed": 1})
     time.ms += LATER_MS
-    assert [one.visit for one in (await lease_one(frontier)).entries] == ["s2"]
+    assert [one.visit for one in (await lease_one(frontier)).entries] == ["a2"]
 
 
 async def test_a_doubled_settle_call_plans_one_visit(frontier: Frontier, counters: Counters, time: ManualTime) -> None:
@@ -129,17 +128,26 @@ async def test_all_due_visits_are_leased_before_the_crawl_ends(
     frontier.apply(FrontierSettings(known_share=0.5, batch=100, delay_ms=0))
     time.ms = await know(frontier, time, *map(page, range(600)))
     visited = 0
-    assert await counters.has_ended()  # nobody has looked yet
-    while True:
+    while not await counters.has_ended(frontier.visits_by_ms):
         leases, _ = await leases_now(frontier)
-        if not leases:
-            break
-        assert not await counters.has_ended()
+        assert leases
         for lease in leases:
             visited += len(lease.entries)
             await frontier.settle([planned(lease, None, "unchanged")])
     assert visited == 600
-    assert await counters.has_ended()
+
+
+async def test_a_crawl_ends_before_a_visit_is_due_and_not_after(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """Nobody has to look for visits before. A crawl without rules does not make them, and ends."""
+    due_ms = await know(frontier, time, page(1))
+    for time.ms in (due_ms - 1, due_ms):
+        assert await counters.has_ended(frontier.visits_by_ms) == (time.ms < due_ms)
+        assert await frontier.shards_with_work([0]) == ({0} if time.ms == due_ms else set())
+    frontier.apply(FrontierSettings(batch=4, delay_ms=0))
+    assert await counters.has_ended(frontier.visits_by_ms)
+    assert await frontier.shards_with_work([0]) == set()
 
 
 async def test_a_lost_lease_returns_visits_with_their_state(
@@ -149,8 +157,8 @@ async def test_a_lost_lease_returns_visits_with_their_state(
     lost = await lease_one(frontier)
     time.ms += SETTINGS.lease_ms + 1_000
     (again,) = (await lease_one(frontier)).entries
-    assert (again.visit, again.lost) == ("s1", 1)
-    (stale,) = await frontier.settle([planned(lost, time.ms + LATER_MS, "changed", "late")])
+    assert (again.visit, again.lost) == ("a1", 1)
+    (stale,) = await frontier.settle([planned(lost, time.ms + LATER_MS, "changed", "1a7e")])
     assert stale.stale
     url = LeasedUrl(0, "a.test", lost.token, lost.entries[0])
     assert await frontier.revoke([url]) == [True]
@@ -165,7 +173,7 @@ async def test_a_retry_keeps_the_state(frontier: Frontier, time: ManualTime) -> 
     await frontier.settle([Settlement(lease, 0, urls=[retry(one, "timeout", time.ms + 5, one.priority - 1)])])
     time.ms += 5
     (again,) = (await lease_one(frontier)).entries
-    assert (again.visit, again.tries) == ("s1", 1)
+    assert (again.visit, again.tries) == ("a1", 1)
 
 
 async def test_a_known_page_that_is_seeded_again_is_due_now(
@@ -174,7 +182,7 @@ async def test_a_known_page_that_is_seeded_again_is_due_now(
     await know(frontier, time, page(1))
     await frontier.push([page(1, mode="again")])
     lease = await lease_one(frontier)
-    assert [one.visit for one in lease.entries] == ["s1"]
+    assert [one.visit for one in lease.entries] == ["a1"]
     counts = await counters.counts()
     assert (counts.known, counts.open) == (0, 1)
     await frontier.settle([planned(lease, None, "unchanged")])
@@ -188,11 +196,11 @@ async def test_a_first_visit_does_not_replace_what_is_known(
     time.ms = await know(frontier, time, page(1))
     known = await lease_one(frontier)
     await frontier.push([page(1, mode="again", depth=3)])
-    await frontier.settle([planned(known, time.ms + LATER_MS, "changed", "s2")])
-    await frontier.settle([planned(await lease_one(frontier), time.ms + 5, "new", "first")])
+    await frontier.settle([planned(known, time.ms + LATER_MS, "changed", "a2")])
+    await frontier.settle([planned(await lease_one(frontier), time.ms + 5, "new", "f1")])
     assert (await counters.counts()).known == 1
     time.ms += LATER_MS
-    assert [one.visit for one in (await lease_one(frontier)).entries] == ["s2"]
+    assert [one.visit for one in (await lease_one(frontier)).entries] == ["a2"]
 
 
 async def test_a_server_that_lost_the_lease_of_a_visit_accepts_its_result(
@@ -201,14 +209,14 @@ async def test_a_server_that_lost_the_lease_of_a_visit_accepts_its_result(
     """The server is set back to before the visit was woken and leased, and tells so by its run."""
     time.ms = await know(frontier, time, page(1))
     keys = frontier.keys.shards[0]
-    names = (keys.revisits, keys.visits("a.test"), keys.known("a.test"), keys.stats, keys.owner, keys.domain("a.test"))
+    names = (keys.revisits, keys.known("a.test"), keys.stats, keys.owner, keys.domain("a.test"))
     before = [await ask(store, "DUMP", name) for name in names]
     lease = await lease_one(frontier)
     for name, dump in zip(names, before, strict=True):
         await ask(store, "RESTORE", name, 0, dump, "REPLACE")
     await ask(store, "DEL", keys.inflight("a.test"), keys.leases, keys.due)
     await ask(store, "HSET", keys.owner, "run", "former")
-    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "s2")])
+    await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "a2")])
     counts = await counters.counts()
     assert (counts.open, counts.known, counts.visits) == (0, 1, {"new": 1, "changed": 1})
 
@@ -229,17 +237,18 @@ async def test_a_crawl_without_revisits_has_none_of_their_keys(
 
 async def test_a_refreshed_page_is_due_now(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
     await know(frontier, time, page(1), page(2))
-    wanted = ("a.test", frontier.fingerprint("https://a.test/2"), time.ms)
+    wanted = ("https://a.test/2", "a.test", time.ms)
     assert [await refresh_page(store, frontier.keys, *wanted) for _ in range(2)] == [1, 0]
-    assert await refresh_page(store, frontier.keys, "a.test", frontier.fingerprint("https://a.test/3"), time.ms) == 0
+    assert await refresh_page(store, frontier.keys, "https://a.test/3", "a.test", time.ms) == 0
     assert [one.url for one in (await lease_one(frontier)).entries] == ["https://a.test/2"]
     assert await refresh_page(store, frontier.keys, *wanted) == 0  # it is being visited
 
 
 async def test_all_pages_of_a_domain_are_refreshed(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
     frontier.apply(FrontierSettings(known_share=0.5, batch=500, delay_ms=0))
-    await know(frontier, time, *map(page, range(AT_ONCE + 5)))
-    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == AT_ONCE + 5
+    await know(frontier, time, *map(page, range(3_200)))
+    assert await ask(store, "HLEN", frontier.keys.shards[0].known("a.test")) > BUCKETS_AT_ONCE
+    assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == 3_200
     assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == 0
     assert await refresh_domain(store, frontier.keys, "b.test", time.ms) == 0
     assert await ask(store, "ZRANGE", frontier.keys.shards[0].revisits, 0, -1) == [b"a.test"]
@@ -251,7 +260,7 @@ async def test_a_known_page_is_looked_up(store: RedisStore, frontier: Frontier, 
     due_ms = await know(frontier, time, page(1, depth=2))
     found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
     assert found.entry is not None
-    assert (found.where, found.next_ms, found.entry.visit, found.entry.depth) == ("settled", due_ms, "s1", 2)
+    assert (found.where, found.next_ms, found.entry.visit, found.entry.depth) == ("settled", due_ms, "a1", 2)
     time.ms = due_ms
     lease = await lease_one(frontier)
     found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")

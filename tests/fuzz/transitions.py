@@ -17,6 +17,7 @@ from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.forgetting import Forgetting
 from frontier.keys import CrawlKeys
+from frontier.known_pages import pages_in
 from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.refreshing import refresh_domain
@@ -132,7 +133,7 @@ class Machine:
             ends = [SettledUrl(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
             if self._frontier.settings.known_share is not None:
                 due_ms = rng.choice((None, next_ms, self._time.ms + 700))
-                ends.append(revisit(ends[0], rng.choice(("new", "changed")), due_ms, rng.choice(("1,,", "x y"))))
+                ends.append(revisit(ends[0], rng.choice(("new", "changed")), due_ms, rng.choice(("00", "200a2f61ff"))))
             told.urls.append(rng.choice((*ends, *again)))
         return told
 
@@ -208,7 +209,8 @@ class Machine:
             ]
             kept += waiting + sum(await self._store.send([command("ZCARD", name) for name in sets]) if sets else [])
             pages = [name for name in names if name.startswith(f"{keys.base}known:".encode())]
-            known += sum(await self._store.send([command("HLEN", name) for name in pages]) if pages else [])
+            buckets = await self._store.send([command("HVALS", name) for name in pages]) if pages else []
+            known += sum(1 for of_domain in buckets for records in of_domain for _ in pages_in(records, "d.test"))
             blocks = [name for name in names if name.startswith(f"{keys.base}block:".encode())]
             contents = await self._store.send([command("GET", name) for name in blocks]) if blocks else []
             kept += sum(len(rows_of(text)) for text in contents)

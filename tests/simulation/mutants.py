@@ -113,7 +113,10 @@ MUTANTS = (
         "math.min(wanted, is_quiet and 0 or share)",
     ),
     _without(
-        "idle-is-over", "crawler/app/engine.py", "if idle and await retry.call(self.counters.has_ended)", "if idle"
+        "idle-is-over",
+        "crawler/app/engine.py",
+        "if idle and await retry.call(lambda: self.counters.has_ended(self.frontier.visits_by_ms))",
+        "if idle",
     ),
     _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
     _without(
