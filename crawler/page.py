@@ -148,6 +148,16 @@ class RejectedItem(msgspec.Struct, frozen=True, gc=False):
         return f"{place}: {self.reason} {self.value!r}" if self.value else f"{place}: {self.reason}"
 
 
+class CopyAge(NamedTuple):
+    """The age of a page's copy when the page was visited again, in seconds. `late_s`: the part of it since the visit was
+    due. `fresh_s`: the part in which the copy is expected to have been up to date, None if nothing is known of the page's
+    changes."""
+
+    age_s: float
+    late_s: float
+    fresh_s: float | None
+
+
 class Page(msgspec.Struct, frozen=True, gc=False):
     """A settled URL with everything that sinks may need.
 
@@ -157,9 +167,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     nothing of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the
     robots.txt that applies to it. In a crawl that visits pages again, `visit`: what this visit found
     (`crawler.scope.revisits.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
-    stands for, both in seconds since 1970, 0 if there is none. `items`: what its handler and the settings have
-    extracted; `handler_error`: with which error its handler has failed, empty if it has not; `rejected`: the first
-    items that were not written, and `rejected_count`: how many were not.
+    stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
+    handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
+    not; `rejected`: the first items that were not written, and `rejected_count`: how many were not.
     """
 
     url: str
@@ -192,6 +202,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     visit: str = ""
     previous_at: float = 0.0
     body_at: float = 0.0
+    copy_age: CopyAge | None = None
     rejected: tuple[RejectedItem, ...] = ()
     rejected_count: int = 0
     tag: str = ""

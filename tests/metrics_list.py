@@ -11,7 +11,7 @@ from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.metrics import Metrics
 from crawler.observe.summary import Summary
 
-_EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}}
+_EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}, "float | None": None}
 
 
 def families() -> list[Metric]:

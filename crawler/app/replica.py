@@ -209,4 +209,5 @@ class Replica:
             nodes_away=engine.runtime.retry.away_nodes,
             blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
+            copies=self.metrics.copy_ages.sums,
         )

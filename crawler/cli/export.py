@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from crawler.cli.export_changes import Changes, Since, export_changes
 from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
 from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
@@ -45,13 +46,15 @@ Usage = Annotated[
 ]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
 Archives = Annotated[
-    list[Path], typer.Argument(help="WARC files, or folders with WARC files; with --items, output folders.")
+    list[Path],
+    typer.Argument(help="WARC files, or folders with WARC files; with --items or --changes, output folders."),
 ]
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="Folder for the results; with --format wacz also a file, NAME.wacz.")
 ]
 Form = Annotated[
-    AnyForm, typer.Option("--format", help="jsonl, parquet, markdown or wacz; with --items jsonl, csv or parquet.")
+    AnyForm,
+    typer.Option("--format", help="jsonl, parquet, markdown, wacz; with --items or --changes jsonl, csv, parquet."),
 ]
 Items = Annotated[str | None, typer.Option(help="Data set whose items to write, instead of pages.", show_default=False)]
 
@@ -65,6 +68,8 @@ def export(
     table: Table = None,
     key: Key = None,
     follow: Follow = False,
+    changes: Changes = False,
+    since: Since = None,
     text: Text = "off",
     structured: Structured = False,
     links: Links = True,
@@ -73,7 +78,7 @@ def export(
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page, pack them into one WACZ file, or write the
-    items of a data set.
+    items of a data set, or what visits of known pages have found.
 
     Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
     that were exported with other options are replaced.
@@ -86,6 +91,8 @@ def export(
     `--key`: an item replaces the row there if its page was settled later, so the same command again changes nothing. A
     missing table is created, and missing columns are added. With `--follow`, items are written as long as the crawl runs.
 
+    `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
+
     [bold]Examples[/bold]
 
         crawler export crawl-out --format parquet --text text
@@ -94,17 +101,22 @@ def export(
 
         crawler export crawl-out --items products --to postgresql://me@db.example/shop --key url
 
+        crawler export crawl-out --changes --since 24h --format csv
+
         crawler export crawl-out --format markdown --out notes
 
         crawler export crawl-out --format wacz --out news.wacz
 
         crawler export crawl-out --usage train-ai --text text
     """
+    if changes or since is not None:
+        export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
+        return
     if items is not None or to is not None:
         export_items(archives, items, (out, form), Target(to, table, tuple(key or ()), follow))
         return
     if form == "csv":
-        raise UserError("--format csv needs --items: pages have lists of links")
+        raise UserError("--format csv needs --items or --changes: pages have lists of links")
     settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
     (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes)
 

@@ -73,14 +73,36 @@ def status(found: Status, place: str = "") -> RenderableType:
         f"pages cut {_by_reason(found.cut)}",
     )
     if found.visits:
-        visits = ", ".join(f"{name} {number:,}" for name, number in sorted(found.visits.items()))
-        _marked(grid, f"known {found.known:,}", f"visits {visits}")
+        _marked(grid, *_copies(found))
     if found.leases_expired:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
-    listed = [Replicas(found.replicas)] if found.replicas else []
+    listed: list[RenderableType] = [*_visits(found), *([Replicas(found.replicas)] if found.replicas else [])]
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
+
+
+def _copies(found: Summary) -> list[str]:
+    """Return what is known of the copies of the pages that are visited again."""
+    return [
+        f"known pages {found.known + found.visits_due:,}",
+        f"visits due {found.visits_due:,}",
+        f"up to date {_percent(found.copies_fresh)}",
+        f"in time {_percent(found.copies_in_time)}",
+    ]
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.1f} %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
+def _visits(found: Summary) -> list[Text]:
+    """Return the line with the visits by what they found, if pages are visited again."""
+    counted = sorted(found.visits.items(), key=lambda one: -one[1])
+    visits = ", ".join(f"{name} {number:,}" for name, number in counted)
+    return [Text.assemble(("visits", "bold"), "  ", visits)] if counted else []
 
 
 def _by_reason(counted: Mapping[str, int]) -> str:
@@ -161,7 +183,7 @@ def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> R
         parts.append(old(snapshot.error, snapshot.age_s))
     parts += alerts(snapshot.condition, bool(snapshot.replicas), place or f"--crawl {snapshot.crawl}")
     if snapshot.summary is not None:
-        parts.append(_figures(snapshot.summary, bool(snapshot.replicas)))
+        parts += [_figures(snapshot.summary, bool(snapshot.replicas)), *_visits(snapshot.summary)]
     parts += rules(snapshot.rules, rows)
     if snapshot.replicas:
         parts.append(_panel("replicas", Replicas(snapshot.replicas)))
@@ -214,6 +236,7 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"domains leased {summary.domains_leased:,}",
         *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
         f"{count_of(summary.shards, 'shard')}, {unowned}",
+        *(_copies(summary) if summary.visits else []),
     ]
     return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
 

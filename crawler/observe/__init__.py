@@ -4,6 +4,7 @@ In the order in which data flows:
 
 1. Inside a replica, `metrics`, `recent_failures` and `obstacles` (a full disk) receive the events of the crawl, and
    `loop_lag` measures how late the event loop is.
+   `copy_ages` adds up how old copies were when their pages were visited again.
 2. A `health_record` is what each replica reports about itself to Redis. The replica with index 1 also writes the
    `summary` of the whole crawl there (`summary_writer`).
 3. `collectors` passes the replica's state and the summary to Prometheus at each scrape.

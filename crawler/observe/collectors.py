@@ -100,6 +100,11 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     yield _gauge("oldest_due_seconds", "Time since the longest-overdue domain became due", waited_ms / 1000)
     yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
     yield _gauge("known_domains", "Domains that the crawl has seen", summary.domains)
+    yield _states(
+        "known_pages",
+        "Pages that are visited again, by whether they wait for their interval to end, or their visit is due",
+        {"waiting": summary.known, "due": summary.visits_due},
+    )
     yield _gauge("shards", "Shards of the crawl", summary.shards)
     yield _gauge("shards_lost", "Shards whose data Redis has lost", summary.shards_lost)
     yield _gauge("shards_away", "Shards that could not be read, because their nodes are away", summary.shards_away)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from crawler.observe.copy_ages import CopyAges
 from frontier.health import Health
 from frontier.keys import CrawlKeys
 from frontier.store import Store
@@ -30,7 +31,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
 
     `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
-    can use others.
+    can use others. `copies`: how old the copies were that it has visited again.
     """
 
     replica: str
@@ -53,6 +54,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     blocked: str = ""
     nodes_away: list[str] = []
     cpu_s: float = 0.0
+    copies: CopyAges = CopyAges()
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -34,12 +34,23 @@ from prometheus_client import (
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
-from crawler.page import Exchange, Outcome, Page
+from crawler.observe.copy_ages import FadingAges
+from crawler.page import CopyAge, Exchange, Outcome, Page
 from crawler.scope.revisits import Found
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+_AGES = (
+    60.0,
+    600.0,
+    3_600.0,
+    10_800.0,
+    21_600.0,
+    43_200.0,
+    *(86_400.0 * days for days in (1, 2, 4, 7, 14, 30, 60, 180, 365)),
+)
+"""The intervals between visits, in seconds: from a minute to the longest."""
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing here uses
@@ -71,6 +82,7 @@ class Metrics:
         )
         build.labels(__version__, platform.python_version()).set(1)
         self._declare_fetching()
+        self._declare_visits()
         self._declare_politeness()
         self._declare_frontier()
         self._declare_cluster()
@@ -82,19 +94,19 @@ class Metrics:
             self.defects.labels(stage)
         for found in get_args(Found):  # the same
             self.visits.labels(found)
+        for state in ("fresh", "outdated"):
+            self.copies.labels(state)
         for hook in hooks:
             self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
+        self.copy_ages = FadingAges()
 
     def _declare_fetching(self) -> None:
         self.pages = self._counter(
             "pages", "URLs settled or retried later, by outcome and status class", "outcome", "status"
         )
         self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
-        self.visits = self._counter(
-            "page_visits", "Visits of pages in a crawl with [recrawl], by what was found", "found"
-        )
         self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
@@ -102,6 +114,22 @@ class Metrics:
         self.proxy_failures = self._counter("proxy_failures", "Requests that failed because of the operator's proxy")
         phases = "Phases of a fetch; dns, connect and tls only for new connections"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
+
+    def _declare_visits(self) -> None:
+        self.visits = self._counter(
+            "page_visits", "Visits of pages in a crawl with [recrawl], by what was found", "found"
+        )
+        self.ages = self._histogram(
+            "copy_age_seconds", "Time since the visit before, when pages are visited again", buckets=_AGES
+        )
+        self.overdue = self._histogram(
+            "visit_overdue_seconds", "How late pages are visited again, included in the age of the copy", buckets=_AGES
+        )
+        self.copies = self._counter(
+            "copy_seconds",
+            "Age of the copies of pages that had been compared before, by the expected state of the copy in this time",
+            "state",
+        )
 
     def _declare_politeness(self) -> None:
         self.robots = self._counter("robots_files", "robots.txt files fetched or failed, by resulting access", "access")
@@ -263,6 +291,8 @@ class Metrics:
         self._reasons(page.outcome, bounded(page.reason)).inc()
         if page.visit:
             self.visits.labels(page.visit).inc()
+        if page.copy_age is not None:
+            self._copy(page.copy_age, page.settled_at)
         if page.reason in ("robots", "robots_unreachable"):
             self._decisions("deny").inc()
         if exchange is not None:
@@ -272,6 +302,14 @@ class Metrics:
             self._exchange(exchange)
             for reason in page.cut:
                 self.cut.labels(reason).inc()
+
+    def _copy(self, copy: CopyAge, at: float) -> None:
+        self.copy_ages.add(copy, at)
+        self.ages.observe(copy.age_s)
+        self.overdue.observe(copy.late_s)
+        if copy.fresh_s is not None:
+            self.copies.labels("fresh").inc(copy.fresh_s)
+            self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
 
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.inc(len(exchange.body))

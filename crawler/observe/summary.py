@@ -15,6 +15,7 @@ from operator import attrgetter
 
 import msgspec
 
+from crawler.observe.copy_ages import total
 from crawler.observe.health_record import health_records
 from frontier.counters import Counts, counts_of
 from frontier.keys import CrawlKeys
@@ -66,6 +67,9 @@ class Summary(Counts, frozen=True, kw_only=True):
     `overdue`, `resting`: the domains with the most queued URLs, the longest-overdue ones, and those due last, among the
     domains that a survey returns. `samples`: the rates between
     summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
+    `visits_due`: visits after the first that are queued, leased or waiting for a retry; at most 256 of a domain are queued.
+    `copies_in_time`, `copies_fresh`: the shares of time in which the copies of known pages were younger than their
+    interval, and expected to be up to date, from the last visits of all replicas; None if there were none.
     """
 
     crawl: str
@@ -88,6 +92,9 @@ class Summary(Counts, frozen=True, kw_only=True):
     running_ms: int = 0
     redis_bytes: int = 0
     redis_max_bytes: int = 0
+    visits_due: int = 0
+    copies_in_time: float | None = None
+    copies_fresh: float | None = None
     shards_away: int = 0
 
     @property
@@ -119,7 +126,8 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     count = len(keys.shards)
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
-    leased = sum(record.urls for record in await health_records(store, keys))
+    records = await health_records(store, keys)
+    copies = total(record.copies for record in records)
     counts, due = counts_of(one.counters for one in surveys), sum(one.ready for one in surveys)
     owned = Counter(one.last_holder.replica for one in surveys if one.last_holder is not None)
     orphans = [
@@ -143,7 +151,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         shards_away=count - len(surveys),
         shards_unowned=len(orphans),
         owned=dict(owned),
-        leased=leased,
+        leased=sum(record.urls for record in records),
         domains_due=due,
         domains_resting=counts.domains_unleased - due,
         next_due_ms=oldest if oldest > now_ms else 0,
@@ -154,7 +162,18 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         running_ms=worked_ms,
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_max_bytes=int(memory.get("maxmemory", 0)),
+        visits_due=visits_due(counts),
+        copies_in_time=copies.in_time,
+        copies_fresh=copies.fresh,
     )
+
+
+def visits_due(counts: Counts) -> int:
+    """The visits after the first that were queued and have not been made yet. A visit that is denied and kept with the dead
+    letters, ends as a defect, or is removed with its domain is not counted as made, so there may be fewer; never more than
+    open URLs."""
+    made = sum(counts.visits.values()) - counts.visits.get("new", 0)
+    return min(counts.open, max(0, counts.revisited - made))
 
 
 def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample], ...]:

@@ -10,8 +10,9 @@ In the order in which data flows:
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
 5. `revisits` decides when a page is visited again, from what its visits have found, and `state_text` writes what it
-   remembers of them. `freshness` says after how long a visit gains enough.
+   remembers of them. `freshness` says after how long a visit gains enough, and `copy_age` for how long the copy of a page
+   was up to date.
 6. `extract_rules` says what data is extracted from which pages.
 
-Other rooms import: `extract_rules`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
+Other rooms import: `copy_age`, `extract_rules`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,8 +23,8 @@ from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import LINES, whole_file
 
 ItemForm = Literal["jsonl", "csv", "parquet"]
-Kind = Literal["bool", "int", "float", "text", "list", "object", "json"]
-"""The type of a field. A column with `json` takes lists and objects."""
+Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]
+"""The type of a field. A column with `json` takes lists and objects. Only fields of known columns may be times."""
 
 GROUP_ITEMS = 2_000
 """Items in a row group of a Parquet file."""
@@ -188,11 +189,16 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         left_out = {(item.url, item.json) for item, _ in refused}
         kept = (item for item in read_items(paths, name) if (item.url, item.json) not in left_out)
         with whole_file(target) as scratch:
-            _WRITERS[form](scratch, kept, schema)
+            write_items(form, scratch, kept, schema)
         _write_refused(out / f"{name}.refused.jsonl", refused)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), left_open)
+
+
+def write_items(form: ItemForm, path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+    """Write `items`, whose fields are in `schema`, to the file `path`. Raises OSError."""
+    _WRITERS[form](path, items, schema)
 
 
 def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
@@ -224,7 +230,7 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> No
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "time": pa.timestamp("ms", "UTC")}
     shape = pa.schema([(name, types.get(kind or "", pa.string())) for name, kind in schema.kinds.items()])
     with pq.ParquetWriter(path, shape, compression="zstd") as writer:
         rows: list[dict[str, Any]] = []
@@ -244,6 +250,8 @@ def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
         row[name] = msgspec.json.encode(value).decode() if is_json else value
         if schema.kinds[name] == "float" and isinstance(value, int) and not as_text:
             row[name] = float(value)
+        if schema.kinds[name] == "time" and value is not None and not as_text:
+            row[name] = datetime.fromisoformat(value)
     return row
 
 

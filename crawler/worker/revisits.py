@@ -12,6 +12,7 @@ import msgspec
 
 from crawler.fetch.client import host_of
 from crawler.page import Exchange, Outcome, Page
+from crawler.scope.copy_age import copy_age
 from crawler.scope.revisits import (
     DIGEST,
     Answer,
@@ -89,6 +90,7 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
         digest=f"sha1:{b32encode(digest).decode()}" if digest and not is_not_modified else "",
         previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
+        copy_age=copy_age(before, answer.at) if before else None,
     )
     if made.due_at is None:
         return revisit(settled, made.found, None, str(made.visits)), page

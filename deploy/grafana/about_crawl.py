@@ -123,12 +123,46 @@ OVERVIEW = Dashboard(
                     "Pages of which links, text or other parts were left out, by reason.",
                     width=12,
                 ),
+            ],
+        ),
+        Row(
+            "Known pages, with [recrawl]",
+            [
+                Panel(
+                    "Copies up to date and in time",
+                    "percentunit",
+                    {
+                        'sum(rate(peercrawl_copy_seconds_total{crawl="$crawl", state="fresh"}[1h]))'
+                        f" / sum(rate(peercrawl_copy_seconds_total{C}[1h]))": "up to date, estimated",
+                        f"1 - sum(rate(peercrawl_visit_overdue_seconds_sum{C}[1h]))"
+                        f" / sum(rate(peercrawl_copy_age_seconds_sum{C}[1h]))": "younger than their interval",
+                    },
+                    "Shares of the time before the visits of the last hour. Up to date: from the rates at which pages have "
+                    "changed so far.",
+                    width=12,
+                ),
+                Panel(
+                    "Known pages",
+                    "short",
+                    latest("known_pages", "state"),
+                    "waiting: for the end of their interval; due: their visit is queued. If due grows, see the alert "
+                    "PeercrawlVisitsOverdue.",
+                    width=12,
+                    stack=True,
+                ),
                 Panel(
                     "Visits",
                     "reqps",
                     rate("page_visits_total", "found"),
-                    "With [recrawl]: visits of pages, by what they found.",
-                    width=12,
+                    "Visits of pages, by what they found.",
+                    stack=True,
+                ),
+                Panel("Age of copies", "s", quantiles("copy_age_seconds"), "Time between two visits of a page."),
+                Panel(
+                    "Visits overdue",
+                    "s",
+                    quantiles("visit_overdue_seconds"),
+                    "How long after the end of its interval a page is visited.",
                 ),
             ],
         ),

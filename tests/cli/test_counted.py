@@ -69,6 +69,9 @@ def summary_of(number: int, failing: bool = False) -> Summary:
         reasons={"done:200": number, "dead:timeout": number},
         cut={"links": number},
         dropped={"cap": number},
+        visits={"new": number, "changed": number} if number else {},
+        known=number,
+        visits_due=number,
         first_ms=NOW_MS - 1_000 * number,
         last_ms=NOW_MS,
     )
@@ -102,6 +105,22 @@ def test_nouns_agree_with_their_numbers(number: int) -> None:
     text = console.export_text()
     assert [line for line in text.splitlines() if DISAGREES.search(line)] == []
     assert number != 2 or "2 shards" in text
+
+
+def test_the_copies_of_known_pages_are_shown_once_there_are_some() -> None:
+    """The sum of all known pages, the visits that are due, and both shares."""
+    one = statuses(1)[0]
+    visits = {"new": 60, "unchanged": 90, "failed": 1}
+    known = msgspec.structs.replace(
+        one, visits=visits, known=50, visits_due=9, copies_fresh=0.914, copies_in_time=0.9968
+    )
+    for status, is_shown in ((known, True), (msgspec.structs.replace(known, visits={}), False)):
+        for screen in (render.status(status), render.top(Snapshot("news", "", summary=status))):
+            console = Console(width=120, file=io.StringIO(), record=True)
+            console.print(screen)
+            text = " ".join(console.export_text().split())
+            assert ("known pages 59 visits due 9 up to date 91 % in time 99.7 %" in text) == is_shown
+            assert ("visits unchanged 90, new 60, failed 1" in text) == is_shown
 
 
 def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:

@@ -30,6 +30,7 @@ TABLES: Tables = {
     "politeness": {"delay": 1.0, "backoff_base": 2.0},
     "replica": {"listen": "127.0.0.1:0", "interval": 1.0},
     "frontier": {"shards": 256},
+    "recrawl": {"rules": ["adaptive min=10s max=5m start=30s gain=1s"]},
 }
 
 

@@ -28,6 +28,7 @@ DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 TABLES: Tables = {
     "politeness": {"delay": 0.2, "backoff_base": 1.0},
     "replica": {"listen": "127.0.0.1:0"},
+    "recrawl": {"rules": ["every=3s"]},
     "archive": {"on_page": ["builtins:repr"]},  # a hook that fails, because it returns a text
 }
 

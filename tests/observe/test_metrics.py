@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import platform
 
+import pytest
+
 from crawler import __version__
 from crawler.events import LinksPushed, PageSettled, WritesRepeated
+from crawler.observe.copy_ages import HALF_LIFE_S, FadingAges, total
 from crawler.observe.metrics import Metrics
-from crawler.page import Outcome, Page
+from crawler.page import CopyAge, Outcome, Page
 
 
 def test_links_are_counted_by_result() -> None:
@@ -27,6 +30,32 @@ def test_visits_are_counted_by_what_they_found() -> None:
         metrics.registry.get_sample_value("peercrawl_page_visits_total", {"found": f}) for f in ("new", "changed")
     ]
     assert counted == [1, 2]
+
+
+def visit_of(copy: CopyAge) -> PageSettled:
+    return PageSettled(Page("http://a.test/", "a.test", 0, Outcome.DONE, "ok", 1.0, visit="changed", copy_age=copy))
+
+
+def test_the_age_of_copies_is_counted_by_their_expected_state() -> None:
+    metrics = Metrics()
+    for copy in (CopyAge(100.0, 0.0, None), CopyAge(300.0, 100.0, 240.0)):
+        metrics.observe(visit_of(copy))
+    value = metrics.registry.get_sample_value
+    assert (value("peercrawl_copy_age_seconds_sum"), value("peercrawl_copy_age_seconds_count")) == (400, 2)
+    assert value("peercrawl_visit_overdue_seconds_sum") == 100
+    states = [value("peercrawl_copy_seconds_total", {"state": state}) for state in ("fresh", "outdated")]
+    assert states == [240, 60]
+    assert (metrics.copy_ages.sums.in_time, metrics.copy_ages.sums.fresh) == (0.75, 0.8)
+
+
+def test_shares_of_copies_follow_the_last_day() -> None:
+    ages = FadingAges()
+    assert (ages.sums.in_time, ages.sums.fresh) == (None, None)
+    ages.add(CopyAge(100.0, 0.0, None), 1_000.0)
+    ages.add(CopyAge(100.0, 100.0, 50.0), 1_000.0 + HALF_LIFE_S)
+    assert ages.sums.in_time == pytest.approx(50 / 150)
+    assert total([ages.sums, ages.sums]).in_time == pytest.approx(50 / 150)
+    assert total([]).fresh is None
 
 
 def test_repeated_writes_are_counted_with_their_outcome() -> None:

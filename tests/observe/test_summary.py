@@ -14,6 +14,7 @@ from crawler.observe.summary import Sample, Summary, followed
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
+from frontier.counters import Counts
 from frontier.peer_loop import Member, View
 from frontier.queue import Frontier, SettledUrl, Settlement
 from frontier.store import RedisStore
@@ -61,6 +62,14 @@ async def test_domains_are_listed_by_queue_length_and_by_due_time(store: RedisSt
     assert taken.oldest_due_ms == time.ms - 10_000
     assert taken.busiest[0].domain == "ill.test"
     assert taken.resting == []
+
+
+def test_visits_that_are_due_are_those_queued_and_not_made() -> None:
+    found = {"new": 100, "changed": 5, "unchanged": 20, "failed": 1}
+    counts = Counts(accepted=140, done=126, revisited=40, visits=found)
+    assert summary.visits_due(counts) == 14
+    assert summary.visits_due(Counts(accepted=140, done=139, revisited=40, visits=found)) == 1  # others were denied
+    assert summary.visits_due(Counts(visits=found)) == 0
 
 
 async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str) -> None:

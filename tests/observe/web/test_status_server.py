@@ -305,6 +305,31 @@ async def test_the_chart_has_axes_a_time_span_and_values_under_the_pointer(store
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+async def test_the_copies_of_known_pages_are_shown_once_there_are_some(store: RedisStore, crawl_name: str) -> None:
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        await populate(store, crawl_name, server.address)
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#replicas tbody tr').length == 2")
+        assert await browser.value("['copies-card', 'visits-card'].every(id => at(id).hidden)")
+        written = await summary.load(store, CrawlKeys(crawl_name, 4))
+        assert written is not None
+        known = {"visits": {"new": 60, "changed": 30, "unchanged": 9, "gone": 1}, "known": 50, "visits_due": 1_200}
+        revisited = msgspec.structs.replace(written, **known, copies_fresh=0.914, copies_in_time=None)
+        await summary.save(store, CrawlKeys(crawl_name, 4), revisited, 60)
+        await browser.wait_for("!at('copies-card').hidden && !at('visits-card').hidden")
+        text = await browser.value("at('copies-card').textContent")
+        assert "91 % of the time up to date" in text and "younger" not in text
+        assert "50 waiting for their next visit, 1,200 due" in text
+        key = "[...document.querySelectorAll('#visits-key li')].map(item => item.textContent)"
+        assert await browser.value(key) == ["60 new", "30 changed", "9 unchanged", "1 gone"]
+        colours = (
+            "new Set([...document.querySelectorAll('#visits-key i')].map(i => getComputedStyle(i).backgroundColor))"
+        )
+        assert await browser.value(f"{colours}.size") == 4
+        assert browser.errors == []
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 async def test_the_page_of_a_replica_is_served_by_the_one_that_can_be_reached(
     store: RedisStore, crawl_name: str
 ) -> None:
