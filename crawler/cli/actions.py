@@ -275,4 +275,6 @@ def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str
         return f"has reached its limit of {count_of(max_pages, 'page')}, so nothing more is fetched"
     if accepted:
         return ""
-    return "continues where it stopped" if before.open else NOTHING_LEFT
+    if before.open:
+        return "continues where it stopped"
+    return f"visits those of {count_of(before.known, 'known page')} that are due" if before.known else NOTHING_LEFT
