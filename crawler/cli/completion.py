@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crawler.errors import FailureKind
 
-PRESETS = ("polite", "own-site", "broad", "archive")
+PRESETS = ("polite", "own-site", "broad", "archive", "continuous")
 SCOPES = ("seeds", "domains", "hosts", "any")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("console", "json")

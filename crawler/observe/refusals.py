@@ -29,9 +29,7 @@ def why_unseen(url: Url, accepted: int, settings: CrawlSettings, in_scope: str, 
         )
     cap = settings.limits.domain_cap
     if 0 < cap <= accepted:
-        return (
-            f"{url.domain} has the {accepted:,} URLs that limits.domain_cap allows; more links to it are dropped{also}"
-        )
+        return f"{url.domain} has as many URLs as limits.domain_cap allows; links to others are dropped{also}"
     return f"no page that was crawled links to it, or a limit dropped the link{also}"
 
 

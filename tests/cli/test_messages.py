@@ -127,7 +127,10 @@ def test_the_number_of_shards_that_was_set_is_used(typed: Typed, tmp_path: Path)
         (("run", "--replicas", "0"), "'--replicas': '0' must be greater than or equal to 1"),
         (("top", "--every", "fast"), "'--every': 'fast' must be a valid number"),
         (("audit", "out", "--tolerance", "1ms"), "'--tolerance': '1ms' must be a valid number"),
-        (("export", "out", "--format", "xml"), "'--format': 'xml' is not one of 'jsonl', 'parquet', 'markdown', 'csv'"),
+        (
+            ("export", "out", "--format", "xml"),
+            "'--format': 'xml' is not one of 'jsonl', 'parquet', 'markdown', 'wacz', 'csv'",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_used_is_shown_as_it_was_typed(

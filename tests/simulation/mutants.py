@@ -90,7 +90,12 @@ MUTANTS = (
     ),
     _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
     _without("stale-is-settled", GROUP_SETTLER, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
-    _without("outbox-not-open", "frontier/counters.py", "[(accepted + outboxed, sum", "[(accepted + 0 * outboxed, sum"),
+    _without(
+        "outbox-not-open",
+        "frontier/counters.py",
+        "[(due + accepted + outboxed, sum",
+        "[(due + accepted + 0 * outboxed, sum",
+    ),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
     _without("lease-end-ignored", "crawler/worker/visit.py", "return now < self.lease_end", "return True"),
@@ -118,7 +123,7 @@ MUTANTS = (
         "if idle and await retry.call(lambda: self.counters.has_ended(self.frontier.visits_by_ms))",
         "if idle",
     ),
-    _without("one-reading", "frontier/counters.py", " and await self._totals(shards) == first", ""),
+    _without("one-reading", "frontier/counters.py", " and await self._totals(shards, visits_by_ms) == first", ""),
     _without(
         "clock-ahead", "frontier/clock.py", "Reading(server_ms - after * 1000", "Reading(server_ms - before * 1000"
     ),
