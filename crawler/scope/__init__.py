@@ -11,7 +11,8 @@ In the order in which data flows:
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
 5. `revisits` decides when a page is visited again, from what its visits have found, and `state_text` writes what it
    remembers of them. `freshness` says after how long a visit gains enough, and `copy_age` for how long the copy of a page
-   was up to date.
+   was up to date. `visits_in_words` explains when the next visit is.
 
-Other rooms import: `copy_age`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`.
+Other rooms import: `copy_age`, `link_filter`, `recent_urls`, `revisits`, `scope`, `seeds`, `traps`,
+`visits_in_words`.
 """
